@@ -1,0 +1,46 @@
+# Everything a stranger needs: `make demo` and `make test` set up by themselves. `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup java demo test lint check clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo "make demo    see it work"
+	@echo "make test    run the tests"
+	@echo "make check   linters, types, layers and tests: all that CI runs"
+	@echo "make setup   install into $(VENV) (done by the others when needed)"
+	@echo "make clean   remove $(VENV) and all caches"
+
+setup: $(STAMP) java
+
+# Again only when what is installed would differ.
+$(STAMP): pyproject.toml constraints.txt
+	@tools/ensure-venv "$(PYTHON)" "$(VENV)"
+	@echo "installing into $(VENV) (a minute or so)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade -c constraints.txt pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --build-constraint constraints.txt --editable . --group dev
+	@touch $@
+
+java:
+	@tools/ensure-java
+
+demo: setup
+	@$(BIN)/overweave demo
+
+test: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test
+
+clean:
+	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

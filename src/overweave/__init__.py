@@ -1,0 +1,72 @@
+"""Overweave: content-based publish/subscribe that plans, measures and re-weaves its own broker overlay.
+
+>>> import overweave as ow
+>>> wanted = ow.parse_filter("[class,eq,'STOCK'],[volume,>,300000]")
+>>> quote = ow.parse_publication("[class,'STOCK'],[volume,400000]")
+>>> ow.matches(wanted, quote), ow.covers(ow.parse_filter("[volume,>,0]"), wanted)
+(True, True)
+
+What needs compiled code (`Index`) is imported when it is first used, so that ``import overweave`` is quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from overweave.errors import (
+    DuplicateId,
+    InvalidInput,
+    LanguageError,
+    OverlayError,
+    OverweaveError,
+    ParseError,
+    UnknownId,
+    WireError,
+)
+from overweave.language.predicates import Filter, Operator, Predicate
+from overweave.language.publications import Publication
+from overweave.language.relations import covers, intersects, matches
+from overweave.language.syntax import parse_filter, parse_publication
+
+if TYPE_CHECKING:
+    from overweave.matching.index import Index
+
+    __version__: str
+
+__all__ = [
+    "DuplicateId",
+    "Filter",
+    "Index",
+    "InvalidInput",
+    "LanguageError",
+    "Operator",
+    "OverlayError",
+    "OverweaveError",
+    "ParseError",
+    "Predicate",
+    "Publication",
+    "UnknownId",
+    "WireError",
+    "covers",
+    "intersects",
+    "matches",
+    "parse_filter",
+    "parse_publication",
+]
+
+#: Public names that are imported on first use, and the modules that define them.
+_LAZY = {"Index": "overweave.matching.index"}
+
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY:
+        value: object = getattr(importlib.import_module(_LAZY[name]), name)
+    elif name == "__version__":
+        value = importlib.import_module("importlib.metadata").version("overweave")
+    else:
+        raise AttributeError(f"module 'overweave' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

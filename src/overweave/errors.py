@@ -1,0 +1,68 @@
+"""Every error a user of Overweave can meet, as one tree.
+
+::
+
+    OverweaveError          anything we raise on purpose
+    ├── InvalidInput        the user's input is wrong (exit status 2)
+    │   ├── ParseError      a text does not follow the grammar: column and expectation
+    │   ├── WireError       bytes from outside do not follow the format: offset and expectation
+    │   ├── LanguageError   a predicate, filter or publication that cannot exist
+    │   └── OverlayError    an overlay that cannot exist, or a broker that is not in it
+    ├── DuplicateId         an id was given twice
+    └── UnknownId           an id was used that the receiver never heard of
+
+The texts name what is wrong and what was expected; the place (file, line, field) is added by
+whoever knows it.
+"""
+
+
+class OverweaveError(Exception):
+    """The root: catch this to catch everything that Overweave raises on purpose."""
+
+
+class InvalidInput(OverweaveError, ValueError):
+    """The input is wrong; the text says where and what was expected."""
+
+
+class ParseError(InvalidInput):
+    """A text that is not in the language; ``column`` counts characters from 1."""
+
+    def __init__(self, column: int, expected: str, found: str) -> None:
+        super().__init__(f"column {column}: expected {expected}, found {found}")
+        self.column = column
+        self.expected = expected
+        self.found = found
+
+    def __reduce__(self) -> tuple[type["ParseError"], tuple[int, str, str]]:
+        return ParseError, (self.column, self.expected, self.found)
+
+
+class WireError(InvalidInput):
+    """Bytes that are not in the wire format; ``offset`` counts from 0."""
+
+    def __init__(self, offset: int, expected: str) -> None:
+        super().__init__(f"offset {offset}: expected {expected}")
+        self.offset = offset
+        self.expected = expected
+
+    def __reduce__(self) -> tuple[type["WireError"], tuple[int, str]]:
+        return WireError, (self.offset, self.expected)
+
+
+class LanguageError(InvalidInput):
+    """A predicate, filter or publication that cannot exist."""
+
+
+class OverlayError(InvalidInput):
+    """An overlay that cannot exist, or a broker that is not part of it."""
+
+
+class DuplicateId(OverweaveError, ValueError):
+    """An id that is in use already."""
+
+
+class UnknownId(OverweaveError, KeyError):
+    """An id that was never added, or was removed already."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
