@@ -1,0 +1,1 @@
+"""Which filters does a publication match, and towards which links must it go."""

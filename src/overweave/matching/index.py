@@ -1,0 +1,268 @@
+"""The compiled index: a `Matcher` whose work grows with what matches, not with what is there.
+
+It keeps no filter objects: filters go in by their wire form and become arrays (see `overweave.matching.kernels`), a few hundred
+bytes each. Publications are matched in batches by one compiled call. An index belongs to one thread at a time.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overweave.errors import DuplicateId, UnknownId, WireError
+from overweave.language.codec import encode_filter, encode_publication, join_encoded
+from overweave.language.predicates import Filter
+from overweave.language.publications import Publication
+from overweave.matching.base import Entry, Id, Link
+from overweave.matching.kernels import state as layout
+from overweave.matching.kernels.blocks import redraw_column
+from overweave.matching.kernels.columns import BOUNDS_SAMPLED, cut_column, sample_bounds
+from overweave.matching.kernels.handle import table_of
+from overweave.matching.kernels.insert import DONE, LOOK, MALFORMED, due_column, insert_filters
+from overweave.matching.kernels.match import NOTHING, WHETHER, WHICH, match_publications
+from overweave.matching.kernels.partitions import rebuild_partitions
+from overweave.matching.kernels.remove import remove_filter
+from overweave.matching.kernels.texts import rebuild_texts
+
+_CHUNK = 4096
+#: So many matches are listed at once, or those of one publication if they can be more.
+_LISTED = 1 << 24
+_NO_SLOTS = np.empty(0, np.int32)
+
+
+class Found(NamedTuple):
+    """What a batch matched: per row and link whether a filter did, and the slots of those that were listed, row after row.
+
+    The slots are lent: they hold until the index is asked again.
+    """
+
+    hits: NDArray[np.bool_]
+    slots: NDArray[np.int32]
+    ends: NDArray[np.int64]
+
+    def rows(self) -> Iterator[NDArray[np.int32]]:
+        """The listed slots of each row."""
+        start = 0
+        for end in self.ends.tolist():
+            yield self.slots[start:end]
+            start = end
+
+
+class Index:
+    """Filters by id and link, matched by compiled kernels.
+
+    >>> from overweave.language.syntax import parse_filter, parse_publication
+    >>> index = Index()
+    >>> index.add("s1", parse_filter("[class,eq,'STOCK'],[volume,>,1000]"), link="B2")
+    >>> index.add("s2", parse_filter("[class,eq,'STOCK'],[volume,<,5000]"))
+    >>> quote = parse_publication("[class,'STOCK'],[volume,1200]")
+    >>> sorted(index.match(quote)), index.next_hops(quote)
+    (['s1', 's2'], {'B2'})
+    >>> index.remove("s1")
+    >>> index.match(quote), len(index)
+    ({'s2'}, 1)
+    """
+
+    def __init__(self, hash_seed: int = 0) -> None:
+        self._hold(layout.new_state(hash_seed))
+        self._slots: dict[Id, int] = {}
+        self._ids: list[Id] = []
+        #: Links by number, with how many filters each has; number 0 is the broker itself.
+        self._links: list[Link] = [None]
+        self._link_numbers: dict[Link, int] = {None: 0}
+        self._link_counts: list[int] = [0]
+        #: Offsets, link and slot of a single filter.
+        self._one = np.zeros(2, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int32)
+        #: Where kernels say what room they need.
+        self._needed = np.zeros(len(layout.POOLS), np.int64)
+        #: Where kernels list what matches: for each of the publications matched together, and all in a row.
+        self._listed = _room_to_list(1024)
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, Hashable) and id in self._slots
+
+    def add(self, id: Id, filter: Filter, link: Link = None) -> None:
+        """See `Matcher.add`."""
+        if id in self._slots:
+            raise DuplicateId(f"id {id!r}: expected one that is not in use")
+        encoded = encode_filter(filter)
+        offsets, numbers, slots = self._one
+        offsets[1] = len(encoded)
+        numbers[0] = self._link_number(link)
+        self._insert(np.frombuffer(encoded, np.uint8), offsets, numbers, slots)
+        self._name(id, int(slots[0]))
+
+    def add_many(self, entries: Iterable[Entry]) -> None:
+        """See `Matcher.add_many`; the entries are consumed in pieces and not kept."""
+        entries = iter(entries)
+        while chunk := list(islice(entries, _CHUNK)):
+            self._add_chunk(chunk)
+
+    def remove(self, id: Id) -> None:
+        """See `Matcher.remove`."""
+        slot = self._slots.pop(id, None)
+        if slot is None:
+            raise UnknownId(f"id {id!r}: expected one that was added")
+        self._ids[slot] = None
+        segment = self._state.slots["segment"][slot]
+        self._release_link(int(self._state.segments["link"][segment]))
+        remove_filter(self._address, slot)
+
+    def match(self, publication: Publication) -> set[Id]:
+        """See `Matcher.match`."""
+        return self.match_batch((publication,))[0]
+
+    def match_batch(self, publications: Sequence[Publication]) -> list[set[Id]]:
+        """See `Matcher.match_batch`."""
+        found = self.search(*encoded_batch(publications), np.full(len(self._links), WHICH, np.int8))
+        ids = self._ids
+        return [{ids[slot] for slot in row.tolist()} for row in found.rows()]
+
+    def next_hops(self, publication: Publication) -> set[Link]:
+        """See `Matcher.next_hops`."""
+        return self.next_hops_batch((publication,))[0]
+
+    def next_hops_batch(self, publications: Sequence[Publication]) -> list[set[Link]]:
+        """See `Matcher.next_hops_batch`."""
+        wanted = np.full(len(self._links), WHETHER, np.int8)
+        wanted[0] = NOTHING
+        hits = self.search(*encoded_batch(publications), wanted).hits
+        links = self._links
+        return [{links[number] for number in np.flatnonzero(row).tolist()} for row in hits]
+
+    def search(self, data: NDArray[np.uint8], offsets: NDArray[np.int64], wanted: NDArray[np.int8]) -> Found:
+        """What publications in their wire form match, per link as ``wanted``: NOTHING, WHETHER or WHICH."""
+        rows = len(offsets) - 1
+        hits = np.zeros((rows, len(self._links)), np.bool_)
+        ends = np.zeros(rows, np.int64)
+        pieces: list[NDArray[np.int32]] = []
+        row = 0
+        while row < rows:
+            found, slots = self._scratch()
+            done = match_publications(self._address, data, offsets, row, wanted, hits, found, slots, ends)
+            if done < rows and ends[done] == layout.NONE:
+                raise WireError(int(offsets[done]), f"a publication in its wire form (row {done} of the batch)")
+            piece = slots[: ends[done - 1]]
+            pieces.append(piece if done == rows else piece.copy())
+            ends[row:done] += sum(map(len, pieces[:-1]))
+            row = done
+        return Found(hits, pieces[0] if len(pieces) == 1 else np.concatenate([_NO_SLOTS, *pieces]), ends)
+
+    def memory_bytes(self) -> int:
+        """How much room the arrays take."""
+        return sum(array.nbytes for array in self._state)
+
+    def _add_chunk(self, chunk: list[Entry]) -> None:
+        encoded: list[bytes] = []
+        numbers = np.empty(len(chunk), np.int32)
+        known = self._slots
+        for i, (id, filter, link) in enumerate(chunk):
+            if id in known:
+                self._take_in(chunk[:i], encoded, numbers[:i])
+                raise DuplicateId(f"id {id!r}: expected one that is not in use")
+            known[id] = layout.NONE
+            encoded.append(encode_filter(filter))
+            numbers[i] = self._link_number(link)
+        self._take_in(chunk, encoded, numbers)
+
+    def _take_in(self, entries: list[Entry], encoded: list[bytes], numbers: NDArray[np.int32]) -> None:
+        slots = np.empty(len(encoded), np.int32)
+        self._insert(*join_encoded(encoded), numbers, slots)
+        for (id, _, _), slot in zip(entries, slots.tolist(), strict=True):
+            self._name(id, slot)
+
+    def _insert(
+        self, data: NDArray[np.uint8], offsets: NDArray[np.int64], numbers: NDArray[np.int32], slots: NDArray[np.int32]
+    ) -> None:
+        needed = self._needed
+        why, done = insert_filters(self._address, data, offsets, numbers, slots, 0, needed)
+        while why != DONE:
+            assert why != MALFORMED, "a filter that was encoded here cannot be malformed"
+            if why == LOOK:
+                self._look_at_buckets(slots[done - 1])
+            else:
+                self._make_room(needed)
+            why, done = insert_filters(self._address, data, offsets, numbers, slots, done, needed)
+
+    def _name(self, id: Id, slot: int) -> None:
+        if slot >= len(self._ids):
+            self._ids.extend([None] * (slot + 1 - len(self._ids)))
+        self._slots[id] = slot
+        self._ids[slot] = id
+
+    def _scratch(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """Room for kernels to list all filters, several times over; only what is written to takes memory."""
+        if self._listed[0].shape[1] < len(self):
+            self._listed = _room_to_list(len(self) * 5 // 4)
+        return self._listed
+
+    def _look_at_buckets(self, slot: np.int32) -> None:
+        """Have the buckets of the filter's columns follow the quantiles of the bounds."""
+        while (column := due_column(self._address, slot)) != layout.NONE:
+            sample = np.empty(BOUNDS_SAMPLED, np.float64)
+            sample = np.sort(sample[: sample_bounds(self._address, column, sample)])
+            if cut_column(self._address, column, sample):
+                redraw_column(self._address, column)
+
+    def _make_room(self, needed: NDArray[np.int64]) -> None:
+        """Grow what is short; the dictionary's bytes are first cleared of garbage, and the hash tables rebuilt."""
+        state, counters = self._state, self._state.counters
+        texts = int(counters[layout.TEXTS_LIVE] + needed[1])
+        if 2 * (counters[layout.TEXT_TABLE_USED] + needed[1]) > len(state.text_table) or (
+            2 * counters[layout.HEAP_GARBAGE] > len(state.heap)
+        ):
+            table, heap = _empty_table(texts), np.empty_like(state.heap)
+            rebuild_texts(self._address, table, heap)
+            state = self._hold(state._replace(text_table=table, heap=heap))
+        if 2 * (counters[layout.PARTITION_TABLE_USED] + needed[4]) > len(state.partition_table):
+            table = _empty_table(int(counters[layout.PARTITIONS_LIVE] + needed[4]))
+            rebuild_partitions(self._address, table)
+            state = self._hold(state._replace(partition_table=table))
+        layout.make_room(state, needed)
+        self._hold(state)
+
+    def _hold(self, state: layout.State) -> layout.State:
+        """Make ``state`` the one that kernels see."""
+        self._state = state
+        self._table = table_of(state)
+        self._address = self._table.ctypes.data
+        return state
+
+    def _link_number(self, link: Link) -> int:
+        number = self._link_numbers.get(link)
+        if number is None:
+            free = [i for i, count in enumerate(self._link_counts) if count == 0 and i > 0]
+            number = free[0] if free else len(self._links)
+            if not free:
+                self._links.append(link)
+                self._link_counts.append(0)
+            self._links[number] = link
+            self._link_numbers[link] = number
+        self._link_counts[number] += 1
+        return number
+
+    def _release_link(self, number: int) -> None:
+        self._link_counts[number] -= 1
+        if self._link_counts[number] == 0 and number > 0:
+            del self._link_numbers[self._links[number]]
+            self._links[number] = None
+
+
+def encoded_batch(publications: Sequence[Publication]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Publications as one buffer in their wire form, with offsets."""
+    return join_encoded([encode_publication(publication) for publication in publications])
+
+
+def _empty_table(members: int) -> NDArray[np.int32]:
+    """An open-addressing table that is at most a quarter full with ``members``."""
+    return np.full(1 << max(8, (4 * members).bit_length()), layout.NONE, np.int32)
+
+
+def _room_to_list(filters: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    together = min(max(_LISTED // filters, 1), layout.TILE)
+    return np.empty((together, filters), np.int32), np.empty(max(filters, _LISTED), np.int32)

@@ -1,0 +1,118 @@
+"""Matching publications in their wire form, one compiled call per batch.
+
+Per link the caller says what it wants: nothing, only whether some filter matches (the search stops at the first that does), or
+all of them. So one walk serves both the next hops of a publication and the list of its subscribers.
+"""
+
+from overweave.matching.kernels.blocks import block_has_match, list_block
+from overweave.matching.kernels.compile import inlined, kernel
+from overweave.matching.kernels.exact import clear_values, unpack_publication
+from overweave.matching.kernels.handle import state_at
+from overweave.matching.kernels.partitions import find_equality
+from overweave.matching.kernels.rows import row_matches
+from overweave.matching.kernels.state import FILTERS, NONE, ROWS
+
+#: What is wanted of a link.
+NOTHING, WHETHER, WHICH = 0, 1, 2
+
+
+@kernel
+def match_publications(address, data, offsets, row, wanted, hits, found, slots, ends):
+    """Match publications from ``row`` on against the filters of the wanted links; the row at which it stopped.
+
+    ``hits[row, link]`` tells whether one matched; the ``slots`` of all that match on links wanted in full are listed, those of a
+    row up to ``ends[row]``. It stops early at a malformed publication (``ends`` is NONE there) and when there may be no
+    room in ``slots`` for all filters at once. ``found`` has room for all filters per publication that is matched together.
+    """
+    state = state_at(address)
+    count = 0
+    while row < len(offsets) - 1:
+        tile = min(len(found), len(offsets) - 1 - row, (len(slots) - count) // max(state.counters[FILTERS], 1))
+        for i in range(tile):
+            clear_values(state, i)
+            if not unpack_publication(state, i, data, offsets[row + i], offsets[row + i + 1]):
+                ends[row + i] = NONE
+                tile = i
+                break
+        if tile == 0:
+            return row
+        _match_tile(state, data, tile, wanted, hits[row : row + tile], found, ends[row : row + tile])
+        for i in range(tile):
+            for at in range(ends[row + i]):
+                slots[count + at] = found[i, at]
+            count += ends[row + i]
+            ends[row + i] = count
+        row += tile
+    return row
+
+
+@kernel
+def _match_tile(state, data, tile, wanted, hits, found, counts):
+    """Match the publications at hand; partitions that all of them may match are walked once for all."""
+    for i in range(tile):
+        counts[i] = 0
+    segment = state.partitions[0].first
+    while segment != NONE:
+        if state.segments[segment].kind == ROWS:
+            for i in range(tile):
+                _match_rows(state, i, data, segment, wanted, hits[i], found[i], counts)
+        else:
+            block = state.segments[segment].first
+            while block != NONE:
+                for i in range(tile):
+                    _match_block(state, i, data, segment, block, wanted, hits[i], found[i], counts)
+                block = state.blocks[block].next
+        segment = state.segments[segment].next
+    for i in range(tile):
+        for j in range(state.value_counts[i]):
+            number = state.values[j, i].present
+            column = state.columns[number]
+            if column.present != NONE:
+                _match_partition(state, i, data, column.present, wanted, hits[i], found[i], counts)
+            if column.keys > 0:
+                value = state.values[number, i]
+                equality = find_equality(state, number, value.value, value.fine)
+                if equality != NONE:
+                    _match_partition(state, i, data, equality, wanted, hits[i], found[i], counts)
+
+
+@kernel
+def _match_partition(state, which, data, partition, wanted, hits, found, counts):
+    segment = state.partitions[partition].first
+    while segment != NONE:
+        if state.segments[segment].kind == ROWS:
+            _match_rows(state, which, data, segment, wanted, hits, found, counts)
+        else:
+            block = state.segments[segment].first
+            while block != NONE:
+                _match_block(state, which, data, segment, block, wanted, hits, found, counts)
+                block = state.blocks[block].next
+        segment = state.segments[segment].next
+
+
+@inlined
+def _match_rows(state, which, data, number, wanted, hits, found, counts):
+    segment = state.segments[number]
+    want, link, count = wanted[segment.link], segment.link, counts[which]
+    if want == NOTHING or (want == WHETHER and hits[link]):
+        return
+    for at in range(segment.first, segment.first + segment.count):
+        if row_matches(state, which, data, at):
+            hits[link] = True
+            if want == WHETHER:
+                return
+            found[count] = state.rows[at].slot
+            count += 1
+    counts[which] = count
+
+
+@inlined
+def _match_block(state, which, data, number, block, wanted, hits, found, counts):
+    link = state.segments[number].link
+    want = wanted[link]
+    if want == WHICH:
+        count = list_block(state, which, data, block, found, counts[which])
+        hits[link] |= count > counts[which]
+        counts[which] = count
+    elif want == WHETHER and not hits[link]:
+        hits[link] = block_has_match(state, which, data, block)

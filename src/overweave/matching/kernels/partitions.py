@@ -1,0 +1,245 @@
+"""Partitions: which filters a publication can match at all.
+
+Each filter lies in one partition, named by its access key: the rarest of its equalities; without one, the presence of a
+column that few others mention; without that, none (the universal partition). Within a partition, the filters of each
+link form a segment. Equalities that are not a filter's access key are counted here too, to know which are rare.
+"""
+
+import numpy as np
+
+from overweave.matching.kernels.blocks import add_to_blocks, end_blocks, remove_from_blocks, start_blocks
+from overweave.matching.kernels.compile import bits_of, inlined, kernel
+from overweave.matching.kernels.handle import state_at
+from overweave.matching.kernels.rows import ROWS_FIRST, add_row, end_rows, remove_row, start_rows
+from overweave.matching.kernels.state import (
+    EQUAL,
+    GONE,
+    NONE,
+    PARTITION_TABLE_USED,
+    PARTITIONS_FREE,
+    PARTITIONS_LIVE,
+    PARTITIONS_USED,
+    PRESENT,
+    ROW_EXTENTS,
+    ROWS,
+    ROWS_MAX,
+    ROWS_MIN,
+    ROWS_USED,
+    SEGMENTS_FREE,
+    SEGMENTS_USED,
+    TEXT,
+    UNIVERSAL,
+    give_extent,
+)
+from overweave.matching.kernels.texts import release_text
+
+
+@inlined
+def find_equality(state, column, value, fine):
+    """The partition of an equality, or NONE."""
+    table = state.partition_table
+    mask = np.uint64(len(table) - 1)
+    at = _hash(column, value, fine) & mask
+    while True:
+        number = table[at]
+        if number == NONE:
+            return np.int32(NONE)
+        if number >= 0:
+            found = state.partitions[number]
+            if found.column == column and found.value == value and found.fine == fine:
+                return number
+        at = (at + np.uint64(1)) & mask
+
+
+@kernel
+def mention_equality(state, column, value, fine):
+    """Count one more filter with this equality; its partition."""
+    number = find_equality(state, column, value, fine)
+    if number == NONE:
+        number = _new_partition(state, EQUAL, column, value, fine)
+        state.columns[column].keys += 1
+        if state.columns[column].kind == TEXT:
+            state.texts[np.int32(value)].references += 1
+        state.counters[PARTITIONS_LIVE] += 1
+        _enter(state.partition_table, state.partitions, number, state.counters)
+    state.partitions[number].mentions += 1
+    return number
+
+
+@kernel
+def unmention_equality(state, number):
+    """Count one filter less; an equality that nobody asks for goes, with its text."""
+    partition = state.partitions[number]
+    partition.mentions -= 1
+    if partition.mentions > 0:
+        return
+    mask = np.uint64(len(state.partition_table) - 1)
+    at = _hash(partition.column, partition.value, partition.fine) & mask
+    while state.partition_table[at] != number:
+        at = (at + np.uint64(1)) & mask
+    state.partition_table[at] = GONE
+    state.counters[PARTITIONS_LIVE] -= 1
+    state.columns[partition.column].keys -= 1
+    if state.columns[partition.column].kind == TEXT:
+        release_text(state, np.int32(partition.value))
+    _free_partition(state, number)
+
+
+@kernel
+def presence_partition(state, column):
+    """The partition of the filters that need a value in this column; made when it is new."""
+    if state.columns[column].present == NONE:
+        state.columns[column].present = _new_partition(state, PRESENT, column, 0.0, 0)
+    return state.columns[column].present
+
+
+@kernel
+def add_to_partition(state, number, link, slot):
+    """Put a filter into the segment of its link."""
+    segment = state.partitions[number].first
+    while segment != NONE and state.segments[segment].link != link:
+        segment = state.segments[segment].next
+    if segment == NONE:
+        segment = _new_segment(state, number, link)
+    state.slots[slot].segment = segment
+    if state.segments[segment].kind == ROWS and state.segments[segment].count == ROWS_MAX:
+        _rows_to_blocks(state, segment)
+    if state.segments[segment].kind == ROWS:
+        add_row(state, segment, slot)
+    else:
+        add_to_blocks(state, segment, slot)
+
+
+@kernel
+def remove_from_partition(state, slot):
+    """Take a filter out of its segment; the partition it was in."""
+    number = state.slots[slot].segment
+    segment = state.segments[number]
+    partition = segment.partition
+    if segment.kind == ROWS:
+        remove_row(state, number, slot)
+    else:
+        remove_from_blocks(state, number, slot)
+        if segment.count < ROWS_MIN and state.counters[ROWS_USED] + 2 * ROWS_MIN <= len(state.rows):
+            _blocks_to_rows(state, number)
+    if segment.count == 0:
+        _free_segment(state, number)
+    found = state.partitions[partition]
+    if found.first == NONE and found.kind == PRESENT:
+        state.columns[found.column].present = NONE
+        _free_partition(state, partition)
+        return np.int32(NONE)
+    return partition
+
+
+@kernel
+def rebuild_partitions(address, table):
+    """Enter all equalities into an empty ``table``."""
+    state = state_at(address)
+    state.counters[PARTITION_TABLE_USED] = 0
+    for number in range(state.counters[PARTITIONS_USED]):
+        if state.partitions[number].kind == EQUAL:
+            _enter(table, state.partitions, number, state.counters)
+
+
+@kernel
+def _rows_to_blocks(state, number):
+    first, count, capacity = state.segments[number].first, state.segments[number].count, state.segments[number].capacity
+    start_blocks(state, number)
+    for at in range(first, first + count):
+        add_to_blocks(state, number, state.rows[at].slot)
+    give_extent(state.rows, state.counters, ROW_EXTENTS, first, capacity)
+
+
+@kernel
+def _blocks_to_rows(state, number):
+    first = state.segments[number].first
+    start_rows(state, number, 2 * ROWS_MIN)
+    block = first
+    while block != NONE:
+        for position in range(state.blocks[block].words * 64):
+            if state.block_bits[block, 0, position >> 6] >> np.uint64(position & 63) & np.uint64(1):
+                add_row(state, number, state.block_slots[block, position])
+        block = state.blocks[block].next
+    end_blocks(state, first)
+
+
+@kernel
+def _new_segment(state, partition, link):
+    fresh = state.counters[SEGMENTS_FREE]
+    if fresh == NONE:
+        fresh = state.counters[SEGMENTS_USED]
+        state.counters[SEGMENTS_USED] += 1
+    else:
+        state.counters[SEGMENTS_FREE] = state.segments[fresh].next
+    segment = state.segments[fresh]
+    segment.partition = partition
+    segment.link = link
+    segment.next = state.partitions[partition].first
+    state.partitions[partition].first = fresh
+    start_rows(state, fresh, ROWS_FIRST)
+    return np.int32(fresh)
+
+
+@kernel
+def _free_segment(state, number):
+    segment = state.segments[number]
+    if segment.kind == ROWS:
+        end_rows(state, number)
+    else:
+        end_blocks(state, segment.first)
+    partition = state.partitions[segment.partition]
+    if partition.first == number:
+        partition.first = segment.next
+    else:
+        before = partition.first
+        while state.segments[before].next != number:
+            before = state.segments[before].next
+        state.segments[before].next = segment.next
+    segment.next = state.counters[SEGMENTS_FREE]
+    state.counters[SEGMENTS_FREE] = number
+
+
+@kernel
+def _new_partition(state, kind, column, value, fine):
+    fresh = state.counters[PARTITIONS_FREE]
+    if fresh == NONE:
+        fresh = state.counters[PARTITIONS_USED]
+        state.counters[PARTITIONS_USED] += 1
+    else:
+        state.counters[PARTITIONS_FREE] = state.partitions[fresh].first
+    partition = state.partitions[fresh]
+    partition.value = value
+    partition.fine = fine
+    partition.column = column
+    partition.kind = kind
+    partition.mentions = 0
+    partition.first = NONE
+    return np.int32(fresh)
+
+
+@kernel
+def _free_partition(state, number):
+    state.partitions[number].kind = UNIVERSAL  # not found by `rebuild_partitions`
+    state.partitions[number].first = state.counters[PARTITIONS_FREE]
+    state.counters[PARTITIONS_FREE] = number
+
+
+@inlined
+def _hash(column, value, fine):
+    digest = bits_of(value) ^ (np.uint64(column) << np.uint64(48)) ^ np.uint64(np.int64(fine) & 0xFFFF)
+    digest = (digest ^ (digest >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    digest = (digest ^ (digest >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return digest ^ (digest >> np.uint64(31))
+
+
+@kernel
+def _enter(table, partitions, number, counters):
+    partition = partitions[number]
+    mask = np.uint64(len(table) - 1)
+    at = _hash(partition.column, partition.value, partition.fine) & mask
+    while table[at] >= 0:
+        at = (at + np.uint64(1)) & mask
+    if table[at] == NONE:
+        counters[PARTITION_TABLE_USED] += 1
+    table[at] = number
