@@ -1,0 +1,24 @@
+"""The command line: ``overweave VERB …``.
+
+A verb is one file of this package and one line in `VERBS`. The file ``cli/VERB.py`` exports a function of the same name,
+whose signature is the verb's options (typer) and whose docstring is its help, and ``EXAMPLE``, a command that can be
+pasted. `overweave.cli.frame` gives every verb its exit statuses and its one-line errors.
+"""
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from overweave.cli.frame import run
+
+#: Every verb and what the list of verbs says about it. A verb's file is imported only when the verb is called.
+VERBS = {
+    "demo": "See it work on embedded stock quotes.",
+    "match": "Match a file of publications against a file of filters.",
+    "bench": "Measure against a baseline in the same run.",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and leave with its exit status: 0 done, 2 the input is wrong, 1 it failed."""
+    sys.exit(run(VERBS, sys.argv[1:] if arguments is None else arguments))

@@ -1,0 +1,63 @@
+"""``overweave bench``: a benchmark is a module with ``run(progress, **options) -> list[Row]`` and one line in `BENCHMARKS`."""
+
+import importlib
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from overweave.cli.answers import put
+from overweave.cli.terminal import waiting
+from overweave.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from overweave.bench.base import Row
+
+EXAMPLE = "overweave bench matching --subscriptions 10000 --json"
+
+#: Every benchmark and the module that runs it.
+BENCHMARKS = {"matching": "overweave.bench.matching"}
+
+
+def bench(
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"Which one: {', '.join(BENCHMARKS)}.")],
+    subscriptions: Annotated[
+        list[int] | None, typer.Option(min=1, metavar="N", help="How many; several times for several sizes.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write a JSON list of rows.")] = False,
+) -> None:
+    """Measure against a baseline in the same run, and print how many times better we are.
+
+    Absolute times belong to this machine at this moment; the ratios are what to compare.
+    """
+    if name not in BENCHMARKS:
+        raise InvalidInput(f"bench: expected one of {', '.join(BENCHMARKS)}, found {name!r}")
+    run = importlib.import_module(BENCHMARKS[name]).run
+    options: dict[str, Any] = {"subscriptions": subscriptions} if subscriptions else {}
+    for option in options:
+        if option not in inspect.signature(run).parameters:
+            raise InvalidInput(f"bench {name}: expected no --{option}, which this benchmark does not know")
+    with waiting(f"measuring {name}") as say:
+        rows: list[Row] = run(say, **options)
+    if json:
+        put(msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n")
+    else:
+        _print(name, rows)
+
+
+def _print(name: str, rows: "list[Row]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("measured", "unit", title=f"bench {name}")
+    for heading in ("ours", "baseline", "ratio", "promised"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        promised = "" if row.ratio_min is None else f"≥ {row.ratio_min:,.0f}×"
+        table.add_row(row.name, row.unit, _figure(row.ours), _figure(row.baseline), _figure(row.ratio, "×"), promised)
+    Console().print(table)
+
+
+def _figure(value: float | None, unit: str = "") -> str:
+    return "" if value is None else f"{value:,.4g}{unit}" if abs(value) < 1000 else f"{value:,.0f}{unit}"

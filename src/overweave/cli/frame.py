@@ -1,0 +1,155 @@
+"""The frame around every verb: global options, exit statuses, errors in one line.
+
+====== ============================================================================================
+status meaning
+====== ============================================================================================
+0      done; also when the reader of our output (``| head``) had enough
+1      it failed at run time
+2      the user's input is wrong: options, files, lines; the text says where and what was expected
+130    interrupted by Ctrl-C
+====== ============================================================================================
+
+Whatever goes wrong is one line on stderr that begins with ``overweave: ``; a traceback comes before it only with ``--debug``.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+import typer.core
+import typer.main
+
+from overweave.errors import DuplicateId, InvalidInput, OverweaveError
+
+_PROGRAM = "overweave"
+_DEBUG_OPTION = "--debug"
+_DEBUG_VARIABLE = "OVERWEAVE_DEBUG"
+_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+def run(verbs: Mapping[str, str], arguments: Sequence[str]) -> int:
+    """Carry out one command line and return its exit status."""
+    debug, arguments = _without_debug(arguments)
+    debug = debug or os.environ.get(_DEBUG_VARIABLE, "0") not in ("", "0")
+
+    def command() -> int:
+        status = _application(verbs).main(args=list(arguments), prog_name=_PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+        return status if isinstance(status, int) else 0
+
+    return _guarded(command, debug)
+
+
+def _without_debug(arguments: Sequence[str]) -> tuple[bool, list[str]]:
+    """``--debug`` may stand before or after the verb, so it is taken out before anything is parsed."""
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    options = [argument for argument in arguments[:end] if argument != _DEBUG_OPTION]
+    return len(options) < end, [*options, *arguments[end:]]
+
+
+def _guarded(command: Callable[[], int], debug: bool) -> int:
+    """The status of ``command``, whatever it raises; the table of this module's docstring in code."""
+    try:
+        status = command()
+    except (KeyboardInterrupt, typer.Abort):
+        status = 130
+    except (BrokenPipeError, SystemExit) as leaving:
+        # typer makes a broken pipe a plain exit with 1, but the error is still behind it.
+        _discard_output()
+        return 0 if isinstance(leaving.__context__ or leaving, BrokenPipeError) else 1
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        _discard_output()
+        _say(_explanation(error))
+        return 2 if isinstance(error, typer.TyperException | InvalidInput | DuplicateId) else 1
+    if status == 130:
+        _say("interrupted")
+    return status
+
+
+def _explanation(error: Exception) -> str:
+    if isinstance(error, typer.TyperException):
+        context = getattr(error, "ctx", None)
+        verb = context.info_name if context is not None and context.parent is not None else None
+        return f"{verb}: {error.format_message()}" if verb else error.format_message()
+    if isinstance(error, OverweaveError):
+        return str(error)
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if isinstance(error, MemoryError):
+        return "out of memory"
+    return f"{type(error).__name__}: {error} (unexpected: {_DEBUG_OPTION} shows where)"
+
+
+def _say(text: str) -> None:
+    # One line, whatever the error holds; and no second error when stderr is closed.
+    with contextlib.suppress(OSError, ValueError):
+        print(f"{_PROGRAM}: {' '.join(text.split())}", file=sys.stderr, flush=True)
+
+
+def _discard_output() -> None:
+    """Drop what stdout still buffers, so that the interpreter does not fail once more when it flushes at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        return
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+class _Verbs(typer.core.TyperGroup):
+    """A group of commands that know their names only; the one that is called gets imported."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, _command(name), rest
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
+
+def _application(verbs: Mapping[str, str]) -> Any:
+    application = typer.Typer(
+        cls=_Verbs,
+        callback=_options,
+        invoke_without_command=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings=_SETTINGS,
+        subcommand_metavar="VERB …",
+    )
+    for name, summary in verbs.items():
+        application.command(name, help=summary)(lambda: None)
+    return typer.main.get_command(application)
+
+
+def _command(name: str | None) -> Any:
+    """The real command of a verb, from its file."""
+    module = importlib.import_module(f"overweave.cli.{name}")
+    application = typer.Typer(add_completion=False, rich_markup_mode=None)
+    example = f"\b\nExample:\n  {module.EXAMPLE}"
+    application.command(name, epilog=example, context_settings=_SETTINGS)(getattr(module, str(name)))
+    return typer.main.get_command(application)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from overweave import __version__
+
+        typer.echo(f"{_PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+def _options(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,  # noqa: ARG001
+    debug: Annotated[bool, typer.Option(_DEBUG_OPTION, help=f"Show tracebacks; also {_DEBUG_VARIABLE}=1.")] = False,  # noqa: ARG001
+) -> None:
+    """Content-based publish/subscribe that plans, measures and re-weaves its own broker overlay."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())

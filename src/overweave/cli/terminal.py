@@ -1,0 +1,51 @@
+"""What only people see: progress on stderr, and only when stderr is a terminal. In a pipe all of this is silent."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+
+def is_watched() -> bool:
+    """Whether somebody looks at stderr."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+@contextlib.contextmanager
+def waiting(text: str, shown: bool = True) -> Iterator[Callable[[str], None]]:
+    """A spinner with ``text`` while the body runs; the body may change the text."""
+    if not (shown and is_watched()):
+        yield _ignore
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text) as status:
+        yield lambda text: status.update(text)
+
+
+@contextlib.contextmanager
+def progress(text: str, total: int | None, shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """A bar with ``text`` that the body moves by telling how much is done; it appears when it is first told.
+
+    That it appears late lets the body show a `waiting` before: a terminal has room for one moving line.
+    """
+    if not (shown and is_watched()):
+        yield _ignore
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    bar = Progress(console=Console(stderr=True), transient=True)
+    task = bar.add_task(text, total=total)
+
+    def done(amount: int) -> None:
+        bar.start()
+        bar.update(task, completed=amount)
+
+    try:
+        yield done
+    finally:
+        bar.stop()
+
+
+def _ignore(_: object) -> None:
+    pass

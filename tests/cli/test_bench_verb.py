@@ -1,0 +1,47 @@
+"""``overweave bench``: the frame; the benchmarks test themselves."""
+
+import json
+import sys
+from types import ModuleType
+
+import pytest
+
+from overweave.bench.base import Row
+from overweave.cli import bench
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    module = ModuleType("fake")
+
+    def measure(progress, subscriptions=(10,)):
+        progress("measuring")
+        return [Row(f"{count} filters", "µs", ours=2.0, baseline=80.0, ratio_min=25) for count in subscriptions] + [
+            Row("bulk load", "s", ours=1234.5)
+        ]
+
+    module.run = measure
+    monkeypatch.setitem(sys.modules, "fake", module)
+    monkeypatch.setitem(bench.BENCHMARKS, "fake", "fake")
+    return module
+
+
+def test_table(run, fake):
+    status, out, _ = run("bench", "fake")
+    assert status == 0
+    assert all(text in out for text in ("10 filters", "40×", "≥ 25×", "1,234"))
+
+
+def test_json(run, fake):
+    rows = json.loads(run("bench", "fake", "--json", "--subscriptions", 5, "--subscriptions", 6).out)
+    assert [(row["name"], row["ratio"]) for row in rows] == [("5 filters", 40.0), ("6 filters", 40.0), ("bulk load", None)]
+
+
+def test_unknown_benchmark(run):
+    assert run("bench", "nonsense") == (2, "", "overweave: bench: expected one of matching, found 'nonsense'\n")
+
+
+def test_option_that_the_benchmark_does_not_know(run, fake):
+    fake.run = lambda progress: []
+    status, _, err = run("bench", "fake", "--subscriptions", 5)
+    assert (status, err) == (2, "overweave: bench fake: expected no --subscriptions, which this benchmark does not know\n")

@@ -1,0 +1,147 @@
+"""The promises that hold for every verb: exit statuses, one-line errors, help."""
+
+import errno
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from overweave.cli import VERBS, frame
+from overweave.errors import DuplicateId, InvalidInput, UnknownId
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-c", "from overweave.cli import main; main()"]
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Make the verb ``demo`` raise."""
+
+    def failing(error):
+        def demo() -> None:
+            raise error
+
+        monkeypatch.setattr("overweave.cli.demo.demo", demo)
+
+    return failing
+
+
+def test_version(run):
+    assert run("--version") == (0, "overweave 0.1.0\n", "")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
+def test_help_lists_every_verb(run, arguments):
+    status, out, err = run(*arguments)
+    assert (status, err) == (0, "")
+    assert all(f"  {verb} " in out for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb_has_an_example_that_can_be_pasted(run, verb):
+    status, out, _ = run(verb, "--help")
+    assert status == 0
+    example = out.partition("Example:\n")[2].strip()
+    assert example.startswith(f"overweave {verb}")
+    assert "\n" not in example
+
+
+@pytest.mark.parametrize("verb", ["demo", "match"])
+def test_examples_work(run, verb, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    _, out, _ = run(verb, "--help")
+    example = out.partition("Example:\n")[2].strip()
+    assert run(*shlex.split(example)[1:]).status == 0
+
+
+def test_help_is_quick_because_it_imports_nothing_heavy():
+    code = "import sys\nfrom overweave.cli import main\ntry: main(['--help'])\nexcept SystemExit: pass\nprint(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"numba", "numpy", "rich.table", "rustworkx"} & set(modules)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["mtach"], "overweave: No such command 'mtach'. Did you mean 'match'?"),
+        (["--nonsense"], "overweave: No such option: --nonsense"),
+        (["match", "--filters", "x"], "overweave: match: Missing option '--publications'."),
+        (["demo", "--filters", "many"], "overweave: demo: Invalid value for '--filters': "),
+    ],
+)
+def test_wrong_usage_is_status_2_in_one_line(run, arguments, expected):
+    status, out, err = run(*arguments)
+    assert (status, out) == (2, "")
+    assert err.startswith(expected)
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "text"),
+    [
+        (InvalidInput("f:1:2: expected\n  this, found that"), 2, "f:1:2: expected this, found that"),
+        (DuplicateId("id 3: expected another"), 2, "id 3: expected another"),
+        (UnknownId("id 4"), 1, "id 4"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", "gone"), 1, "gone: No such file or directory"),
+        (MemoryError(), 1, "out of memory"),
+        (KeyError("odd"), 1, "KeyError: 'odd' (unexpected: --debug shows where)"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+    ],
+)
+def test_every_error_is_one_line_without_a_traceback(run, failing, error, status, text):
+    failing(error)
+    assert run("demo") == (status, "", f"overweave: {text}\n")
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "demo"], ["demo", "--debug"]])
+def test_debug_shows_the_traceback(run, failing, arguments):
+    failing(InvalidInput("wrong"))
+    status, _, err = run(*arguments)
+    assert status == 2
+    assert err.startswith("Traceback")
+    assert err.endswith("\noverweave: wrong\n")
+
+
+@pytest.mark.parametrize(("value", "shown"), [("1", True), ("0", False), ("", False)])
+def test_debug_by_environment(run, failing, monkeypatch, value, shown):
+    failing(InvalidInput("wrong"))
+    monkeypatch.setenv("OVERWEAVE_DEBUG", value)
+    assert ("Traceback" in run("demo").err) == shown
+
+
+def test_debug_after_two_dashes_is_an_argument():
+    assert frame._without_debug(["bench", "--debug", "--", "--debug"]) == (True, ["bench", "--", "--debug"])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout_is_one_line():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([*PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (1, "overweave: No space left on device\n")
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path):
+    (tmp_path / "filters").write_text("[a,=,1]\n")
+    (tmp_path / "publications").write_text("[a,1]\n" * 100_000)
+    command = [*PROGRAM, "match", "--filters", tmp_path / "filters", "--publications", tmp_path / "publications"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"1\t1\n"
+        process.stdout.close()
+        assert (process.wait(30), process.stderr.read()) == (0, b"")
+
+
+def test_a_lone_line_is_answered_at_once_and_ctrl_c_ends_with_130(tmp_path):
+    (tmp_path / "filters").write_text("[a,=,1]\n")
+    command = [*PROGRAM, "match", "--filters", tmp_path / "filters", "--publications", "-"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0) as process:
+        for number in (1, 2):
+            process.stdin.write(b"[a,1]\n")
+            assert process.stdout.readline() == f"{number}\t1\n".encode()
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(30) == 130
+        assert (process.stdout.read(), process.stderr.read()) == (b"", b"overweave: interrupted\n")
