@@ -1,0 +1,57 @@
+"""Headers: routing state that travels beside a message, typed and never hidden in its content.
+
+Every field belongs to one concern and is empty unless that concern is at work; a broker that does not know a concern passes
+its field on untouched.
+"""
+
+import enum
+
+import msgspec
+
+from overweave.errors import LanguageError
+
+#: More hops than any sensible overlay has: a message that took so many runs in circles.
+TTL_DEFAULT = 255
+
+
+class Priority(enum.IntEnum):
+    """Who goes first in a queue: control before publications (THESIS fig 7.1)."""
+
+    CONTROL = 0
+    PUBLICATION = 1
+
+
+class Header(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a message comes from, where it is to go and what it has seen on its way.
+
+    >>> Header(publisher="p1", sequence=7).hopped("B1").hopped("B2").path
+    ('B1', 'B2')
+    """
+
+    #: Who published it, and the how-manieth of this publisher it is: together the identity by which duplicates are dropped.
+    publisher: str = ""
+    sequence: int = 0
+    published_at_s: float = 0.0
+    #: The broker where it entered the overlay, or the cluster (DEST).
+    source: str | None = None
+    #: The brokers that it is meant for, where routing goes by destination (DEST).
+    destinations: tuple[str, ...] = ()
+    #: The brokers that it has passed or bypassed (MESH).
+    path: tuple[str, ...] = ()
+    #: The advertisement whose tree it travels on, where overlays have cycles (SPEC 0).
+    tree: str | None = None
+    cluster: str | None = None
+    #: Set when its journey is to be recorded (THESIS ch 5).
+    trace: str | None = None
+    hops: int = 0
+    ttl: int = TTL_DEFAULT
+    priority: Priority = Priority.PUBLICATION
+
+    def __post_init__(self) -> None:
+        for name in ("sequence", "hops", "ttl"):
+            if getattr(self, name) < 0:
+                raise LanguageError(f"header field {name}: expected a number from 0 on, got {getattr(self, name)}")
+
+    def hopped(self, broker: str) -> "Header":
+        """This header after one more hop, from ``broker``."""
+        return msgspec.structs.replace(self, path=(*self.path, broker), hops=self.hops + 1, ttl=max(self.ttl - 1, 0))

@@ -1,0 +1,65 @@
+"""Messages: what clients say to brokers and brokers to each other, each with a typed `Header`.
+
+Publications are content and move in batches; all others are control. An id names an advertisement or a subscription
+in the whole network, so that it can be withdrawn wherever it went.
+"""
+
+import msgspec
+
+from overweave.language.headers import Header
+from overweave.language.predicates import Filter
+from overweave.language.publications import Publication
+
+_EMPTY = Header()
+
+
+class Advertise(msgspec.Struct, frozen=True, tag="advertise"):
+    """A publisher will publish within ``filter``.
+
+    >>> from overweave.language.syntax import parse_filter
+    >>> Advertise("a1", parse_filter("[class,eq,'STOCK']")).id
+    'a1'
+    """
+
+    id: str
+    filter: Filter
+    header: Header = _EMPTY
+
+
+class Unadvertise(msgspec.Struct, frozen=True, tag="unadvertise"):
+    """The advertisement ``id`` no longer holds."""
+
+    id: str
+    header: Header = _EMPTY
+
+
+class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
+    """A subscriber wants what ``filter`` admits."""
+
+    id: str
+    filter: Filter
+    header: Header = _EMPTY
+
+
+class Unsubscribe(msgspec.Struct, frozen=True, tag="unsubscribe"):
+    """The subscription ``id`` no longer holds."""
+
+    id: str
+    header: Header = _EMPTY
+
+
+class Publish(msgspec.Struct, frozen=True, tag="publish"):
+    """Content on its way; the payload takes no part in matching.
+
+    >>> Publish(Publication({"volume": 7}), Header("p1", 1)).header.sequence
+    1
+    """
+
+    publication: Publication
+    header: Header = _EMPTY
+    payload: bytes = b""
+
+
+#: What changes routing tables.
+Control = Advertise | Unadvertise | Subscribe | Unsubscribe
+Message = Control | Publish
