@@ -53,5 +53,5 @@ class Header(msgspec.Struct, frozen=True, omit_defaults=True):
                 raise LanguageError(f"header field {name}: expected a number from 0 on, got {getattr(self, name)}")
 
     def hopped(self, broker: str) -> "Header":
-        """This header after one more hop, from ``broker``."""
+        """The header after one more hop, from ``broker``."""
         return msgspec.structs.replace(self, path=(*self.path, broker), hops=self.hops + 1, ttl=max(self.ttl - 1, 0))

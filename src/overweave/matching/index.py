@@ -78,7 +78,7 @@ class Index:
         #: Where kernels say what room they need.
         self._needed = np.zeros(len(layout.POOLS), np.int64)
         #: Where kernels list what matches: for each of the publications matched together, and all in a row.
-        self._listed = _room_to_list(1024)
+        self._listed = _room_to_list(16)
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -265,4 +265,4 @@ def _empty_table(members: int) -> NDArray[np.int32]:
 
 def _room_to_list(filters: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     together = min(max(_LISTED // filters, 1), layout.TILE)
-    return np.empty((together, filters), np.int32), np.empty(max(filters, _LISTED), np.int32)
+    return np.empty((together, filters), np.int32), np.empty(max(filters, min(_LISTED, 1024 * filters)), np.int32)

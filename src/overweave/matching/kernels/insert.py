@@ -60,7 +60,7 @@ def insert_filters(address, data, offsets, links, slots, start, needed):
         count = _count_predicates(data, offsets[i], offsets[i + 1])
         if count == NONE:
             return MALFORMED, i
-        _estimate(needed, count, offsets[i + 1] - offsets[i])
+        _estimate(state, needed, count, offsets[i + 1] - offsets[i])
         if lacks_room(state, needed) or _tables_full(state, needed):
             return NO_ROOM, i
         slots[i] = _insert(state, data, offsets[i], count, links[i])
@@ -70,20 +70,21 @@ def insert_filters(address, data, offsets, links, slots, start, needed):
 
 
 @kernel
-def _estimate(needed, count, length):
-    """The most that one filter of ``count`` predicates can take from each pool."""
+def _estimate(state, needed, count, length):
+    """The most that one filter of ``count`` predicates can take from each pool; a small index has no blocks."""
+    blocks = 1 if state.counters[FILTERS] >= ROWS_MAX else 0
     needed[0] = 1
     needed[1] = 2 * count
     needed[2] = length
     needed[3] = count
     needed[4] = count + 1
     needed[5] = 1
-    needed[6] = ROWS_MAX
+    needed[6] = min(ROWS_MAX, 2 * state.counters[FILTERS] + 2)
     needed[7] = max(2 * count, 1)
     needed[8] = max(2 * count, 1)
-    needed[9] = 1
-    needed[10] = PLANES_MAX
-    needed[11] = PAGES_MAX
+    needed[9] = blocks
+    needed[10] = blocks * PLANES_MAX
+    needed[11] = blocks * PAGES_MAX
 
 
 @kernel
