@@ -21,7 +21,7 @@ from overweave.matching.kernels.blocks import redraw_column
 from overweave.matching.kernels.columns import BOUNDS_SAMPLED, cut_column, sample_bounds
 from overweave.matching.kernels.handle import table_of
 from overweave.matching.kernels.insert import DONE, LOOK, MALFORMED, due_column, insert_filters
-from overweave.matching.kernels.match import NOTHING, WHETHER, WHICH, match_publications
+from overweave.matching.kernels.match import NOTHING, WHETHER, WHICH, match_publication, match_publications
 from overweave.matching.kernels.partitions import rebuild_partitions
 from overweave.matching.kernels.remove import remove_filter
 from overweave.matching.kernels.texts import rebuild_texts
@@ -73,6 +73,9 @@ class Index:
         self._links: list[Link] = [None]
         self._link_numbers: dict[Link, int] = {None: 0}
         self._link_counts: list[int] = [0]
+        #: What `route` needs per origin, and the links by their hits; both hold while the links stay the same.
+        self._routings: dict[Link, tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.int64]]] = {}
+        self._hops: dict[bytes, list[Link]] = {}
         #: Offsets, link and slot of a single filter.
         self._one = np.zeros(2, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int32)
         #: Where kernels say what room they need.
@@ -135,6 +138,19 @@ class Index:
         links = self._links
         return [{links[number] for number in np.flatnonzero(row).tolist()} for row in hits]
 
+    def route(self, publication: Publication, origin: Link = None) -> tuple[list[Link], list[Id]]:
+        """What a broker asks: the next hops of a publication, not back to ``origin``, and the ids of its own clients' filters."""
+        wanted, hits, counts = self._routing(origin)
+        found, _ = self._scratch()
+        data = np.frombuffer(encode_publication(publication), np.uint8)
+        if not match_publication(self._address, data, wanted, hits, found, counts):
+            raise WireError(0, "a publication in its wire form")
+        count, ids, key = counts[0], self._ids, hits.tobytes()
+        links = self._hops.get(key)
+        if links is None:
+            links = self._hops[key] = [self._links[number] for number in np.flatnonzero(hits[0]).tolist() if number]
+        return links, [ids[slot] for slot in found[0, :count].tolist()] if count else []
+
     def search(self, data: NDArray[np.uint8], offsets: NDArray[np.int64], wanted: NDArray[np.int8]) -> Found:
         """What publications in their wire form match, per link as ``wanted``: NOTHING, WHETHER or WHICH."""
         rows = len(offsets) - 1
@@ -195,6 +211,17 @@ class Index:
         self._slots[id] = slot
         self._ids[slot] = id
 
+    def _routing(self, origin: Link) -> tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.int64]]:
+        """What is wanted of each link for a publication from ``origin``, and room for the answer."""
+        made = self._routings.get(origin)
+        if made is None:
+            wanted = np.full(len(self._links), WHETHER, np.int8)
+            wanted[0] = WHICH
+            if origin is not None and origin in self._link_numbers:
+                wanted[self._link_numbers[origin]] = NOTHING
+            made = self._routings[origin] = wanted, np.zeros((1, len(wanted)), np.bool_), np.zeros(1, np.int64)
+        return made
+
     def _scratch(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Room for kernels to list all filters, several times over; only what is written to takes memory."""
         if self._listed[0].shape[1] < len(self):
@@ -243,6 +270,7 @@ class Index:
                 self._link_counts.append(0)
             self._links[number] = link
             self._link_numbers[link] = number
+            self._links_changed()
         self._link_counts[number] += 1
         return number
 
@@ -251,6 +279,11 @@ class Index:
         if self._link_counts[number] == 0 and number > 0:
             del self._link_numbers[self._links[number]]
             self._links[number] = None
+            self._links_changed()
+
+    def _links_changed(self) -> None:
+        self._routings.clear()
+        self._hops.clear()
 
 
 def encoded_batch(publications: Sequence[Publication]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

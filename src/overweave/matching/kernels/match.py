@@ -47,6 +47,19 @@ def match_publications(address, data, offsets, row, wanted, hits, found, slots, 
 
 
 @kernel
+def match_publication(address, data, wanted, hits, found, counts):
+    """Match one publication: the short way for one that comes alone. False when it is malformed."""
+    state = state_at(address)
+    clear_values(state, 0)
+    if not unpack_publication(state, 0, data, 0, len(data)):
+        return False
+    for link in range(hits.shape[1]):
+        hits[0, link] = False
+    _match_tile(state, data, 1, wanted, hits, found, counts)
+    return True
+
+
+@kernel
 def _match_tile(state, data, tile, wanted, hits, found, counts):
     """Match the publications at hand; partitions that all of them may match are walked once for all."""
     for i in range(tile):

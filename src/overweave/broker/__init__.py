@@ -1,0 +1,1 @@
+"""The broker: a pure object that takes stimuli and answers with effects."""

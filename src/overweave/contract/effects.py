@@ -1,0 +1,52 @@
+"""Effects: all that a core can ask a driver to do. The driver carries them out in the order given."""
+
+import msgspec
+
+from overweave.contract.frames import Frame
+from overweave.contract.records import Record
+from overweave.language.messages import Publish
+
+
+class SendFrame(msgspec.Struct, frozen=True):
+    """Put a frame on the connection to a peer; it may get lost, the core knows how to deal with that."""
+
+    peer: str
+    frame: Frame
+
+
+class SetTimer(msgspec.Struct, frozen=True):
+    """Fire a timer at a time; one of the same name that was set before is forgotten."""
+
+    name: str
+    at_s: float
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """Write to the journal what must survive a crash (None: no longer), before any effect that follows."""
+
+    key: tuple[str, str]
+    value: object
+
+
+class Deliver(msgspec.Struct, frozen=True):
+    """Hand a publication to the application (effects of a client's core)."""
+
+    publish: Publish
+    subscription: str
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A row for the trace."""
+
+    record: Record
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """Tell a peer what it did wrong, by a code and a text, and close its connection."""
+
+    peer: str
+    code: str
+    text: str
+
+
+Effect = SendFrame | SetTimer | Keep | Deliver | Note | Refuse

@@ -1,0 +1,47 @@
+"""Frames: what crosses a connection between two peers (two brokers, or a broker and a client).
+
+A stream between two peers is named by their incarnations: who restarts counts up, and what belongs to an older pair is dropped.
+Sequence numbers count contents from 0 in each direction of a stream.
+"""
+
+import msgspec
+
+from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+
+
+class Synced(msgspec.Struct, frozen=True, tag="synced"):
+    """The sender has now said all that its peer must know of its routing state, as if they met for the first time."""
+
+
+Content = Advertise | Unadvertise | Subscribe | Unsubscribe | Publish | Synced
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """Opens or resumes a stream: who I am, whom I take you for (0: nobody yet), what I have settled and which number I expect."""
+
+    incarnation: int
+    peer_incarnation: int
+    acknowledged: int
+    expected: int
+
+
+class Data(msgspec.Struct, frozen=True, tag="data"):
+    """One content with its number; ``acknowledged`` counts the contents of the other direction that are settled."""
+
+    incarnation: int
+    peer_incarnation: int
+    sequence: int
+    acknowledged: int
+    content: Content
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, tag="acknowledgement"):
+    """All contents before ``acknowledged`` are settled (processed, and what they caused is settled too), ``expected`` is next."""
+
+    incarnation: int
+    peer_incarnation: int
+    acknowledged: int
+    expected: int
+
+
+Frame = Hello | Data | Acknowledgement

@@ -1,0 +1,49 @@
+"""Stimuli: all that can happen to a core. Time comes beside them, never inside."""
+
+import msgspec
+
+from overweave.contract.frames import Frame
+
+
+class PeerConnected(msgspec.Struct, frozen=True):
+    """A connection to a peer is open; ``client`` tells a client from a neighbouring broker."""
+
+    peer: str
+    client: bool = False
+
+
+class PeerDisconnected(msgspec.Struct, frozen=True):
+    """The connection to a peer is gone; it may come back."""
+
+    peer: str
+
+
+class PeerLeft(msgspec.Struct, frozen=True):
+    """A peer will not come back: forget it, and withdraw all that it said."""
+
+    peer: str
+
+
+class FrameArrived(msgspec.Struct, frozen=True):
+    """A frame came in over the connection to a peer."""
+
+    peer: str
+    frame: Frame
+
+
+class TimerFired(msgspec.Struct, frozen=True):
+    """A timer that was set has run out."""
+
+    name: str
+
+
+class LoadMeasured(msgspec.Struct, frozen=True):
+    """What a driver measured, or a simulator modelled, about the broker since the last time."""
+
+    input_hz: float
+    output_bytes_per_s: float
+    matching_delay_s: float
+    queue_length: int
+
+
+Stimulus = PeerConnected | PeerDisconnected | PeerLeft | FrameArrived | TimerFired | LoadMeasured

@@ -1,0 +1,38 @@
+"""Routing protocols, one file each, none of which knows another. `PROTOCOLS` names them."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from overweave.overlay.graph import Overlay
+from overweave.overlay.paths import path_between
+from overweave.routing.base import Routing
+from overweave.routing.filter import FilterBased
+from overweave.routing.filter_general import FilterBasedGeneral
+from overweave.routing.flooding import Flooding
+from overweave.routing.hierarchical import Hierarchical
+from overweave.routing.simple import Simple
+
+
+class RoutingProtocol(NamedTuple):
+    """How to make a protocol's part at one broker, and whether it needs an overlay without cycles."""
+
+    make: Callable[[str, Overlay], Routing]
+    acyclic: bool
+
+
+def _parent(broker: str, overlay: Overlay) -> str | None:
+    """The neighbour towards the root, which is the first broker of the overlay."""
+    path = path_between(overlay, broker, overlay.ids[0])
+    return None if path is None or len(path) < 2 else path[1]
+
+
+PROTOCOLS: dict[str, RoutingProtocol] = {
+    "flooding": RoutingProtocol(lambda _, __: Flooding(), acyclic=True),
+    "simple": RoutingProtocol(lambda _, __: Simple(), acyclic=True),
+    "hierarchical-simple": RoutingProtocol(
+        lambda broker, overlay: Hierarchical(_parent(broker, overlay), identity=False), acyclic=True
+    ),
+    "identity": RoutingProtocol(lambda broker, overlay: Hierarchical(_parent(broker, overlay)), acyclic=True),
+    "filter": RoutingProtocol(lambda _, __: FilterBased(), acyclic=True),
+    "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), acyclic=False),
+}

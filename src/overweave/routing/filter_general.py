@@ -1,0 +1,155 @@
+"""Filter-based routing on overlays with cycles: every advertisement gets a tree (SPEC 0; what DEST compares itself with).
+
+An advertisement is flooded, and the link over which a broker hears of it first is that broker's way up its tree; later copies are
+dropped. A subscription goes up the tree of each advertisement it intersects, by itself for each; a publication carries the
+id of its advertisement and is matched against the subscriptions of that tree alone, so it reaches a broker once.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from overweave.errors import InvalidInput
+from overweave.language.headers import Header
+from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.predicates import Filter
+from overweave.language.relations import intersects, matches
+from overweave.routing.base import Origin, Route, Send, SubscriptionTable
+from overweave.routing.offers import Offers
+
+
+class _Tree:
+    """One advertisement at one broker: the way up, what came from below, and what was told upwards."""
+
+    def __init__(self, filter: Filter, parent: Origin) -> None:
+        self.filter = filter
+        self.parent = parent
+        self.table = SubscriptionTable()
+        self.offers = Offers()
+
+
+class FilterBasedGeneral:
+    """At one broker: its clients' subscriptions, and the trees."""
+
+    def __init__(self) -> None:
+        self._neighbours: list[str] = []
+        self._local = SubscriptionTable()
+        self._trees: dict[str, _Tree] = {}
+        #: Copies of advertisements that came over other links than the first.
+        self.duplicates = 0
+
+    def add_neighbour(self, neighbour: str) -> None:
+        """See `Routing.add_neighbour`."""
+        self._neighbours.append(neighbour)
+
+    def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
+        """See `Routing.remove_neighbour`."""
+        sends: list[Send] = []
+        for message in self.learned(neighbour):
+            gone = Unadvertise(message.id) if isinstance(message, Advertise) else Unsubscribe(message.id, message.header)
+            sends += self.handle(gone, neighbour)
+        self._neighbours.remove(neighbour)
+        return [(to, message) for to, message in sends if to != neighbour]
+
+    def handle(self, message: Control, origin: Origin) -> Iterable[Send]:
+        """See `Routing.handle`."""
+        match message:
+            case Advertise():
+                return self._advertise(message, origin)
+            case Unadvertise():
+                return self._unadvertise(message, origin)
+            case Subscribe():
+                return self._subscribe(message, origin)
+            case Unsubscribe():
+                return self._unsubscribe(message, origin)
+
+    def route(self, publish: Publish, origin: Origin) -> Route:
+        """See `Routing.route`."""
+        if origin is None:
+            publish = self._on_its_tree(publish)
+        tree = self._trees.get(str(publish.header.tree))
+        neighbours = [] if tree is None else tree.table.route(publish, origin)[0]
+        return Route(neighbours, self._local.route(publish, None)[1], publish)
+
+    def announce(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.announce`."""
+        for id, tree in self._trees.items():
+            if tree.parent != neighbour:
+                yield Advertise(id, tree.filter)
+            else:
+                yield from (Subscribe(told, filter, Header(tree=id)) for told, filter in tree.offers.told())
+
+    def learned(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.learned`."""
+        subscriptions = [
+            Subscribe(message.id, message.filter, Header(tree=id))
+            for id, tree in self._trees.items()
+            for message in tree.table.of(neighbour)
+        ]
+        return [*subscriptions, *(Advertise(id, tree.filter) for id, tree in self._trees.items() if tree.parent == neighbour)]
+
+    def sizes(self) -> dict[str, int]:
+        """See `Routing.sizes`."""
+        return {
+            "advertisements": len(self._trees),
+            "subscriptions": len(self._local) + sum(len(tree.table) for tree in self._trees.values()),
+            "offers": sum(len(tree.offers) for tree in self._trees.values()),
+        }
+
+    def _on_its_tree(self, publish: Publish) -> Publish:
+        """A client's publication with the id of the advertisement that it falls under."""
+        for id, tree in self._trees.items():
+            if tree.parent is None and matches(tree.filter, publish.publication):
+                return msgspec.structs.replace(publish, header=msgspec.structs.replace(publish.header, tree=id))
+        raise InvalidInput(f"publication {publish.publication}: expected one within an advertisement of its publisher")
+
+    def _advertise(self, message: Advertise, origin: Origin) -> list[Send]:
+        if message.id in self._trees:
+            self.duplicates += 1
+            return []
+        self._trees[message.id] = _Tree(message.filter, origin)
+        sends: list[Send] = [(neighbour, message) for neighbour in self._neighbours if neighbour != origin]
+        for id, filter, _ in self._local.items():
+            sends += self._offer(message.id, id, filter)
+        return sends
+
+    def _unadvertise(self, message: Unadvertise, origin: Origin) -> list[Send]:
+        tree = self._trees.get(message.id)
+        if tree is None or tree.parent != origin:
+            return []
+        del self._trees[message.id]
+        return [(neighbour, message) for neighbour in self._neighbours if neighbour != origin]
+
+    def _subscribe(self, message: Subscribe, origin: Origin) -> list[Send]:
+        if origin is None:
+            if not self._local.add(message.id, message.filter, None):
+                return []
+            return [send for tree in self._trees for send in self._offer(tree, message.id, message.filter)]
+        tree = self._trees.get(str(message.header.tree))
+        if tree is None or not tree.table.add(message.id, message.filter, origin):
+            return []
+        return self._offer(str(message.header.tree), message.id, message.filter)
+
+    def _unsubscribe(self, message: Unsubscribe, origin: Origin) -> list[Send]:
+        if origin is None:
+            if self._local.remove(message.id, None) is None:
+                return []
+            return [send for tree in self._trees for send in self._withdraw(tree, message.id)]
+        tree = self._trees.get(str(message.header.tree))
+        if tree is None or tree.table.remove(message.id, origin) is None:
+            return []
+        return self._withdraw(str(message.header.tree), message.id)
+
+    def _offer(self, tree_id: str, id: str, filter: Filter) -> list[Send]:
+        tree = self._trees[tree_id]
+        if tree.parent is None or not intersects(tree.filter, filter) or not tree.offers.offer(id, filter):
+            return []
+        return [(tree.parent, Subscribe(id, filter, Header(tree=tree_id)))]
+
+    def _withdraw(self, tree_id: str, id: str) -> list[Send]:
+        tree = self._trees[tree_id]
+        if tree.parent is None:
+            return []
+        heirs, told = tree.offers.withdraw(id)
+        sends: list[Send] = [(tree.parent, Subscribe(heir, filter, Header(tree=tree_id))) for heir, filter in heirs]
+        return [*sends, (tree.parent, Unsubscribe(id, Header(tree=tree_id)))] if told else sends

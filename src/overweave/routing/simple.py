@@ -1,0 +1,53 @@
+"""Simple routing: every subscription goes to every broker, and publications follow the way back (SPEC 0).
+
+Acyclic overlays only. No advertisements are needed, and none are kept.
+"""
+
+from collections.abc import Iterable
+
+from overweave.language.messages import Control, Publish, Subscribe, Unsubscribe
+from overweave.routing.base import Origin, Route, Send, SubscriptionTable
+
+
+class Simple:
+    """Subscriptions are flooded, each on its own, whatever others there are."""
+
+    def __init__(self) -> None:
+        self._table = SubscriptionTable()
+        self._neighbours: list[str] = []
+
+    def add_neighbour(self, neighbour: str) -> None:
+        """See `Routing.add_neighbour`."""
+        self._neighbours.append(neighbour)
+
+    def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
+        """See `Routing.remove_neighbour`."""
+        sends = [send for message in self._table.of(neighbour) for send in self.handle(Unsubscribe(message.id), neighbour)]
+        self._neighbours.remove(neighbour)
+        return [(to, message) for to, message in sends if to != neighbour]
+
+    def handle(self, message: Control, origin: Origin) -> Iterable[Send]:
+        """See `Routing.handle`."""
+        if isinstance(message, Subscribe):
+            changed = self._table.add(message.id, message.filter, origin)
+        elif isinstance(message, Unsubscribe):
+            changed = self._table.remove(message.id, origin) is not None
+        else:
+            changed = False
+        return [(neighbour, message) for neighbour in self._neighbours if neighbour != origin] if changed else ()
+
+    def route(self, publish: Publish, origin: Origin) -> Route:
+        """See `Routing.route`."""
+        return Route(*self._table.route(publish, origin), publish)
+
+    def announce(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.announce`."""
+        return [Subscribe(id, filter) for id, filter, origin in self._table.items() if origin != neighbour]
+
+    def learned(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.learned`."""
+        return self._table.of(neighbour)
+
+    def sizes(self) -> dict[str, int]:
+        """See `Routing.sizes`."""
+        return {"subscriptions": len(self._table)}

@@ -1,0 +1,130 @@
+"""Every protocol on every shape it supports, and protocols broken on purpose, which must be caught."""
+
+import pytest
+
+from overweave.overlay.shapes import make_overlay
+from overweave.routing import PROTOCOLS
+from overweave.routing.filter import FilterBased
+from overweave.routing.filter_general import FilterBasedGeneral
+from overweave.routing.offers import Offers
+from overweave.testing.routing import check_routing
+
+TREES = {
+    "one": make_overlay("chain", brokers=1),
+    "chain": make_overlay("chain", brokers=5),
+    "star": make_overlay("star", brokers=6),
+    "balanced": make_overlay("balanced", brokers=10, degree=3),
+    "level-limited": make_overlay("level-limited", width=2, brokers=9),
+    "peer": make_overlay("peer", clusters=3, edge_brokers_per_cluster=2),
+    "random-tree": make_overlay("random-tree", brokers=12, degree_max=4, seed=3),
+}
+GRAPHS = {
+    "random-graph": make_overlay("random-graph", brokers=9, degree=4, seed=5),
+    "transit-stub": make_overlay("transit-stub", clusters=3, brokers_per_cluster=3, degree=4, seed=7),
+}
+CASES = [
+    (protocol, shape, overlay)
+    for protocol, entry in PROTOCOLS.items()
+    for shape, overlay in (TREES if entry.acyclic else TREES | GRAPHS).items()
+]
+
+
+@pytest.mark.parametrize(("protocol", "shape", "overlay"), CASES, ids=[f"{p}-{s}" for p, s, _ in CASES])
+def test_protocol_conforms(protocol, shape, overlay):
+    for seed in range(8):
+        check_routing(PROTOCOLS[protocol].make, overlay, seed)
+
+
+def test_flooding_costs_a_hop_per_link_and_filtering_less():
+    hops = {
+        name: check_routing(PROTOCOLS[name].make, TREES["balanced"], 11, 120).hops
+        for name in ("flooding", "filter", "simple", "identity")
+    }
+    assert hops["filter"] == hops["simple"] < hops["identity"] < hops["flooding"]
+
+
+class NoHeirs(Offers):
+    """Forgets to tell what was covered by a subscription that goes."""
+
+    def withdraw(self, id):
+        _, told = super().withdraw(id)
+        return [], told
+
+
+class Echo(FilterBased):
+    """Sends publications back where they came from."""
+
+    def route(self, publish, origin):
+        route = super().route(publish, None)
+        return route if origin is None else super().route(publish, origin)._replace(neighbours=route.neighbours)
+
+
+class DeafToLateAdvertisements(FilterBased):
+    """Does not pull known subscriptions towards a new advertisement."""
+
+    def _advertise(self, message, origin):
+        return [send for send in super()._advertise(message, origin) if send[1] is message]
+
+
+class KeepsDuplicates(FilterBasedGeneral):
+    """Moves a tree to whoever speaks last."""
+
+    def _advertise(self, message, origin):
+        if message.id in self._trees and origin is not None:
+            self._trees[message.id].parent = origin
+        return super()._advertise(message, origin)
+
+
+def with_offers(offers):
+    def make(_broker, _overlay):
+        routing = FilterBased()
+        add = routing.add_neighbour
+        routing.add_neighbour = lambda neighbour: (add(neighbour), routing._offers.update({neighbour: offers()}))
+        return routing
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("make", "overlay"),
+    [
+        (with_offers(NoHeirs), TREES["balanced"]),
+        (lambda *_: Echo(), TREES["chain"]),
+        (lambda *_: DeafToLateAdvertisements(), TREES["chain"]),
+        (lambda *_: KeepsDuplicates(), GRAPHS["random-graph"]),
+    ],
+    ids=["no heirs", "echo", "deaf", "keeps duplicates"],
+)
+def test_a_broken_protocol_is_caught(make, overlay):
+    with pytest.raises(AssertionError):
+        for seed in range(30):
+            check_routing(make, overlay, seed)
+
+
+def test_covering_withholds_and_tells_before_it_withdraws():
+    from overweave.language.syntax import parse_filter
+
+    wide, narrow = parse_filter("[x,>,1]"), parse_filter("[x,>,5]")
+    offers = Offers()
+    assert offers.offer("wide", wide)
+    assert not offers.offer("narrow", narrow)
+    assert offers.withdraw("wide") == ([("narrow", narrow)], True)
+    assert offers.told() == [("narrow", narrow)]
+
+
+def test_covering_among_many_finds_what_trying_all_finds():
+    import numpy as np
+
+    from overweave.language.relations import covers
+    from overweave.language.syntax import parse_filter
+
+    random = np.random.default_rng(1)
+    offers, told = Offers(), {}
+    for i in range(400):
+        low, width = random.integers(0, 50, 2)
+        filter = parse_filter(f"[class,eq,'{'AB'[i % 2]}'],[x,>=,{low}],[x,<=,{low + width}],[y,<,{random.integers(0, 9)}]")
+        expected = not any(covers(other, filter) for other in told.values())
+        assert offers.offer(f"s{i}", filter) == expected
+        if expected:
+            told[f"s{i}"] = filter
+    assert dict(offers.told()) == told
