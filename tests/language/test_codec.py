@@ -69,8 +69,12 @@ def test_the_type_of_numbers_and_nan_survive():
 
 
 def test_more_than_a_count_can_say_is_refused():
-    with pytest.raises(InvalidInput, match="at most 65535"):
-        encode_filter(Filter((Predicate("x", Operator.GT, 1),) * 65_536))
+    with pytest.raises(InvalidInput, match="at most 1,024 predicates, got 1,025"):
+        encode_filter(Filter((Predicate("x", Operator.GT, 1),) * 1_025))
+    with pytest.raises(InvalidInput, match="at most 65,535 attributes"):
+        encode_publication(Publication({f"a{i}": i for i in range(65_536)}))
+    with pytest.raises(InvalidInput, match="at most 1,048,576 bytes"):
+        encode_publication(Publication({"x": "y" * 2_000_000}))
 
 
 def test_joined_forms_keep_their_borders():

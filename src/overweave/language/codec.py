@@ -27,8 +27,12 @@ from overweave.language.values import Value
 T = TypeVar("T")
 
 INTEGER, FLOAT, TEXT = 0, 1, 2
-#: What a count of two bytes can say; a filter or publication with more entries cannot be sent.
-COUNT_MAX = 65_535
+#: What a filter and a publication may hold. Each predicate of a filter costs every broker memory and time; a publication's
+#: attributes cost only those that carry it, so there the limit is what a count of two bytes can say.
+PREDICATES_MAX = 1_024
+ATTRIBUTES_MAX = 65_535
+#: No text is longer; a megabyte belongs into a payload.
+TEXT_BYTES_MAX = 1 << 20
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -45,7 +49,7 @@ def encode_publication(publication: Publication) -> bytes:
     """
     encoded = publication._encoded
     if encoded is None:
-        parts = [_count(len(publication))]
+        parts = [_count(len(publication), ATTRIBUTES_MAX, "attributes")]
         for name, value in publication._attributes.items():
             _append_value(parts, None, name, value)
         encoded = publication._encoded = b"".join(parts)
@@ -60,7 +64,7 @@ def decode_publication(data: bytes) -> Publication:
     """
     reader = _Reader(data)
     attributes: dict[str, Value] = {}
-    for _ in range(reader.count()):
+    for _ in range(reader.count(ATTRIBUTES_MAX)):
         type_, name = reader.byte(), reader.name()
         if name in attributes:
             raise WireError(reader.at, f"an attribute that was not given before, got {name!r}")
@@ -69,8 +73,13 @@ def decode_publication(data: bytes) -> Publication:
 
 
 def encode_filter(filter: Filter) -> bytes:
-    """The wire form of ``filter``."""
-    parts = [_count(len(filter.predicates))]
+    """The wire form of ``filter``.
+
+    >>> from overweave.language.syntax import parse_filter
+    >>> encode_filter(parse_filter("[x,>,7]")).hex(" ")
+    '01 00 05 00 01 78 07 00 00 00 00 00 00 00'
+    """
+    parts = [_count(len(filter.predicates), PREDICATES_MAX, "predicates")]
     for predicate in filter.predicates:
         _append_value(parts, predicate.operator, predicate.attribute, predicate.value)
     return b"".join(parts)
@@ -85,21 +94,26 @@ def decode_filter(data: bytes) -> Filter:
     """
     reader = _Reader(data)
     parts: list[tuple[str, Operator, Value]] = []
-    for _ in range(reader.count()):
+    for _ in range(reader.count(PREDICATES_MAX)):
         operator, type_, name = reader.operator(), reader.byte(), reader.name()
         parts.append((name, operator, reader.value(type_)))
     return reader.finished(lambda: Filter(tuple(Predicate(*part) for part in parts)))
 
 
 def join_encoded(encoded: list[bytes]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Many wire forms as one buffer and their offsets (one more than there are forms), as kernels read them."""
+    """Many wire forms as one buffer and their offsets (one more than there are forms), as kernels read them.
+
+    >>> data, offsets = join_encoded([b"ab", b"c"])
+    >>> data.tobytes(), offsets.tolist()
+    (b'abc', [0, 2, 3])
+    """
     offsets = np.array([0, *accumulate(map(len, encoded))], np.int64)
     return np.frombuffer(encoded[0] if len(encoded) == 1 else b"".join(encoded), np.uint8), offsets
 
 
-def _count(count: int) -> bytes:
-    if count > COUNT_MAX:
-        raise InvalidInput(f"expected at most {COUNT_MAX} entries, got {count}")
+def _count(count: int, most: int, what: str) -> bytes:
+    if count > most:
+        raise InvalidInput(f"expected at most {most:,} {what}, got {count:,}")
     return _U16.pack(count)
 
 
@@ -108,6 +122,8 @@ def _append_value(parts: list[bytes], operator: Operator | None, name: str, valu
         parts.append(_head(operator, FLOAT, name) + _pack_f64(value))
     elif isinstance(value, str):
         text = value.encode()
+        if len(text) > TEXT_BYTES_MAX:
+            raise InvalidInput(f"attribute {name!r}: expected text of at most {TEXT_BYTES_MAX:,} bytes, got {len(text):,}")
         parts += (_head(operator, TEXT, name), _U32.pack(len(text)), text)
     else:
         parts.append(_head(operator, INTEGER, name) + _pack_i64(value))
@@ -127,8 +143,11 @@ class _Reader:
         self._data = data
         self.at = 0
 
-    def count(self) -> int:
-        return int(_U16.unpack(self._take(2, "a count of two bytes"))[0])
+    def count(self, most: int) -> int:
+        count = int(_U16.unpack(self._take(2, "a count of two bytes"))[0])
+        if count > most:
+            raise WireError(0, f"at most {most:,} entries, got {count:,}")
+        return count
 
     def byte(self) -> int:
         return self._take(1, "one more byte")[0]
@@ -161,6 +180,8 @@ class _Reader:
 
     def _text(self, length: int, what: str) -> str:
         start = self.at
+        if length > TEXT_BYTES_MAX:
+            raise WireError(start, f"{what} of at most {TEXT_BYTES_MAX:,} bytes, got {length:,}")
         try:
             return self._take(length, f"{what} of {length} bytes").decode()
         except UnicodeDecodeError:

@@ -13,7 +13,15 @@ Entry = tuple[Id, Filter, Link]
 
 
 class Matcher(Protocol):
-    """A set of filters, each with an id and a link, that can be asked about publications at any time."""
+    """A set of filters, each with an id and a link, that can be asked about publications at any time.
+
+    >>> from overweave.language.syntax import parse_filter
+    >>> from overweave.matching.naive import NaiveMatcher
+    >>> matcher: Matcher = NaiveMatcher()
+    >>> matcher.add("s1", parse_filter("[x,>,0]"), link="B2")
+    >>> matcher.match(Publication({"x": 1})), matcher.next_hops(Publication({"x": 1}))
+    ({'s1'}, {'B2'})
+    """
 
     def __len__(self) -> int:
         """How many filters are in it."""

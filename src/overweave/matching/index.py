@@ -5,7 +5,6 @@ bytes each. Publications are matched in batches by one compiled call. An index b
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -73,6 +72,7 @@ class Index:
         self._links: list[Link] = [None]
         self._link_numbers: dict[Link, int] = {None: 0}
         self._link_counts: list[int] = [0]
+        self._free_links: list[int] = []
         #: What `route` needs per origin, and the links by their hits; both hold while the links stay the same.
         self._routings: dict[Link, tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.int64]]] = {}
         self._hops: dict[bytes, list[Link]] = {}
@@ -97,13 +97,23 @@ class Index:
         offsets, numbers, slots = self._one
         offsets[1] = len(encoded)
         numbers[0] = self._link_number(link)
-        self._insert(np.frombuffer(encoded, np.uint8), offsets, numbers, slots)
+        try:
+            self._insert(np.frombuffer(encoded, np.uint8), offsets, numbers, slots)
+        except BaseException:
+            self._release_link(int(numbers[0]))
+            raise
         self._name(id, int(slots[0]))
 
     def add_many(self, entries: Iterable[Entry]) -> None:
         """See `Matcher.add_many`; the entries are consumed in pieces and not kept."""
-        entries = iter(entries)
-        while chunk := list(islice(entries, _CHUNK)):
+        chunk: list[Entry] = []
+        try:
+            for entry in entries:
+                chunk.append(entry)
+                if len(chunk) == _CHUNK:
+                    full, chunk = chunk, []
+                    self._add_chunk(full)
+        finally:  # also when the source fails: what it gave is in
             self._add_chunk(chunk)
 
     def remove(self, id: Id) -> None:
@@ -139,7 +149,15 @@ class Index:
         return [{links[number] for number in np.flatnonzero(row).tolist()} for row in hits]
 
     def route(self, publication: Publication, origin: Link = None) -> tuple[list[Link], list[Id]]:
-        """What a broker asks: the next hops of a publication, not back to ``origin``, and the ids of its own clients' filters."""
+        """What a broker asks: the next hops of a publication, not back to ``origin``, and the ids of its own clients' filters.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> for id, link in (("s1", "B2"), ("s2", "B3"), ("s3", None)):
+        ...     index.add(id, parse_filter("[x,>,0]"), link)
+        >>> index.route(Publication({"x": 1}), origin="B2")
+        (['B3'], ['s3'])
+        """
         wanted, hits, counts = self._routing(origin)
         found, _ = self._scratch()
         data = np.frombuffer(encode_publication(publication), np.uint8)
@@ -152,7 +170,21 @@ class Index:
         return links, [ids[slot] for slot in found[0, :count].tolist()] if count else []
 
     def search(self, data: NDArray[np.uint8], offsets: NDArray[np.int64], wanted: NDArray[np.int8]) -> Found:
-        """What publications in their wire form match, per link as ``wanted``: NOTHING, WHETHER or WHICH."""
+        """What publications in their wire form match, per link as ``wanted``: NOTHING, WHETHER or WHICH.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add("s1", parse_filter("[x,>,0]"))
+        >>> found = index.search(*encoded_batch([Publication({"x": 1}), Publication({"x": 0})]), np.array([WHICH], np.int8))
+        >>> [len(row) for row in found.rows()]
+        [1, 0]
+        """
+        if len(wanted) != len(self._links):
+            raise ValueError(f"wanted: expected an answer for each of {len(self._links)} links, got {len(wanted)}")
+        if len(offsets) > 1 and not (offsets[0] >= 0 and (offsets[1:] >= offsets[:-1]).all() and offsets[-1] <= len(data)):
+            raise ValueError("offsets: expected them to rise within the data")
+        data = data.view()
+        data.flags.writeable = False  # one kind of array, one compilation
         rows = len(offsets) - 1
         hits = np.zeros((rows, len(self._links)), np.bool_)
         ends = np.zeros(rows, np.int64)
@@ -169,6 +201,21 @@ class Index:
             row = done
         return Found(hits, pieces[0] if len(pieces) == 1 else np.concatenate([_NO_SLOTS, *pieces]), ends)
 
+    def __getstate__(self) -> dict[str, object]:
+        """All but addresses and scratch, so that a copy stands on its own."""
+        left_out = ("_table", "_address", "_listed", "_routings", "_hops")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+
+    def __setstate__(self, kept: dict[str, object]) -> None:
+        self.__dict__.update(kept)
+        self._hold(layout.State._make(array.copy() for array in self._state))
+        self._slots, self._ids = dict(self._slots), list(self._ids)
+        self._links, self._link_counts, self._free_links = list(self._links), list(self._link_counts), list(self._free_links)
+        self._link_numbers = dict(self._link_numbers)
+        self._one = np.zeros(2, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int32)
+        self._needed = self._needed.copy()
+        self._routings, self._hops, self._listed = {}, {}, _room_to_list(16)
+
     def memory_bytes(self) -> int:
         """How much room the arrays take."""
         return sum(array.nbytes for array in self._state)
@@ -176,15 +223,17 @@ class Index:
     def _add_chunk(self, chunk: list[Entry]) -> None:
         encoded: list[bytes] = []
         numbers = np.empty(len(chunk), np.int32)
-        known = self._slots
-        for i, (id, filter, link) in enumerate(chunk):
-            if id in known:
-                self._take_in(chunk[:i], encoded, numbers[:i])
-                raise DuplicateId(f"id {id!r}: expected one that is not in use")
-            known[id] = layout.NONE
-            encoded.append(encode_filter(filter))
-            numbers[i] = self._link_number(link)
-        self._take_in(chunk, encoded, numbers)
+        fresh: set[Id] = set()
+        try:
+            for id, filter, link in chunk:
+                if id in self._slots or id in fresh:
+                    raise DuplicateId(f"id {id!r}: expected one that is not in use")
+                data = encode_filter(filter)
+                numbers[len(encoded)] = self._link_number(link)
+                encoded.append(data)
+                fresh.add(id)
+        finally:  # also when one was refused: those before it are in
+            self._take_in(chunk[: len(encoded)], encoded, numbers[: len(encoded)])
 
     def _take_in(self, entries: list[Entry], encoded: list[bytes], numbers: NDArray[np.int32]) -> None:
         slots = np.empty(len(encoded), np.int32)
@@ -198,7 +247,8 @@ class Index:
         needed = self._needed
         why, done = insert_filters(self._address, data, offsets, numbers, slots, 0, needed)
         while why != DONE:
-            assert why != MALFORMED, "a filter that was encoded here cannot be malformed"
+            if why == MALFORMED:
+                raise WireError(int(offsets[done]), "a filter in its wire form")
             if why == LOOK:
                 self._look_at_buckets(slots[done - 1])
             else:
@@ -250,8 +300,10 @@ class Index:
             table = _empty_table(int(counters[layout.PARTITIONS_LIVE] + needed[4]))
             rebuild_partitions(self._address, table)
             state = self._hold(state._replace(partition_table=table))
-        layout.make_room(state, needed)
-        self._hold(state)
+        try:
+            layout.make_room(state, needed)
+        finally:  # also when memory ran out half-way: arrays may have moved
+            self._hold(state)
 
     def _hold(self, state: layout.State) -> layout.State:
         """Make ``state`` the one that kernels see."""
@@ -263,9 +315,10 @@ class Index:
     def _link_number(self, link: Link) -> int:
         number = self._link_numbers.get(link)
         if number is None:
-            free = [i for i, count in enumerate(self._link_counts) if count == 0 and i > 0]
-            number = free[0] if free else len(self._links)
-            if not free:
+            if self._free_links:
+                number = self._free_links.pop()
+            else:
+                number = len(self._links)
                 self._links.append(link)
                 self._link_counts.append(0)
             self._links[number] = link
@@ -279,6 +332,7 @@ class Index:
         if self._link_counts[number] == 0 and number > 0:
             del self._link_numbers[self._links[number]]
             self._links[number] = None
+            self._free_links.append(number)
             self._links_changed()
 
     def _links_changed(self) -> None:
@@ -287,7 +341,12 @@ class Index:
 
 
 def encoded_batch(publications: Sequence[Publication]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Publications as one buffer in their wire form, with offsets."""
+    """Publications as one buffer in their wire form, with offsets.
+
+    >>> data, offsets = encoded_batch([Publication({"x": 1}), Publication({"x": "a"})])
+    >>> len(data), offsets.tolist()
+    (23, [0, 13, 23])
+    """
     return join_encoded([encode_publication(publication) for publication in publications])
 
 

@@ -8,7 +8,7 @@ where a block has no plane for a column, its filters are always checked.
 
 import numpy as np
 
-from overweave.matching.kernels.columns import bucket_of, inside_bucket
+from overweave.matching.kernels.columns import bucket_of, covers_bucket
 from overweave.matching.kernels.compile import LANES, WORDS, compare_lanes, inlined, kernel, trailing_zeros, unite_rows
 from overweave.matching.kernels.exact import satisfied
 from overweave.matching.kernels.handle import state_at
@@ -252,9 +252,9 @@ def _draw(state, plane, position, constraint):
         state.planes[plane, bucket, word] |= bit
     for bucket in range(last + 1, EDGES + 1):
         state.planes[plane, bucket, word] |= bit
-    if not inside_bucket(edges, column, first, low, low_fine, high, high_fine):
+    if not covers_bucket(edges, column, first, low, low_fine, high, high_fine):
         state.planes[plane, first, WORDS + word] |= bit
-    if not inside_bucket(edges, column, last, low, low_fine, high, high_fine):
+    if not covers_bucket(edges, column, last, low, low_fine, high, high_fine):
         state.planes[plane, last, WORDS + word] |= bit
     if not (high == INFINITY and high_fine >= FINE_NAN):
         state.planes[plane, NAN_BUCKET, word] |= bit
@@ -298,16 +298,16 @@ def _plane_of(state, block, column):
     i = _find_lane(state, block, NONE)
     if i == NONE:
         i = np.int64(state.blocks[block].planes)
-        if i == PLANES_MAX or not _page_for(state, block, i):
-            return plane
+    if i == PLANES_MAX or (state.counters[PLANES_FREE] == NONE and state.counters[PLANES_USED] == len(state.planes)):
+        return plane
+    if i == state.blocks[block].planes and not _page_for(state, block, i):
+        return plane
     fresh = state.counters[PLANES_FREE]
     if fresh != NONE:
         state.counters[PLANES_FREE] = state.plane_counts[fresh]
-    elif state.counters[PLANES_USED] < len(state.planes):
+    else:
         fresh = state.counters[PLANES_USED]
         state.counters[PLANES_USED] += 1
-    else:
-        return plane
     state.planes[fresh] = _ZERO
     state.plane_counts[fresh] = 0
     state.block_planes[block, 0, i] = column
@@ -331,8 +331,6 @@ def _page_for(state, block, i):
         return False
     state.pages[fresh, :, :LANES] = -INFINITY
     state.pages[fresh, :, LANES:] = INFINITY
-    for lane in range(LANES):
-        state.block_values[i + lane] = 0.0
     state.block_pages[block, i // LANES] = fresh
     return True
 

@@ -22,7 +22,7 @@ from overweave.matching.kernels.state import (
 )
 from overweave.matching.kernels.texts import release_text
 
-#: After so many bounds a column's buckets are looked at for the first time; then always after four times as many as it has.
+#: After so many additions a column's buckets are looked at for the first time, then after four times as many as it has.
 _FIRST_LOOK = 128
 BOUNDS_SAMPLED = 16_384
 
@@ -42,7 +42,7 @@ def column_of(state, name, kind):
         state.counters[COLUMNS_FREE] = state.columns[fresh].references
     made = state.columns[fresh]
     made.references = 0
-    made.bounds = 0
+    made.additions = 0
     made.next_look = _FIRST_LOOK
     made.name = name
     made.keys = 0
@@ -93,7 +93,7 @@ def bucket_of(edges, column, value, fine):
 
 
 @inlined
-def inside_bucket(edges, column, bucket, low, low_fine, high, high_fine):
+def covers_bucket(edges, column, bucket, low, low_fine, high, high_fine):
     """Whether the interval covers the whole ``bucket`` (not NaN's)."""
     first, first_fine = -INFINITY, 0
     if bucket > 0:
@@ -111,7 +111,7 @@ def sample_bounds(address, number, sample):
     """Fill ``sample`` with finite bounds that filters set on a column, evenly chosen; how many."""
     state = state_at(address)
     column = state.columns[number]
-    column.next_look = column.bounds + 4 * max(column.references, 32)
+    column.next_look = column.additions + max(4 * column.references, 128, state.counters[SLOTS_USED] // 8)
     stride, count = 2 * column.references // len(sample) + 1, 0
     for slot in range(0, state.counters[SLOTS_USED], stride):
         first = state.slots[slot].constraints
@@ -135,10 +135,10 @@ def cut_column(address, number, bounds):
         return False
     edges[:] = INFINITY
     at, made, filled = 0, 0, 0
-    share = max(len(bounds) // EDGES, 1)
     while at < len(bounds) and made < EDGES:
         value, run = bounds[at], _run(bounds, at)
-        heavy = 2 * run > share
+        share = (len(bounds) - at + filled) // (EDGES - made) + 1
+        heavy = run >= 2 * share
         if heavy or filled + run > share:
             made, filled = _add_edge(edges, made, value), 0
         if heavy:

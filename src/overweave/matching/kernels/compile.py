@@ -6,7 +6,7 @@ Ours therefore lies in a directory named after the contents of all kernel files.
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -123,17 +123,21 @@ def _fingerprint() -> str:
 
 
 def _writable_directory() -> Path | None:
-    """Beside the package when it may be written, else in the user's cache, else nowhere."""
+    """Where kernels are kept: what is there already, else beside the package or in the user's cache, else nowhere."""
     name = f"overweave-kernels-{_fingerprint()}"
-    for parent in (Path(__file__).parent / "__pycache__", Path.home() / ".cache"):
+    parents = [Path(__file__).parent / "__pycache__"]
+    with suppress(RuntimeError):  # a user without a home
+        parents.append(Path.home() / ".cache")
+    for parent in parents:
+        directory = parent / name
         try:
-            directory = parent / name
             directory.mkdir(parents=True, exist_ok=True)
             probe = directory / ".writable"
             probe.touch()
             probe.unlink(missing_ok=True)
         except OSError:
-            continue
+            if not any(directory.glob("*.nbi")):
+                continue
         return directory
     return None
 
@@ -144,11 +148,10 @@ _config: Any = core.config
 
 @contextmanager
 def _cache_directory() -> Iterator[bool]:
-    """Our directory, unless the user chose another by NUMBA_CACHE_DIR; numba reads it when a function is decorated."""
+    """Our directory; numba reads the setting when a function is decorated."""
     before = _config.CACHE_DIR
-    if not before and _DIRECTORY is not None:
-        _config.CACHE_DIR = str(_DIRECTORY)
+    _config.CACHE_DIR = "" if _DIRECTORY is None else str(_DIRECTORY)
     try:
-        yield bool(_config.CACHE_DIR)
+        yield _DIRECTORY is not None
     finally:
         _config.CACHE_DIR = before

@@ -5,6 +5,7 @@ The publications at hand are unpacked into ``state.values``: one place per colum
 
 import numpy as np
 
+from overweave.language.codec import FLOAT, INTEGER, TEXT
 from overweave.language.predicates import Operator
 from overweave.matching.kernels.columns import bucket_of
 from overweave.matching.kernels.compile import float_of, inlined, kernel
@@ -16,7 +17,7 @@ _NE = int(Operator.NE)
 _LT, _LE, _GT = int(Operator.LT), int(Operator.LE), int(Operator.GT)
 _PREFIX, _SUFFIX, _CONTAINS = int(Operator.PREFIX), int(Operator.SUFFIX), int(Operator.CONTAINS)
 
-INTEGER, FLOAT, TEXT = 0, 1, 2
+_BASE = np.uint64(1099511628211)
 
 
 @inlined
@@ -74,7 +75,7 @@ def value_end(data, at, end, type_):
 @kernel
 def unpack_publication(state, which, data, start, end):
     """Have publication ``which`` at hand, from its wire form; False when the bytes before ``end`` do not follow it."""
-    if start + 2 > end:
+    if start + 2 > end or read_u16(data, start) == 0:
         return False
     at = start + 2
     for _ in range(read_u16(data, start)):
@@ -156,10 +157,7 @@ def _residual_holds(state, which, data, residual):
     if operator == _SUFFIX:
         return length >= text.length and _equal(state.heap, text.offset, data, start + length - text.length, text.length)
     if operator == _CONTAINS:
-        for i in range(length - text.length + 1):
-            if _equal(state.heap, text.offset, data, start + i, text.length):
-                return True
-        return False
+        return _contains(data, start, length, state.heap, text.offset, text.length)
     order = _compare(data, start, length, state.heap, text.offset, text.length)
     if operator == _LT:
         return order < 0
@@ -176,6 +174,24 @@ def _equal(a, a_start, b, b_start, length):
         if a[a_start + i] != b[b_start + i]:
             return False
     return True
+
+
+@kernel
+def _contains(data, start, length, part, part_start, part_length):
+    """Whether the part occurs; by a rolling hash (Rabin and Karp), because texts and parts come from strangers."""
+    if part_length > length:
+        return False
+    wanted, rolling, highest = np.uint64(0), np.uint64(0), np.uint64(1)
+    for i in range(part_length):
+        wanted = wanted * _BASE + np.uint64(part[part_start + i])
+        rolling = rolling * _BASE + np.uint64(data[start + i])
+        highest *= _BASE
+    for at in range(start, start + length - part_length + 1):
+        if rolling == wanted and _equal(part, part_start, data, at, part_length):
+            return True
+        if at + part_length < start + length:
+            rolling = rolling * _BASE + np.uint64(data[at + part_length]) - highest * np.uint64(data[at])
+    return False
 
 
 @kernel

@@ -7,10 +7,11 @@ their pools.
 
 import numpy as np
 
+from overweave.language.codec import PREDICATES_MAX
+from overweave.language.codec import TEXT as WIRE_TEXT
 from overweave.language.predicates import Operator
 from overweave.matching.kernels.columns import column_of
 from overweave.matching.kernels.compile import kernel
-from overweave.matching.kernels.exact import TEXT as WIRE_TEXT
 from overweave.matching.kernels.exact import read_number, read_u16, read_u32, value_end
 from overweave.matching.kernels.handle import state_at
 from overweave.matching.kernels.numbers import FINE_UNBOUNDED, INFINITY, below
@@ -37,7 +38,7 @@ from overweave.matching.kernels.state import (
     lacks_room,
     take_extent,
 )
-from overweave.matching.kernels.texts import forget_unused_text, intern_text
+from overweave.matching.kernels.texts import find_text, intern_text, release_text
 
 _EQ, _NE, _PRESENT = int(Operator.EQ), int(Operator.NE), int(Operator.PRESENT)
 _LT, _LE, _GT, _GE = int(Operator.LT), int(Operator.LE), int(Operator.GT), int(Operator.GE)
@@ -100,6 +101,8 @@ def _count_predicates(data, start, end):
     if start + 2 > end:
         return NONE
     count, at = read_u16(data, start), start + 2
+    if count > PREDICATES_MAX:
+        return NONE
     for _ in range(count):
         if at + 3 > end or not 1 <= data[at] <= _OPERATORS:
             return NONE
@@ -126,7 +129,7 @@ def _due_column(state, slot):
     found = state.slots[slot]
     for i in range(found.constraints, found.constraints + found.constraint_count):
         column = state.columns[state.constraints[i].column]
-        if column.bounds >= column.next_look:
+        if column.additions >= column.next_look:
             return state.constraints[i].column
     return np.int32(NONE)
 
@@ -142,8 +145,20 @@ def _insert(state, data, start, count, link):
     slot = _new_slot(state)
     _write_slot(state, slot, key)
     add_to_partition(state, partition, link, slot)
+    _release_texts(state, data, start, count)
     state.counters[FILTERS] += 1
     return slot
+
+
+@kernel
+def _release_texts(state, data, start, count):
+    """Let go of the texts of equalities; those that count are now held by their partitions."""
+    at = start + 2
+    for _ in range(count):
+        operator, type_, content = data[at], np.int64(data[at + 1]), at + 3 + np.int64(data[at + 2])
+        at = value_end(data, content, len(data), type_)
+        if operator == _EQ and type_ == WIRE_TEXT:
+            release_text(state, find_text(state, data, content + 4, at - content - 4))
 
 
 @kernel
@@ -165,8 +180,7 @@ def _take_predicate(state, data, at):
         code = intern_text(state, data, content + 4, size)
         if operator == _EQ:
             _narrow(interval, operator, float(code), 0)
-            if interval.low != interval.high:
-                forget_unused_text(state, code)  # contradicts an equality before it
+            state.texts[code].references += 1  # until `_release_texts`: another equality may contradict this one
         else:
             _add_residual(state, column, operator, float(code), 0, code)
     return content + 4 + size
@@ -187,7 +201,7 @@ def _interval(state, column):
     interval.high_fine = FINE_UNBOUNDED
     state.counters[DRAFT_CONSTRAINTS] += 1
     state.columns[column].references += 1
-    state.columns[column].bounds += 1
+    state.columns[column].additions += 1
     return interval
 
 

@@ -14,6 +14,7 @@ from overweave.matching.kernels.rows import ROWS_FIRST, add_row, end_rows, remov
 from overweave.matching.kernels.state import (
     EQUAL,
     GONE,
+    HASH_SEED,
     NONE,
     PARTITION_TABLE_USED,
     PARTITIONS_FREE,
@@ -39,7 +40,7 @@ def find_equality(state, column, value, fine):
     """The partition of an equality, or NONE."""
     table = state.partition_table
     mask = np.uint64(len(table) - 1)
-    at = _hash(column, value, fine) & mask
+    at = _hash(state.counters[HASH_SEED], column, value, fine) & mask
     while True:
         number = table[at]
         if number == NONE:
@@ -74,7 +75,7 @@ def unmention_equality(state, number):
     if partition.mentions > 0:
         return
     mask = np.uint64(len(state.partition_table) - 1)
-    at = _hash(partition.column, partition.value, partition.fine) & mask
+    at = _hash(state.counters[HASH_SEED], partition.column, partition.value, partition.fine) & mask
     while state.partition_table[at] != number:
         at = (at + np.uint64(1)) & mask
     state.partition_table[at] = GONE
@@ -226,10 +227,10 @@ def _free_partition(state, number):
 
 
 @inlined
-def _hash(column, value, fine):
-    digest = bits_of(value) ^ (np.uint64(column) << np.uint64(48)) ^ np.uint64(np.int64(fine) & 0xFFFF)
-    digest = (digest ^ (digest >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    digest = (digest ^ (digest >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+def _hash(seed, column, value, fine):
+    digest = bits_of(value) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(np.int64(column) * 65_536 + fine)
+    digest = (digest ^ np.uint64(seed) ^ (digest >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    digest = (digest ^ np.uint64(seed) ^ (digest >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return digest ^ (digest >> np.uint64(31))
 
 
@@ -237,7 +238,7 @@ def _hash(column, value, fine):
 def _enter(table, partitions, number, counters):
     partition = partitions[number]
     mask = np.uint64(len(table) - 1)
-    at = _hash(partition.column, partition.value, partition.fine) & mask
+    at = _hash(counters[HASH_SEED], partition.column, partition.value, partition.fine) & mask
     while table[at] >= 0:
         at = (at + np.uint64(1)) & mask
     if table[at] == NONE:

@@ -72,11 +72,11 @@ ROWS, BLOCKS = 0, 1
     FILTERS,
     FILTERS_WITHOUT_EQUALITY,
     HASH_SEED,
-    # What a kernel has under way: the intervals and residuals of the filter that comes in, the values of a publication.
+    # The intervals and residuals of the filter that is coming in.
     DRAFT_CONSTRAINTS,
     DRAFT_RESIDUALS,
 ) = range(30)
-#: Free lists of extents, by size class (see `extents`), start here: rows, constraints, residuals.
+#: Free lists of extents, by size class (see `extent_class`), start here: rows, constraints, residuals.
 EXTENT_CLASSES = 96
 ROW_EXTENTS = 32
 CONSTRAINT_EXTENTS = ROW_EXTENTS + EXTENT_CLASSES
@@ -97,7 +97,7 @@ _text = np.dtype(
 _column = np.dtype(
     [
         ("references", "i8"),
-        ("bounds", "i8"),
+        ("additions", "i8"),
         ("next_look", "i8"),
         ("name", "i4"),
         ("keys", "i4"),
@@ -151,8 +151,8 @@ _slot = np.dtype(
         ("residuals", "i4"),
         ("segment", "i4"),
         ("position", "i4"),
-        ("constraint_count", "i2"),
-        ("residual_count", "i2"),
+        ("constraint_count", "i4"),
+        ("residual_count", "i4"),
     ],
     align=True,
 )

@@ -38,7 +38,7 @@ def find_text(state, data, start, length):
 
 @kernel
 def intern_text(state, data, start, length):
-    """The code of a text, new or not; the caller owes it a reference, or `forget_unused_text`."""
+    """The code of a text, new or not; the caller owes it a reference."""
     code = find_text(state, data, start, length)
     if code != NONE:
         return code
@@ -59,15 +59,9 @@ def intern_text(state, data, start, length):
 
 @kernel
 def release_text(state, code):
-    """Give one reference back."""
-    state.texts[code].references -= 1
-    forget_unused_text(state, code)
-
-
-@kernel
-def forget_unused_text(state, code):
-    """Drop a text that nobody refers to."""
+    """Give one reference back; a text that nobody refers to goes."""
     text = state.texts[code]
+    text.references -= 1
     if text.references > 0:
         return
     mask = np.uint64(len(state.text_table) - 1)
