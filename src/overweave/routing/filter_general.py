@@ -18,6 +18,9 @@ from overweave.routing.base import Origin, Route, Send, SubscriptionTable
 from overweave.routing.offers import Offers
 
 
+_GONE_MAX = 65_536
+
+
 class _Tree:
     """One advertisement at one broker: the way up, what came from below, and what was told upwards."""
 
@@ -35,6 +38,9 @@ class FilterBasedGeneral:
         self._neighbours: list[str] = []
         self._local = SubscriptionTable()
         self._trees: dict[str, _Tree] = {}
+        #: Advertisements that were withdrawn: copies of them may still be under way on longer paths, and would chase their
+        #: withdrawal around a cycle for ever. An id is therefore used once.
+        self._gone: dict[str, None] = {}
         #: Copies of advertisements that came over other links than the first.
         self.duplicates = 0
 
@@ -104,7 +110,7 @@ class FilterBasedGeneral:
         raise InvalidInput(f"publication {publish.publication}: expected one within an advertisement of its publisher")
 
     def _advertise(self, message: Advertise, origin: Origin) -> list[Send]:
-        if message.id in self._trees:
+        if message.id in self._trees or message.id in self._gone:
             self.duplicates += 1
             return []
         self._trees[message.id] = _Tree(message.filter, origin)
@@ -114,10 +120,12 @@ class FilterBasedGeneral:
         return sends
 
     def _unadvertise(self, message: Unadvertise, origin: Origin) -> list[Send]:
-        tree = self._trees.get(message.id)
-        if tree is None or tree.parent != origin:
+        if message.id in self._gone:
             return []
-        del self._trees[message.id]
+        self._gone[message.id] = None
+        if len(self._gone) > _GONE_MAX:
+            del self._gone[next(iter(self._gone))]
+        self._trees.pop(message.id, None)
         return [(neighbour, message) for neighbour in self._neighbours if neighbour != origin]
 
     def _subscribe(self, message: Subscribe, origin: Origin) -> list[Send]:
