@@ -9,6 +9,10 @@ from pathlib import Path
 import pytest
 
 from overweave.cli import VERBS, main
+from overweave.cli.lines import BadLines
+from overweave.language.codec import ATTRIBUTES_MAX, PREDICATES_MAX
+from overweave.language.predicates import NUMBER_OPERATORS, TEXT_OPERATORS
+from overweave.language.syntax import parse_publication
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -31,6 +35,21 @@ def test_commands(monkeypatch, capfdbinary):
         with pytest.raises(SystemExit, match="0"):
             main(shlex.split(command)[1:])
         assert capfdbinary.readouterr().out.decode() == re.sub("^    ", "", answer, flags=re.MULTILINE)
+
+
+def test_operators_and_escapes():
+    table = README.partition("| operator on numbers |")[2].partition("\n\n")[0].splitlines()[2:]
+    columns = [set(re.findall(r"`([^`]+)`", " ".join(line.split("|")[column] for line in table))) for column in (1, 2)]
+    assert columns == [set(NUMBER_OPERATORS.values()), set(TEXT_OPERATORS.values())]
+    table = README.partition("| written |")[2].partition("\n\n")[0]
+    escapes = re.findall(r"^\| `(\\.)`", table, re.MULTILINE)
+    assert parse_publication(f"[x,'{''.join(escapes)}']")["x"] == "'\\\n\r"
+
+
+def test_limits():
+    assert f"at most {PREDICATES_MAX:,} predicates" in README
+    assert f"at most {ATTRIBUTES_MAX:,} attributes" in README
+    assert f"the first {BadLines.NUMBERS_MAX:,} of each" in README
 
 
 def test_verbs():

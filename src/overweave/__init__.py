@@ -6,11 +6,11 @@
 >>> ow.matches(wanted, quote), ow.covers(ow.parse_filter("[volume,>,0]"), wanted)
 (True, True)
 
-What needs compiled code (`Index`) is imported when it is first used, so that ``import overweave`` is quick.
+Everything but the errors is imported when it is first used, so that ``import overweave`` is quick, and the command line answers
+Ctrl-C from the start.
 """
 
 import importlib
-from typing import TYPE_CHECKING
 
 from overweave.errors import (
     DuplicateId,
@@ -22,12 +22,14 @@ from overweave.errors import (
     UnknownId,
     WireError,
 )
-from overweave.language.predicates import Filter, Operator, Predicate
-from overweave.language.publications import Publication
-from overweave.language.relations import covers, intersects, matches
-from overweave.language.syntax import parse_filter, parse_publication
 
+#: Type checkers take it for true; importing `typing` for it would take longer than all the rest here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from overweave.language.predicates import Filter, Operator, Predicate
+    from overweave.language.publications import Publication
+    from overweave.language.relations import covers, intersects, matches
+    from overweave.language.syntax import parse_filter, parse_publication
     from overweave.matching.index import Index
 
     __version__: str
@@ -54,7 +56,18 @@ __all__ = [
 ]
 
 #: Public names that are imported on first use, and the modules that define them.
-_LAZY = {"Index": "overweave.matching.index"}
+_LAZY = {
+    "Filter": "overweave.language.predicates",
+    "Index": "overweave.matching.index",
+    "Operator": "overweave.language.predicates",
+    "Predicate": "overweave.language.predicates",
+    "Publication": "overweave.language.publications",
+    "covers": "overweave.language.relations",
+    "intersects": "overweave.language.relations",
+    "matches": "overweave.language.relations",
+    "parse_filter": "overweave.language.syntax",
+    "parse_publication": "overweave.language.syntax",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -17,15 +17,32 @@ whoever knows it.
 
 
 class OverweaveError(Exception):
-    """The root: catch this to catch everything that Overweave raises on purpose."""
+    """The root: catch this to catch everything that Overweave raises on purpose.
+
+    >>> all(issubclass(each, OverweaveError) for each in (InvalidInput, DuplicateId, UnknownId))
+    True
+    """
 
 
 class InvalidInput(OverweaveError, ValueError):
-    """The input is wrong; the text says where and what was expected."""
+    """The input is wrong; the text says where and what was expected.
+
+    >>> from overweave.language.syntax import parse_filter
+    >>> try:
+    ...     parse_filter("[volume,>,]")
+    ... except InvalidInput as error:
+    ...     print(error)
+    column 11: expected a number or a text in single quotes, found ']'
+    """
 
 
 class ParseError(InvalidInput):
-    """A text that is not in the language; ``column`` counts characters from 1."""
+    """A text that is not in the language; ``column`` counts characters from 1.
+
+    >>> error = ParseError(11, "a number", "']'")
+    >>> error.column, str(error)
+    (11, "column 11: expected a number, found ']'")
+    """
 
     def __init__(self, column: int, expected: str, found: str) -> None:
         super().__init__(f"column {column}: expected {expected}, found {found}")
@@ -38,7 +55,12 @@ class ParseError(InvalidInput):
 
 
 class WireError(InvalidInput):
-    """Bytes that are not in the wire format; ``offset`` counts from 0."""
+    """Bytes that are not in the wire format; ``offset`` counts from 0.
+
+    >>> error = WireError(2, "one more byte")
+    >>> error.offset, str(error)
+    (2, 'offset 2: expected one more byte')
+    """
 
     def __init__(self, offset: int, expected: str) -> None:
         super().__init__(f"offset {offset}: expected {expected}")
@@ -50,19 +72,45 @@ class WireError(InvalidInput):
 
 
 class LanguageError(InvalidInput):
-    """A predicate, filter or publication that cannot exist."""
+    """A predicate, filter or publication that cannot exist.
+
+    >>> from overweave.language.publications import Publication
+    >>> try:
+    ...     Publication({})
+    ... except LanguageError as error:
+    ...     print(error)
+    a publication: expected at least one attribute
+    """
 
 
 class OverlayError(InvalidInput):
-    """An overlay that cannot exist, or a broker that is not part of it."""
+    """An overlay that cannot exist, or a broker that is not part of it.
+
+    >>> from overweave.overlay import Link
+    >>> try:
+    ...     Link("B1", "B1")
+    ... except OverlayError as error:
+    ...     print(error)
+    link 'B1'-'B1': expected two different brokers
+    """
 
 
 class DuplicateId(OverweaveError, ValueError):
-    """An id that is in use already."""
+    """An id that is in use already.
+
+    >>> isinstance(DuplicateId("id 3: expected one that is not in use"), ValueError)
+    True
+    """
 
 
 class UnknownId(OverweaveError, KeyError):
-    """An id that was never added, or was removed already."""
+    """An id that was never added, or was removed already.
+
+    >>> isinstance(UnknownId("id 3: expected one that was added"), KeyError)
+    True
+    >>> str(UnknownId("id 3: expected one that was added"))
+    'id 3: expected one that was added'
+    """
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""

@@ -32,6 +32,22 @@ def test_table(run, fake):
     assert all(text in out for text in ("10 filters", "40×", "≥ 25×", "1,234"))
 
 
+def test_table_fits_80_columns_and_says_once_what_rows_share(run, fake, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    title, unit = "W1, 1,000,000 filters", "µs per publication"
+    rows = [Row(f"{title}: {what}", unit, 123.45, 123_456.7, ratio_min=500) for what in ("ids", "next hops, against columns")]
+    fake.run = lambda progress: [*rows, Row("W2, 10 filters: ids", unit, 1.0)]
+    lines = run("bench", "fake").out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.strip() for line in lines if "filters" in line] == [title, "W2, 10 filters"]
+    row = next(line for line in lines if "next hops" in line)
+    assert row.split() == ["next", "hops,", "against", "columns", "µs/publication", "123.5", "123,457", "1,000×", "≥", "500×"]
+
+
+def test_help_says_how_long_it_takes(run):
+    assert "two and a half minutes" in " ".join(run("bench", "--help").out.split())
+
+
 def test_json(run, fake):
     rows = json.loads(run("bench", "fake", "--json", "--subscriptions", 5, "--subscriptions", 6).out)
     assert [(row["name"], row["ratio"]) for row in rows] == [("5 filters", 40.0), ("6 filters", 40.0), ("bulk load", None)]

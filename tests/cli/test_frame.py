@@ -1,20 +1,34 @@
 """The promises that hold for every verb: exit statuses, one-line errors, help."""
 
 import errno
+import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from overweave.cli import VERBS, frame
 from overweave.errors import DuplicateId, InvalidInput, UnknownId
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-c", "from overweave.cli import main; main()"]
+
+
+class Ended(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def shell(arguments: str, stdin: str = "") -> Ended:
+    """Run the program by a shell, which can close its streams."""
+    command = f"{shlex.join(PROGRAM)} {arguments}"
+    done = subprocess.run(["sh", "-c", command], input=stdin, capture_output=True, text=True)
+    return Ended(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture
@@ -46,16 +60,16 @@ def test_help_of_every_verb_has_an_example_that_can_be_pasted(run, verb):
     status, out, _ = run(verb, "--help")
     assert status == 0
     example = out.partition("Example:\n")[2].strip()
-    assert example.startswith(f"overweave {verb}")
-    assert "\n" not in example
+    assert f"overweave {verb}" in example.splitlines()[-1]
 
 
 @pytest.mark.parametrize("verb", ["demo", "match"])
-def test_examples_work(run, verb, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    _, out, _ = run(verb, "--help")
-    example = out.partition("Example:\n")[2].strip()
-    assert run(*shlex.split(example)[1:]).status == 0
+def test_examples_work_anywhere(run, verb, tmp_path):
+    example = run(verb, "--help").out.partition("Example:\n")[2]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(["sh", "-ec", example], cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert verb != "match" or done.stdout == "1\t1\n"
 
 
 def test_help_is_quick_because_it_imports_nothing_heavy():
@@ -67,9 +81,16 @@ def test_help_is_quick_because_it_imports_nothing_heavy():
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["mtach"], "overweave: No such command 'mtach'. Did you mean 'match'?"),
-        (["--nonsense"], "overweave: No such option: --nonsense"),
-        (["match", "--filters", "x"], "overweave: match: Missing option '--publications'."),
+        (["mtach"], "overweave: expected a verb (demo, match, bench), found 'mtach'; did you mean 'match'?"),
+        (["broker"], "overweave: expected a verb (demo, match, bench), found 'broker'\n"),
+        (["x" * 10_000], f"overweave: expected a verb (demo, match, bench), found '{'x' * 24}'…\n"),
+        (["--nonsense"], "overweave: No such option: --nonsense; expected one of --version, --debug, --help\n"),
+        (
+            ["demo", "--xyz"],
+            "overweave: demo: No such option: --xyz; expected one of --filters, --seed, --json, --help\n",
+        ),
+        (["match", "--filters", "x"], "overweave: match: Missing option '--publications'. Expected a file with one"),
+        (["bench"], "overweave: bench: Missing argument 'NAME'. Expected one of: matching."),
         (["demo", "--filters", "many"], "overweave: demo: Invalid value for '--filters': "),
     ],
 )
@@ -122,6 +143,52 @@ def test_a_full_disk_behind_stdout_is_one_line():
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([*PROGRAM, "--help"], stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr) == (1, "overweave: No space left on device\n")
+
+
+@pytest.mark.parametrize("arguments", ["--help", "--version", "demo", "demo --json", "match --filters - --publications x", "x"])
+def test_closed_stdout_is_one_line(arguments):
+    done = shell(f"{arguments} >&-")
+    assert (done.returncode, done.stderr) == (1, "overweave: cannot write the answer: standard output is closed\n")
+    assert shell(f"{arguments} >&- 2>&-") == done._replace(stderr="")
+
+
+def test_closed_stderr_drops_messages_and_spares_the_answer(tmp_path):
+    (tmp_path / "f").write_text("[a,=,1]\nbad\n")
+    match = f"match --filters {tmp_path}/f --publications - --json --skip-bad"
+    expected = shell(f"{match} 2>/dev/null", stdin="[a,1]\n")
+    assert (expected.returncode, json.loads(expected.stdout)["matches"]) == (0, [[1]])
+    assert shell(f"{match} 2>&-", stdin="[a,1]\n") == expected
+    for wrong in ("x", "--debug x", "match --filters gone --publications - --debug"):
+        assert shell(f"{wrong} 2>&-") == Ended(2, "", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_messages_that_cannot_be_written_do_not_change_the_exit_status(tmp_path):
+    (tmp_path / "f").write_text("[a,=,1]\nbad\n")
+    done = shell(f"match --filters {tmp_path}/f --publications - --skip-bad 2>/dev/full", stdin="[a,1]\n")
+    assert done == Ended(0, "1\t1\n", "")
+    assert shell("x 2>/dev/full").returncode == 2
+
+
+def test_ctrl_c_while_starting_is_no_traceback():
+    code = """if True:
+        import os, signal, sys
+        class Interrupting:
+            def find_spec(self, name, path=None, target=None):
+                if name == "overweave.cli.frame":
+                    os.kill(os.getpid(), signal.SIGINT)
+        sys.meta_path.insert(0, Interrupting())
+        from overweave.cli import main
+        main(["--help"])
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "overweave: interrupted\n")
+
+
+def test_the_console_script_imports_little_before_it_can_be_interrupted():
+    code = "import sys; from overweave.cli import main; print(*sys.modules)"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"typing", "typer", "msgspec", "overweave.language"} & set(modules)
 
 
 def test_a_reader_that_leaves_is_no_error(tmp_path):

@@ -1,5 +1,6 @@
 """Files of lines: batches follow the reads, memory stays bounded, places are right."""
 
+import errno
 import io
 import tracemalloc
 
@@ -59,8 +60,40 @@ def test_any_of_our_errors_gets_its_place():
         raise LanguageError("a filter: expected at least one predicate")
 
     stream = io.BytesIO(b"\nx\n")
-    with pytest.raises(InvalidInput, match=r"^y:2: a filter: expected at least one predicate$"):
+    with pytest.raises(InvalidInput, match=r"^y:2:1: a filter: expected at least one predicate$"):
         list(parsed(LineFile("y", stream, stream), refuse, BadLines(skip=False)))
+
+
+@pytest.mark.parametrize("size", [1, 5, 100])
+def test_what_comes_before_the_line_that_ends_the_run_is_handed_on(size):
+    def no_x(text: str, number: int) -> str:
+        if text == "x":
+            raise InvalidInput("expected no x")
+        return text
+
+    stream, found = Dribble(b"a\n\nb\nx\nc\n", size), []
+    with pytest.raises(InvalidInput, match=r"^y:4:1: expected no x$"):
+        for batch in parsed(LineFile("y", stream, stream), no_x, BadLines(skip=False)):
+            found += batch
+    assert found == ["a", None, "b"]
+
+
+def test_a_read_error_names_the_file():
+    class Broken(io.BytesIO):
+        def read1(self, size: int | None = -1) -> bytes:
+            raise OSError(errno.EIO, "Input/output error")
+
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        list(LineFile("disk", Broken(), Broken()).batches())
+    assert caught.value.filename == "disk"
+
+
+def test_skipped_lines_do_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(BadLines, "NUMBERS_MAX", 10)
+    bad = BadLines(skip=True)
+    for number in range(1, 101):
+        bad.take(number, InvalidInput("wrong"))
+    assert (bad.count, bad.numbers, len(bad.first)) == (100, list(range(1, 11)), BadLines.SHOWN)
 
 
 def _text(text: str, number: int) -> str:

@@ -23,6 +23,9 @@ FILTERS = "[a,=,1]\nlow\t[a,<,5]\n\n[b,eq,'x']\n"
 PUBLICATIONS = "[a,1]\n\n[a,3],[b,'x']\n[c,1]\n"
 
 
+IDS_ALIKE = f"filters:2:1: expected an id that was not given before, found '{'i' * 24}'…, which line 1 has"
+
+
 @pytest.fixture
 def match(run, tmp_path):
     """Write both inputs to files and match them."""
@@ -89,12 +92,23 @@ def test_standard_input(run, tmp_path):
     assert run("match", "--filters", tmp_path / "file", "--publications", "-", stdin=b"[a,1]\n").out == "1\t1\n"
     (tmp_path / "file").write_text("[a,1]\n")
     assert run("match", "--filters", "-", "--publications", tmp_path / "file", stdin=b"[a,=,1]\n").out == "1\t1\n"
-    status, _, err = run("match", "--filters", "-", "--publications", "-")
-    assert (status, err.count("\n")) == (2, 1)
-    assert "--publications: expected a file" in err
 
 
-@pytest.mark.parametrize("path", ["missing", "", "."])
+@pytest.mark.parametrize(("filters", "publications"), [("-", "-"), ("/dev/stdin", "-"), ("-", "/dev/fd/0")])
+def test_standard_input_cannot_be_both(run, filters, publications):
+    status, _, err = run("match", "--filters", filters, "--publications", publications)
+    assert (status, err) == (
+        2,
+        "overweave: --publications: expected a file, as --filters reads standard input already\n",
+    )
+
+
+def test_empty_path(run):
+    problem = (2, "", "overweave: --filters: expected a file or -, found ''\n")
+    assert run("match", "--filters", "", "--publications", "-") == problem
+
+
+@pytest.mark.parametrize("path", ["missing", "."])
 def test_unreadable_file(run, path):
     status, out, err = run("match", "--filters", path, "--publications", "-")
     assert (status, out) == (2, "")
@@ -113,6 +127,25 @@ def test_unreadable_file(run, path):
             "",
             "filters:3:1: expected an id that was not given before, found 's', which line 1 has",
         ),
+        (
+            "2\t[a,=,1]\n[a,=,1]\n",
+            "",
+            "filters:2:1: expected an id that was not given before, found the line number 2, which line 1 has",
+        ),
+        (
+            "\n[a,=,1]\n\n2\t[a,=,1]\n",
+            "",
+            "filters:4:1: expected an id that was not given before, found '2', which line 2 has",
+        ),
+        ("my id\t[a,=,1]\n", "", "filters:1:3: expected an id without blanks, found 'my id'"),
+        (f"[a,=,1]\n{'[a,=,1],' * 1024}[a,=,1]\n", "", "filters:2:1: expected at most 1,024 predicates, got 1,025"),
+        (
+            "",
+            ",".join(f"[a{number},1]" for number in range(65_536)),
+            "publications:1:1: expected at most 65,535 attributes, got 65,536",
+        ),
+        (f"[a,{'x' * 1_000_000},1]", "", f"filters:1:4: expected an operator for numbers (=, <>, <, …), found '{'x' * 24}'…"),
+        (f"{'i' * 99}\t[a,=,1]\n" * 2, "", IDS_ALIKE),
         ("é[a,=,1]".encode() + b"\xff", "", "filters:1:9: expected text in UTF-8, found the byte 0xff"),
         ("", "[a,1]\n\n[a,1\n", "publications:3:5: expected ']', found the end"),
         ("", b"\xff\xfe", "publications:1:1: expected text in UTF-8, found the byte 0xff"),
@@ -123,14 +156,47 @@ def test_the_first_bad_line_ends_it(match, filters, publications, problem):
     assert (status, out, err) == (2, "", f"overweave: {problem}\n")
 
 
+def test_a_number_as_id_is_free_when_no_filter_has_that_line(match):
+    filters = "[a,=,1]\n\nx\t[a,=,1]\n2\t[a,=,1]\n3\t[a,=,1]\n01\t[a,=,1]\n99\t[a,=,1]\n"
+    assert match(filters, "[a,1]").out == "1\t1 01 2 3 99 x\n"
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("good", [1, 3000])
+def test_every_line_before_the_bad_one_is_answered(run, tmp_path, good, compressed):
+    (tmp_path / "f").write_text("[a,=,1]\n")
+    data = b"[a,1]\n" * good + b"bad\n[a,1]\n"
+    path = tmp_path / ("p.gz" if compressed else "p")
+    path.write_bytes(gzip.compress(data) if compressed else data)
+    status, out, err = run("match", "--filters", tmp_path / "f", "--publications", path)
+    assert (status, err) == (2, f"overweave: {path}:{good + 1}:1: expected '[', found 'bad'\n")
+    assert out == "".join(f"{number}\t1\n" for number in range(1, good + 1))
+
+
+def test_too_many_predicates_or_attributes_are_skipped_like_any_bad_line(match):
+    large = ",".join(f"[a{number},1]" for number in range(65_536))
+    filters = f"{'[a,=,1],' * 1024}[a,=,1]\n[a,=,1]\n"
+    status, out, _ = match(filters, f"[a,1]\n{large}\n[a,1]\n", "--json", "--skip-bad")
+    assert status == 0
+    assert json.loads(out) == {
+        "matches": [[2], [], [2]],
+        "skipped": {"filters": [1], "publications": [2]},
+        "skipped_count": {"filters": 1, "publications": 1},
+    }
+
+
 def test_skip_bad_skips_and_counts(match):
     filters = "[a,=,1]\n[a\nx\t[a,>,0]\nx\t[a,>,0]\n"
     publications = b"[a,1]\n\xff\n\n[a,2]\n"
     status, out, err = match(filters, publications, "--json", "--skip-bad")
     assert status == 0
-    assert json.loads(out) == {"matches": [[1, "x"], [], [], ["x"]], "skipped": {"filters": [2, 4], "publications": [2]}}
+    assert json.loads(out) == {
+        "matches": [[1, "x"], [], [], ["x"]],
+        "skipped": {"filters": [2, 4], "publications": [2]},
+        "skipped_count": {"filters": 2, "publications": 1},
+    }
     assert err.splitlines() == [
-        "overweave: skipped 3 bad lines (2 filters, 1 publications)",
+        "overweave: skipped 3 bad lines (2 filters, 1 publication)",
         "overweave: filters:2:3: expected ',', found the end",
         "overweave: filters:4:1: expected an id that was not given before, found 'x', which line 3 has",
         "overweave: publications:2:1: expected text in UTF-8, found the byte 0xff",
@@ -141,12 +207,19 @@ def test_skip_bad_shows_only_the_first_few(match):
     status, out, err = match("", "bad\n" * 100, "--skip-bad")
     assert (status, out.count("\n")) == (0, 100)
     assert err.count("\n") == 1 + lines.BadLines.SHOWN
+    err = match("bad\n" * 100, "bad\n", "--skip-bad").err
+    assert err.splitlines()[-1] == "overweave: publications:1:1: expected '[', found 'bad'", "one file does not hide the other"
+    assert match("", "bad", "--skip-bad").err.startswith("overweave: skipped 1 bad line (0 filters, 1 publication)\n")
 
 
 def test_skip_bad_without_bad_lines(match):
     status, out, err = match("[a,=,1]", "[a,1]", "--json", "--skip-bad")
     assert (status, err) == (0, "")
-    assert json.loads(out) == {"matches": [[1]], "skipped": {"filters": [], "publications": []}}
+    assert json.loads(out) == {
+        "matches": [[1]],
+        "skipped": {"filters": [], "publications": []},
+        "skipped_count": {"filters": 0, "publications": 0},
+    }
 
 
 def test_json_is_written_whole_or_not_at_all(run, tmp_path):

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overweave.errors import ParseError
+from overweave.errors import LanguageError, ParseError
+from overweave.language.predicates import Predicate
+from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.testing import strategies
 
@@ -96,7 +98,11 @@ def test_canonical_form(text, canonical):
         ("[x,<,'a']", 4, "an operator for text"),
         ("[x,=,9223372036854775808]", 6, "an integer of 64 bits"),
         ("[x,=,1e999]", 6, "a number in the range"),
-        ("[x,=,nan]", 2, "a predicate"),
+        ("[volume,=,nan]", 11, "a number that can be compared"),
+        (f"[x,=,1],[{'n' * 256},=,1]", 10, "an attribute name of at most 255 bytes"),
+        ("[x,eq,'\ud800']", 7, "text that can be encoded"),
+        ("[volume,5]", 9, "an operator"),
+        ("[class,eq,STOCK", 11, "a number or a text"),
         ("[x,=,1],[y,eq,'a\\q']", 17, r"\\, \', \n or \r"),
         ("[x,=,1_000]", 6, "a number or a text"),
         ("[x,=,٣]", 6, "a number or a text"),
@@ -115,13 +121,50 @@ def test_where_a_broken_filter_breaks(text, column, expected):
         ("[class]", 7, "','"),
         ("[class,'STOCK'],[class,'SPORTS']", 18, "an attribute that was not given before"),
         ("[class,'STOCK','x']", 15, "']'"),
-        ("[volume,>,5]", 10, "']'"),
+        ("[volume,>,5]", 9, "a number or a text"),
+        (f"[x,1],[{'n' * 256},1]", 8, "an attribute name of at most 255 bytes"),
         ("[volume,1e400]", 9, "a number in the range"),
         ("[volume,-9223372036854775809]", 9, "an integer of 64 bits"),
-        ("[x,'\ud800']", 1, "a publication"),
+        ("[x,'\ud800']", 4, "text that can be encoded"),
     ],
 )
 def test_where_a_broken_publication_breaks(text, column, expected):
     with pytest.raises(ParseError) as caught:
         parse_publication(text)
     assert (caught.value.column, caught.value.expected[: len(expected)]) == (column, expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[x,{},1]",
+        "[x,=,{}]",
+        "[x,=,9{}]",
+        "[x,=,'\ud800{}']",
+        "[{},=,1]",
+        "{}",
+        "[x,=,1]{}",
+    ],
+)
+def test_errors_show_only_the_beginning_of_what_they_found(text):
+    long = text.replace("{}", "9" * 1000 if "9" in text else "x" * 1000)
+    for parse in (parse_filter, parse_publication):
+        with pytest.raises(ParseError) as caught:
+            parse(long)
+        assert len(caught.value.found) <= 40
+
+
+@pytest.mark.parametrize("parse", [parse_filter, parse_publication])
+@pytest.mark.parametrize(("wrong", "name"), [(None, "NoneType"), (b"[x,1]", "bytes"), ({"x": 1}, "dict")])
+def test_only_text_is_read(parse, wrong, name):
+    with pytest.raises(LanguageError, match=f"^expected text, got {name}$"):
+        parse(wrong)
+
+
+def test_what_is_made_without_text_is_checked_too():
+    with pytest.raises(LanguageError, match=r"^predicate on 'x': expected an Operator, got '='$"):
+        Predicate("x", "=", 1)
+    with pytest.raises(LanguageError, match=r"^a publication: expected a mapping of attributes to values, got list$"):
+        Publication([("x", 1)])
+    with pytest.raises(LanguageError, match=r"expected an integer of 64 bits, got one of 10001 bits$"):
+        Publication({"x": 1 << 10_000})

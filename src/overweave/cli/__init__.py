@@ -5,12 +5,17 @@ whose signature is the verb's options (typer) and whose docstring is its help, a
 pasted. `overweave.cli.frame` gives every verb its exit statuses and its one-line errors.
 """
 
+from __future__ import annotations
+
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
 
-from overweave.cli.frame import run
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
 
+#: The exit status after Ctrl-C, as shells have it.
+INTERRUPTED = 130
 #: Every verb and what the list of verbs says about it. A verb's file is imported only when the verb is called.
 VERBS = {
     "demo": "See it work on embedded stock quotes.",
@@ -20,5 +25,15 @@ VERBS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and leave with its exit status: 0 done, 2 the input is wrong, 1 it failed."""
-    sys.exit(run(VERBS, sys.argv[1:] if arguments is None else arguments))
+    """Run the command line and leave with its exit status: 0 done, 2 the input is wrong, 1 it failed, 130 interrupted."""
+    try:
+        # Imports are most of the start, and Ctrl-C may well come in them: all that can wait happens here.
+        from overweave.cli.frame import run
+
+        status = run(VERBS, sys.argv[1:] if arguments is None else arguments)
+    except KeyboardInterrupt:
+        from overweave.cli.terminal import say
+
+        say("interrupted")
+        status = INTERRUPTED
+    sys.exit(status)

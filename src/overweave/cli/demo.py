@@ -47,7 +47,7 @@ def demo(
     """Show content-based matching on made-up stock quotes: who wants what, and how fast it is found."""
     published = quotes(seed, DAYS)
     wanted = subscriptions(seed + 1, filters, published)
-    with waiting("matching (the first time ever this compiles for some 20 s)"):
+    with waiting("matching (the first time ever this compiles for half a minute)"):
         found, duration_s = _measured(wanted, published)
     summary = _summary(wanted, published, found, duration_s)
     if json:

@@ -13,20 +13,24 @@ Whatever goes wrong is one line on stderr that begins with ``overweave: ``; a tr
 """
 
 import contextlib
+import difflib
 import importlib
 import os
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 import typer.core
 import typer.main
 
+from overweave.cli.terminal import PROGRAM, discard, say
 from overweave.errors import DuplicateId, InvalidInput, OverweaveError
+from overweave.language.values import excerpt
 
-_PROGRAM = "overweave"
 _DEBUG_OPTION = "--debug"
 _DEBUG_VARIABLE = "OVERWEAVE_DEBUG"
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
@@ -34,11 +38,17 @@ _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 def run(verbs: Mapping[str, str], arguments: Sequence[str]) -> int:
     """Carry out one command line and return its exit status."""
+    if sys.stderr is None:
+        # Or whatever prints to it would print to stdout, into the answer.
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (open until the process ends)
+    if sys.stdout is None:
+        say("cannot write the answer: standard output is closed")
+        return 1
     debug, arguments = _without_debug(arguments)
     debug = debug or os.environ.get(_DEBUG_VARIABLE, "0") not in ("", "0")
 
     def command() -> int:
-        status = _application(verbs).main(args=list(arguments), prog_name=_PROGRAM, standalone_mode=False)
+        status = _application(verbs).main(args=list(arguments), prog_name=PROGRAM, standalone_mode=False)
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
 
@@ -66,10 +76,10 @@ def _guarded(command: Callable[[], int], debug: bool) -> int:
         if debug:
             traceback.print_exc()
         _discard_output()
-        _say(_explanation(error))
+        say(_explanation(error))
         return 2 if isinstance(error, typer.TyperException | InvalidInput | DuplicateId) else 1
     if status == 130:
-        _say("interrupted")
+        say("interrupted")
     return status
 
 
@@ -77,7 +87,8 @@ def _explanation(error: Exception) -> str:
     if isinstance(error, typer.TyperException):
         context = getattr(error, "ctx", None)
         verb = context.info_name if context is not None and context.parent is not None else None
-        return f"{verb}: {error.format_message()}" if verb else error.format_message()
+        text = error.format_message() + _expectation(error)
+        return f"{verb}: {text}" if verb else text
     if isinstance(error, OverweaveError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -87,25 +98,33 @@ def _explanation(error: Exception) -> str:
     return f"{type(error).__name__}: {error} (unexpected: {_DEBUG_OPTION} shows where)"
 
 
-def _say(text: str) -> None:
-    # One line, whatever the error holds; and no second error when stderr is closed.
-    with contextlib.suppress(OSError, ValueError):
-        print(f"{_PROGRAM}: {' '.join(text.split())}", file=sys.stderr, flush=True)
+def _expectation(error: Exception) -> str:
+    """What was expected where the parser says only what is missing or unknown; typer does not export its errors' types."""
+    kind, parameter, context = type(error).__name__, getattr(error, "param", None), getattr(error, "ctx", None)
+    if kind == "MissingParameter" and parameter is not None and parameter.help:
+        return f" Expected {parameter.help[0].lower()}{parameter.help[1:]}"
+    if kind == "NoSuchOption" and context is not None:
+        known = [name for each in context.command.get_params(context) for name in each.opts if name.startswith("--")]
+        return f"; expected one of {', '.join(known)}"
+    return ""
 
 
 def _discard_output() -> None:
-    """Drop what stdout still buffers, so that the interpreter does not fail once more when it flushes at exit."""
+    """Write what stdout still buffers, or drop it."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         return
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    discard(sys.stdout)
 
 
 class _Verbs(typer.core.TyperGroup):
     """A group of commands that know their names only; the one that is called gets imported."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.commands:
+            near = difflib.get_close_matches(args[0], self.commands, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise InvalidInput(f"expected a verb ({', '.join(self.commands)}), found {excerpt(args[0])}{meant}")
         name, _, rest = super().resolve_command(ctx, args)
         return name, _command(name), rest
 
@@ -132,7 +151,7 @@ def _command(name: str | None) -> Any:
     """The real command of a verb, from its file."""
     module = importlib.import_module(f"overweave.cli.{name}")
     application = typer.Typer(add_completion=False, rich_markup_mode=None)
-    example = f"\b\nExample:\n  {module.EXAMPLE}"
+    example = "\b\nExample:\n" + textwrap.indent(module.EXAMPLE, "  ")
     application.command(name, epilog=example, context_settings=_SETTINGS)(getattr(module, str(name)))
     return typer.main.get_command(application)
 
@@ -141,7 +160,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         from overweave import __version__
 
-        typer.echo(f"{_PROGRAM} {__version__}")
+        typer.echo(f"{PROGRAM} {__version__}")
         raise typer.Exit
 
 

@@ -9,6 +9,7 @@ A line that cannot be read ends the run, or is skipped and counted (`BadLines`);
 import contextlib
 import gzip
 import io
+import os
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ class LineFile:
     @property
     def size_bytes(self) -> int | None:
         """How much there is to read, if that is known."""
-        return Path(self.name).stat().st_size if self._raw.seekable() and self.name != _STDIN_NAME else None
+        return os.fstat(self._raw.fileno()).st_size if self._raw.seekable() and self.name != _STDIN_NAME else None
 
     @property
     def position_bytes(self) -> int:
@@ -65,6 +66,8 @@ class LineFile:
             return self._stream.read1(READ_BYTES)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise InvalidInput(f"{self.name}: expected gzip data, found {_lowered(error)}") from None
+        except OSError as error:
+            raise OSError(error.errno, error.strerror or str(error), self.name) from error
 
 
 class BadLines:
@@ -72,23 +75,28 @@ class BadLines:
 
     >>> bad = BadLines(skip=True)
     >>> bad.take(7, InvalidInput("quotes.txt:7:1: expected '[', found 'x'"))
-    >>> bad.numbers, bad.first
-    ([7], ["quotes.txt:7:1: expected '[', found 'x'"])
+    >>> bad.count, bad.numbers, bad.first
+    (1, [7], ["quotes.txt:7:1: expected '[', found 'x'"])
     """
 
     #: How many problems are told in full.
     SHOWN = 5
+    #: How many line numbers are kept; the others are only counted, or a wrong file of any size would fill the memory.
+    NUMBERS_MAX = 100_000
 
     def __init__(self, skip: bool) -> None:
-        self._skip = skip
+        self.skip = skip
+        self.count = 0
         self.numbers: list[int] = []
         self.first: list[str] = []
 
     def take(self, number: int, error: InvalidInput) -> None:
         """Skip and count line ``number``, or raise ``error``."""
-        if not self._skip:
+        if not self.skip:
             raise error
-        self.numbers.append(number)
+        self.count += 1
+        if len(self.numbers) < self.NUMBERS_MAX:
+            self.numbers.append(number)
         if len(self.first) < self.SHOWN:
             self.first.append(str(error))
 
@@ -113,7 +121,8 @@ def open_lines(path: str) -> Iterator[LineFile]:
 def parsed(file: LineFile, parse: Callable[[str, int], T], bad: BadLines) -> Iterator[list[T | None]]:
     """Every line through ``parse(text, number)``, in the file's batches; None stands for a blank or a bad line.
 
-    So a line's number is its place in the whole, counted from 1.
+    So a line's number is its place in the whole, counted from 1. What comes before the line that ends the run is handed on
+    before it ends, however the file happens to be read.
     """
     lines_before = 0
     for batch in file.batches():
@@ -123,6 +132,8 @@ def parsed(file: LineFile, parse: Callable[[str, int], T], bad: BadLines) -> Ite
                 text = _text(raw, first=number == 1)
                 values.append(None if not text or text.isspace() else parse(text, number))
             except InvalidInput as error:
+                if not bad.skip:
+                    yield values
                 bad.take(number, _placed(file.name, number, error))
                 values.append(None)
         lines_before += len(batch)
@@ -137,7 +148,7 @@ def _placed(name: str, number: int, error: InvalidInput) -> InvalidInput:
     """``error`` with the place that its raiser could not know."""
     if isinstance(error, ParseError):
         return InvalidInput(f"{name}:{number}:{error.column}: expected {error.expected}, found {error.found}")
-    return InvalidInput(f"{name}:{number}: {error}")
+    return InvalidInput(f"{name}:{number}:1: {error}")
 
 
 def _text(raw: bytes, first: bool) -> str:

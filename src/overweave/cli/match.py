@@ -4,6 +4,7 @@ Both files stream. The filters end up in the index, the publications pass throug
 gone: the input is never held twice, and 100 MB of publications need no more memory than 100 kB.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -15,32 +16,49 @@ import typer
 import overweave
 from overweave.cli.answers import put, whole_document
 from overweave.cli.lines import STDIN, BadLines, LineFile, open_lines, parsed
-from overweave.cli.terminal import progress, waiting
+from overweave.cli.terminal import progress, say, waiting
 from overweave.errors import InvalidInput, ParseError
+from overweave.language.codec import encode_filter, encode_publication
+from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter, parse_publication
+from overweave.language.values import excerpt
 from overweave.matching.base import Entry, Id, Matcher
 
-EXAMPLE = "overweave match --filters examples/filters.txt --publications examples/publications.txt --json"
+EXAMPLE = """\
+echo "[class,eq,'STOCK'],[volume,>,300000]" > filters.txt
+echo "[class,'STOCK'],[volume,400000]" | overweave match --filters filters.txt --publications -"""
 
 #: At most so many publications are matched at once, and fewer when they match so many filters that the ids would fill the memory.
 ROWS_MAX = 1024
 IDS_MAX = 1_000_000
 
+_STDIN_PATHS = {STDIN, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"}
+_BLANK = re.compile(r"\s")
+_LINE_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
+
 
 def match(
-    filters: Annotated[str, typer.Option(metavar="FILE", help="One filter a line: FILTER or ID<TAB>FILTER. - is stdin.")],
-    publications: Annotated[str, typer.Option(metavar="FILE", help="One publication a line. - is stdin.")],
+    filters: Annotated[
+        str, typer.Option(metavar="FILE", help="A file with one filter a line, FILTER or ID<TAB>FILTER; - is stdin.")
+    ],
+    publications: Annotated[str, typer.Option(metavar="FILE", help="A file with one publication a line; - is stdin.")],
     json: Annotated[bool, typer.Option("--json", help='Write {"matches": [[ids for line 1], …]} when all is done.')] = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip and count bad lines instead of stopping.")] = False,
 ) -> None:
     """Say for every publication which filters it matches.
 
-    Writes LINE<TAB>ID ID … for every publication line, or one JSON document with --json. An id that is not given
-    is the filter's line number. Files that end in .gz are decompressed.
+    Writes LINE<TAB>ID ID … for every publication line, or one JSON document with --json. Files that end in .gz are
+    decompressed.
+
+    An id is any text without blanks that does not begin with '['. A filter without one is known by its line number, blank
+    lines counted; that is an integer in JSON, a given id a string. No two filters may have the same.
+
+    Without --skip-bad the first bad line ends the run: exit status 2, after the answers to the lines before it (with --json:
+    no answer at all). With it the JSON document also has "skipped", the numbers of the first bad lines of each file, and
+    "skipped_count".
     """
-    if filters == publications == STDIN:
-        raise InvalidInput("--publications: expected a file, as --filters reads standard input already")
+    _check_paths({"--filters": filters, "--publications": publications})
     with ExitStack() as files:
         filter_file, publication_file = (files.enter_context(open_lines(path)) for path in (filters, publications))
         bad_filters, bad_publications = BadLines(skip_bad), BadLines(skip_bad)
@@ -66,6 +84,14 @@ def sorted_ids(ids: Iterable[Id]) -> list[Id]:
         return sorted(ids, key=lambda each: (isinstance(each, str), each))
 
 
+def _check_paths(paths: dict[str, str]) -> None:
+    for option, path in paths.items():
+        if not path:
+            raise InvalidInput(f"{option}: expected a file or {STDIN}, found ''")
+    if all(path in _STDIN_PATHS for path in paths.values()):
+        raise InvalidInput("--publications: expected a file, as --filters reads standard input already")
+
+
 def _loaded(file: LineFile, bad: BadLines) -> Matcher:
     index = overweave.Index()
     with progress("reading filters", file.size_bytes, shown=not file.interactive) as done:
@@ -74,32 +100,79 @@ def _loaded(file: LineFile, bad: BadLines) -> Matcher:
 
 
 def _entries(file: LineFile, bad: BadLines, done_bytes: Callable[[int], None]) -> Iterator[Entry]:
-    lines_of_ids: dict[str, int] = {}
+    ids = _Ids()
 
     def entry(text: str, number: int) -> Entry:
         name, tab, rest = ("", "", text) if text.lstrip().startswith("[") else text.partition("\t")
         if not tab:
-            return number, parse_filter(text), None
+            wanted = _encodable_filter(text)
+            return ids.numbered(number), wanted, None
+        if blank := _BLANK.search(name):
+            raise ParseError(blank.start() + 1, "an id without blanks", excerpt(name))
         try:
-            wanted = parse_filter(rest)
+            wanted = _encodable_filter(rest)
         except ParseError as error:
             raise ParseError(error.column + len(name) + 1, error.expected, error.found) from None
-        if lines_of_ids.setdefault(name, number) != number:
-            raise ParseError(1, "an id that was not given before", f"{name!r}, which line {lines_of_ids[name]} has")
-        return name, wanted, None
+        return ids.given(name, number), wanted, None
 
     for batch in parsed(file, entry, bad):
         yield from (found for found in batch if found is not None)
         done_bytes(file.position_bytes)
 
 
+class _Ids:
+    """Which line has which id: as text, for readers of the plain answer cannot tell the id 2 from line number 2."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, int] = {}
+        #: By line number, whether that is the line's id: a byte a line, where a set would take sixty.
+        self._numbered = bytearray()
+
+    def given(self, name: str, number: int) -> str:
+        line = self._line(name)
+        if line is not None:
+            raise _taken(excerpt(name), line)
+        self._lines[name] = number
+        return name
+
+    def numbered(self, number: int) -> int:
+        if self._lines and str(number) in self._lines:
+            raise _taken(f"the line number {number}", self._lines[str(number)])
+        self._numbered.extend(bytes(number - len(self._numbered)))
+        self._numbered.append(True)
+        return number
+
+    def _line(self, name: str) -> int | None:
+        """The line that has this id already."""
+        if _LINE_NUMBER.fullmatch(name) and self._numbered[int(name) : int(name) + 1] == b"\1":
+            return int(name)
+        return self._lines.get(name)
+
+
+def _taken(found: str, line: int) -> ParseError:
+    return ParseError(1, "an id that was not given before", f"{found}, which line {line} has")
+
+
+def _encodable_filter(text: str) -> Filter:
+    """The filter of ``text``, refused here with its line if it is too large for the wire, not later by the index without it."""
+    wanted = parse_filter(text)
+    encode_filter(wanted)
+    return wanted
+
+
+def _encodable_publication(text: str, _: int) -> Publication:
+    publication = parse_publication(text)
+    encode_publication(publication)
+    return publication
+
+
 def _answers(index: Matcher, file: LineFile, bad: BadLines, bar: bool) -> Iterator[list[list[Id]]]:
     """The sorted ids for every line of ``file``, in batches; a blank or bad line has none."""
     rows, first = 1, True
     with progress("matching", file.size_bytes, shown=bar and not file.interactive) as done:
-        for batch in parsed(file, lambda text, _: parse_publication(text), bad):
+        for batch in parsed(file, _encodable_publication, bad):
             while batch:
-                with waiting("preparing to match (the first time ever this compiles for some 20 s)", shown=first):
+                with waiting("preparing to match (the first time ever this compiles for half a minute)", shown=first):
                     answers = _matched(index, batch[:rows])
                 yield answers
                 first, batch = False, batch[rows:]
@@ -135,16 +208,19 @@ def _write_json(answers: Iterator[list[list[Id]]], skipped: dict[str, BadLines])
         write(b"]")
         if skipped:
             write(b', "skipped": ' + msgspec.json.encode({name: bad.numbers for name, bad in skipped.items()}))
+            write(b', "skipped_count": ' + msgspec.json.encode({name: bad.count for name, bad in skipped.items()}))
         write(b"}\n")
 
 
 def _report(filters: BadLines, publications: BadLines) -> None:
-    count = len(filters.numbers) + len(publications.numbers)
+    count = filters.count + publications.count
     if not count:
         return
-    print(
-        f"overweave: skipped {count} bad lines ({len(filters.numbers)} filters, {len(publications.numbers)} publications)",
-        *(f"overweave: {problem}" for problem in (filters.first + publications.first)[: BadLines.SHOWN]),
-        sep="\n",
-        file=sys.stderr,
-    )
+    kinds = f"{_counted(filters.count, 'filter')}, {_counted(publications.count, 'publication')}"
+    say(f"skipped {_counted(count, 'bad line')} ({kinds})")
+    for problem in filters.first + publications.first:
+        say(problem)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,8 +1,28 @@
-"""What only people see: progress on stderr, and only when stderr is a terminal. In a pipe all of this is silent."""
+"""What only people see, on stderr: messages, and progress when it is a terminal. In a pipe progress is silent."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator
+from typing import TextIO
+
+PROGRAM = "overweave"
+
+
+def say(text: str) -> None:
+    """One line on stderr, whatever ``text`` holds; that nobody can read it is no second error."""
+    if sys.stderr is None:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        print(f"{PROGRAM}: {' '.join(text.split())}", file=sys.stderr, flush=True)
+        return
+    discard(sys.stderr)
+
+
+def discard(stream: TextIO) -> None:
+    """Send what ``stream`` still buffers nowhere, so that the interpreter does not fail once more when it flushes at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def is_watched() -> bool:

@@ -12,11 +12,15 @@ from collections.abc import Mapping
 import msgspec
 
 from overweave.errors import LanguageError
-from overweave.language.values import INTEGER_MAX, INTEGER_MIN, Value, check_name, check_text, format_value, is_number
+from overweave.language.values import INTEGER_MAX, INTEGER_MIN, Value, check_name, check_text, excerpt, format_value, is_number
 
 
 class Operator(enum.IntEnum):
-    """What a predicate asks of a value; the numbers are those of the wire format."""
+    """What a predicate asks of a value; the numbers are those of the wire format.
+
+    >>> Operator.GT, NUMBER_OPERATORS[Operator.GT], TEXT_OPERATORS[Operator.GT]
+    (<Operator.GT: 5>, '>', 'str-gt')
+    """
 
     EQ = 1
     NE = 2
@@ -72,20 +76,26 @@ class Predicate(msgspec.Struct, frozen=True, cache_hash=True):
         check_name(self.attribute)
         value, operator = self.value, self.operator
         where = f"predicate on {self.attribute!r}"
+        if not isinstance(operator, Operator):
+            raise LanguageError(f"{where}: expected an Operator, got {excerpt(operator)}")
         if isinstance(value, str):
             check_text(value, where)
             return
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise LanguageError(f"{where}: expected text or a number, got {value!r}")
+            raise LanguageError(f"{where}: expected text or a number, got {excerpt(value)}")
         if operator not in NUMBER_OPERATORS:
-            raise LanguageError(f"{where}: expected text after {TEXT_OPERATORS[operator]}, got the number {value!r}")
+            raise LanguageError(f"{where}: expected text after {TEXT_OPERATORS[operator]}, got the number {excerpt(value)}")
         if isinstance(value, float) and math.isnan(value):
             raise LanguageError(f"{where}: expected a number that can be compared, got nan")
         if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
-            raise LanguageError(f"{where}: expected an integer of 64 bits, got {value}")
+            raise LanguageError(f"{where}: expected an integer of 64 bits, got {excerpt(value)}")
 
     def holds(self, value: Value) -> bool:
-        """Whether a publication's ``value`` of this attribute satisfies the predicate: the definition, kept plain."""
+        """Whether a publication's ``value`` of this attribute satisfies the predicate: the definition, kept plain.
+
+        >>> Predicate("symbol", Operator.PREFIX, "YH").holds("YHOO")
+        True
+        """
         operand = self.value
         if is_number(value) != is_number(operand):
             return False

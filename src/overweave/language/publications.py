@@ -18,6 +18,8 @@ class Publication(Mapping[str, Value]):
     __slots__ = ("_attributes", "_encoded")
 
     def __init__(self, attributes: Mapping[str, object]) -> None:
+        if not isinstance(attributes, Mapping):
+            raise LanguageError(f"a publication: expected a mapping of attributes to values, got {type(attributes).__name__}")
         if not attributes:
             raise LanguageError("a publication: expected at least one attribute")
         self._attributes: Mapping[str, Value] = MappingProxyType(

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from overweave.errors import LanguageError, ParseError
 from overweave.language.predicates import NUMBER_OPERATORS, TEXT_OPERATORS, Filter, Operator, Predicate
 from overweave.language.publications import Publication
-from overweave.language.values import INTEGER_MAX, INTEGER_MIN, NAME, Value
+from overweave.language.values import INTEGER_MAX, INTEGER_MIN, NAME, NAME_BYTES_MAX, Value, check_name, excerpt
 
 _Piece = tuple[str, str]
 
@@ -65,16 +65,18 @@ def parse_publication(text: str) -> Publication:
     for found in _brackets(text, _PAIR_PATTERN, _PAIR):
         name = found.group(1)
         if name in attributes:
-            raise ParseError(found.start(1) + 1, "an attribute that was not given before", repr(name))
+            raise ParseError(found.start(1) + 1, "an attribute that was not given before", excerpt(name))
         attributes[name] = _value(found, 2)
     try:
         return Publication(attributes)
-    except LanguageError as error:
-        raise ParseError(1, "a publication", f"one that cannot exist: {error}") from None
+    except LanguageError:
+        raise _impossible_pair(text) from None
 
 
 def _brackets(text: str, pattern: re.Pattern[str], pieces: tuple[_Piece, ...]) -> Iterator[re.Match[str]]:
     """Every bracket of ``text``; they are joined by commas and nothing else."""
+    if not isinstance(text, str):
+        raise LanguageError(f"expected text, got {type(text).__name__}")
     at = 0
     while True:
         found = pattern.match(text, at)
@@ -93,10 +95,20 @@ def _diagnosis(text: str, at: int, pieces: tuple[_Piece, ...]) -> ParseError:
     """Where the first piece that does not fit begins, and what it should have been."""
     for pattern, expected in pieces:
         found = re.compile(pattern, re.DOTALL).match(text, at)
-        if found is None:
+        if found is None or not _means(found, expected):
             return _unexpected(text, at, expected)
         at = found.end()
     raise AssertionError("the pieces match one by one but not joined")
+
+
+def _means(found: re.Match[str], expected: str) -> bool:
+    """Whether what has the form of an operator or a bare value is one: else it is what is wrong, not what follows."""
+    bare = found.group(found.re.groups) if found.re.groups else None
+    if bare is None:
+        return True
+    if expected == _OPERATOR[1]:
+        return bare in _TEXT_OPERATOR or bare in _NUMBER_OPERATOR
+    return expected != _VALUE[1] or bare in _SPECIAL or _FLOAT.fullmatch(bare) is not None
 
 
 def _unexpected(text: str, at: int, expected: str) -> ParseError:
@@ -116,11 +128,33 @@ def _predicate(found: re.Match[str]) -> Predicate:
     operator = known.get(found.group(2))
     if operator is None:
         several = ", ".join(list(known)[:3])
-        raise ParseError(found.start(2) + 1, f"an operator for {kind} ({several}, …)", repr(found.group(2)))
+        raise ParseError(found.start(2) + 1, f"an operator for {kind} ({several}, …)", excerpt(found.group(2)))
     try:
         return Predicate(found.group(1), operator, value)
-    except LanguageError as error:
-        raise ParseError(found.start(1) + 1, "a predicate", f"one that cannot exist: {error}") from None
+    except LanguageError:
+        raise _impossible(found, 3) from None
+
+
+def _impossible_pair(text: str) -> ParseError:
+    """Which of the brackets makes a publication impossible; looked for only when one does."""
+    for found in _brackets(text, _PAIR_PATTERN, _PAIR):
+        try:
+            Publication({found.group(1): _value(found, 2)})
+        except LanguageError:
+            return _impossible(found, 2)
+    raise AssertionError("every attribute can exist but not all together")
+
+
+def _impossible(found: re.Match[str], group: int) -> ParseError:
+    """Whether it is the name of a well-formed bracket or its value in ``group`` that cannot exist."""
+    name, quoted = found.group(1), found.group(group)
+    try:
+        check_name(name)
+    except LanguageError:
+        return ParseError(found.start(1) + 1, f"an attribute name of at most {NAME_BYTES_MAX} bytes in UTF-8", excerpt(name))
+    if quoted is not None:
+        return ParseError(found.start(group), "text that can be encoded as UTF-8", excerpt(quoted))
+    return ParseError(found.start(group + 1) + 1, "a number that can be compared", excerpt(found.group(group + 1)))
 
 
 def _value(found: re.Match[str], group: int) -> Value:
@@ -135,21 +169,21 @@ def _value(found: re.Match[str], group: int) -> Value:
         return _float(bare, at)
     if bare in _SPECIAL:
         return _SPECIAL[bare]
-    raise ParseError(at + 1, _VALUE[1], repr(bare))
+    raise ParseError(at + 1, _VALUE[1], excerpt(bare))
 
 
 def _integer(text: str, at: int) -> int:
     # No 64-bit integer has more than 20 characters; Python refuses to convert very long ones.
     number = int(text) if len(text) <= 40 else None
     if number is None or not INTEGER_MIN <= number <= INTEGER_MAX:
-        raise ParseError(at + 1, "an integer of 64 bits", repr(text[:24]))
+        raise ParseError(at + 1, "an integer of 64 bits", excerpt(text))
     return number
 
 
 def _float(text: str, at: int) -> float:
     number = float(text)
     if number in (float("inf"), float("-inf")):
-        raise ParseError(at + 1, "a number in the range of 64-bit floats", repr(text[:24]))
+        raise ParseError(at + 1, "a number in the range of 64-bit floats", excerpt(text))
     return number
 
 

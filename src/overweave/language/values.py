@@ -18,6 +18,8 @@ INTEGER_MIN = -(2**63)
 INTEGER_MAX = 2**63 - 1
 #: Names are short: their length is one byte on the wire.
 NAME_BYTES_MAX = 255
+#: How many characters of a text errors show.
+EXCERPT_MAX = 24
 #: What an attribute name looks like: no blanks, commas, brackets, quotes or control characters.
 NAME = re.compile(r"[^\s,\[\]'\x00-\x1f\x7f]+")
 _ESCAPES = str.maketrans({"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r"})
@@ -30,6 +32,20 @@ def is_number(value: Value) -> bool:
     (True, True, False)
     """
     return not isinstance(value, str)
+
+
+def excerpt(value: object) -> str:
+    """``value`` as errors show it: the beginning is enough to find it, and all of it may be a megabyte.
+
+    >>> excerpt("short"), excerpt("x" * 1000)
+    ("'short'", "'xxxxxxxxxxxxxxxxxxxxxxxx'…")
+    """
+    if isinstance(value, str):
+        return repr(value[:EXCERPT_MAX]) + "…" * (len(value) > EXCERPT_MAX)
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"one of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= 4 * EXCERPT_MAX else text[: 4 * EXCERPT_MAX] + "…"
 
 
 def plain_value(value: object, attribute: str) -> Value:
@@ -48,7 +64,7 @@ def plain_value(value: object, attribute: str) -> Value:
         return "true" if value else "false"
     if isinstance(value, numbers.Integral):
         if not INTEGER_MIN <= int(value) <= INTEGER_MAX:
-            raise LanguageError(f"attribute {attribute!r}: expected an integer of 64 bits, got {value}")
+            raise LanguageError(f"attribute {attribute!r}: expected an integer of 64 bits, got {excerpt(int(value))}")
         return int(value)
     if isinstance(value, numbers.Real):
         return float(value)
@@ -61,7 +77,7 @@ def check_text(text: str, where: str) -> str:
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise LanguageError(f"{where}: expected text that can be encoded as UTF-8, got {text!r}") from None
+            raise LanguageError(f"{where}: expected text that can be encoded as UTF-8, got {excerpt(text)}") from None
     return text
 
 
@@ -73,9 +89,9 @@ def check_name(name: object) -> str:
     'openClose%Diff'
     """
     if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise LanguageError(f"attribute name {name!r}: expected no blanks, commas, brackets, quotes or control characters")
+        raise LanguageError(f"attribute name {excerpt(name)}: expected no blanks, commas, brackets, quotes or control characters")
     if len(check_text(name, "attribute name").encode()) > NAME_BYTES_MAX:
-        raise LanguageError(f"attribute name {name[:20]!r}…: expected at most {NAME_BYTES_MAX} bytes")
+        raise LanguageError(f"attribute name {excerpt(name)}: expected at most {NAME_BYTES_MAX} bytes")
     return name
 
 

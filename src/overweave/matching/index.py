@@ -90,7 +90,14 @@ class Index:
         return isinstance(id, Hashable) and id in self._slots
 
     def add(self, id: Id, filter: Filter, link: Link = None) -> None:
-        """See `Matcher.add`."""
+        """See `Matcher.add`.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add("s1", parse_filter("[volume,>,1000]"), link="B2")
+        >>> "s1" in index
+        True
+        """
         if id in self._slots:
             raise DuplicateId(f"id {id!r}: expected one that is not in use")
         encoded = encode_filter(filter)
@@ -105,7 +112,14 @@ class Index:
         self._name(id, int(slots[0]))
 
     def add_many(self, entries: Iterable[Entry]) -> None:
-        """See `Matcher.add_many`; the entries are consumed in pieces and not kept."""
+        """See `Matcher.add_many`; the entries are consumed in pieces and not kept.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add_many((i, parse_filter(f"[volume,>,{i}]"), None) for i in range(1000))
+        >>> len(index), len(index.match(Publication({"volume": 600})))
+        (1000, 600)
+        """
         chunk: list[Entry] = []
         try:
             for entry in entries:
@@ -117,7 +131,13 @@ class Index:
             self._add_chunk(chunk)
 
     def remove(self, id: Id) -> None:
-        """See `Matcher.remove`."""
+        """See `Matcher.remove`.
+
+        >>> index = Index()
+        >>> index.remove("s1")
+        Traceback (most recent call last):
+        overweave.errors.UnknownId: id 's1': expected one that was added
+        """
         slot = self._slots.pop(id, None)
         if slot is None:
             raise UnknownId(f"id {id!r}: expected one that was added")
@@ -127,21 +147,46 @@ class Index:
         remove_filter(self._address, slot)
 
     def match(self, publication: Publication) -> set[Id]:
-        """See `Matcher.match`."""
+        """See `Matcher.match`.
+
+        >>> Index().match(Publication({"volume": 7}))
+        set()
+        """
         return self.match_batch((publication,))[0]
 
     def match_batch(self, publications: Sequence[Publication]) -> list[set[Id]]:
-        """See `Matcher.match_batch`."""
+        """See `Matcher.match_batch`.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add("s1", parse_filter("[volume,>,1000]"))
+        >>> index.match_batch([Publication({"volume": 1200}), Publication({"volume": 800})])
+        [{'s1'}, set()]
+        """
         found = self.search(*encoded_batch(publications), np.full(len(self._links), WHICH, np.int8))
         ids = self._ids
         return [{ids[slot] for slot in row.tolist()} for row in found.rows()]
 
     def next_hops(self, publication: Publication) -> set[Link]:
-        """See `Matcher.next_hops`."""
+        """See `Matcher.next_hops`.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add("s1", parse_filter("[volume,>,1000]"), link="B2")
+        >>> index.next_hops(Publication({"volume": 1200}))
+        {'B2'}
+        """
         return self.next_hops_batch((publication,))[0]
 
     def next_hops_batch(self, publications: Sequence[Publication]) -> list[set[Link]]:
-        """See `Matcher.next_hops_batch`."""
+        """See `Matcher.next_hops_batch`.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add("s1", parse_filter("[volume,>,1000]"), link="B2")
+        >>> index.next_hops_batch([Publication({"volume": 1200}), Publication({"volume": 800})])
+        [{'B2'}, set()]
+        """
         wanted = np.full(len(self._links), WHETHER, np.int8)
         wanted[0] = NOTHING
         hits = self.search(*encoded_batch(publications), wanted).hits
@@ -217,7 +262,11 @@ class Index:
         self._routings, self._hops, self._listed = {}, {}, _room_to_list(16)
 
     def memory_bytes(self) -> int:
-        """How much room the arrays take."""
+        """How much room the arrays take; it grows with the filters and is kept for new ones when they go.
+
+        >>> Index().memory_bytes() < 1_000_000
+        True
+        """
         return sum(array.nbytes for array in self._state)
 
     def _add_chunk(self, chunk: list[Entry]) -> None:

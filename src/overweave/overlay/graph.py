@@ -58,22 +58,38 @@ class Overlay:
 
     @cached_property
     def ids(self) -> tuple[str, ...]:
-        """The ids of the brokers, in order of position."""
+        """The ids of the brokers, in order of position.
+
+        >>> Overlay(["B2", "B1"]).ids
+        ('B2', 'B1')
+        """
         return tuple(broker.id for broker in self.brokers)
 
     def broker(self, broker_id: str) -> Broker:
-        """The broker with this id."""
+        """The broker with this id.
+
+        >>> Overlay([Broker("B1", capacity_hz=50)]).broker("B1").capacity_hz
+        50.0
+        """
         return self.brokers[self.position(broker_id)]
 
     def position(self, broker_id: str) -> int:
-        """Where the broker stands in `brokers`, from 0."""
+        """Where the broker stands in `brokers`, from 0.
+
+        >>> Overlay(["B1", "B2"]).position("B2")
+        1
+        """
         try:
             return self._positions[broker_id]
         except KeyError:
             raise OverlayError(self._missing(broker_id)) from None
 
     def link(self, one: str, other: str) -> Link:
-        """The link between two brokers, whichever way they are named."""
+        """The link between two brokers, whichever way they are named.
+
+        >>> Overlay(["B1", "B2"], [("B1", "B2")]).link("B2", "B1").ends
+        ('B1', 'B2')
+        """
         try:
             return self._links[link_ends(one, other)]
         except KeyError:
@@ -81,65 +97,127 @@ class Overlay:
             raise OverlayError(f"link {one!r}-{other!r}: expected a link of the overlay") from None
 
     def has_link(self, one: str, other: str) -> bool:
-        """Whether the two brokers are joined by a link of any kind."""
+        """Whether the two brokers are joined by a link of any kind.
+
+        >>> chain = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")])
+        >>> chain.has_link("B2", "B1"), chain.has_link("B1", "B3")
+        (True, False)
+        """
         self.position(one), self.position(other)
         return link_ends(one, other) in self._links
 
     def neighbours(self, broker_id: str) -> tuple[str, ...]:
-        """The brokers that a link joins to this one, in order of position."""
+        """The brokers that a link joins to this one, in order of position.
+
+        >>> chain = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")])
+        >>> chain.neighbours("B2")
+        ('B1', 'B3')
+        """
         return self._neighbours[self.position(broker_id)]
 
     def degree(self, broker_id: str) -> int:
-        """How many neighbours the broker has."""
+        """How many neighbours the broker has.
+
+        >>> chain = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")])
+        >>> chain.degree("B1"), chain.degree("B2")
+        (1, 2)
+        """
         return len(self.neighbours(broker_id))
 
     def members(self, cluster: str) -> tuple[str, ...]:
-        """The brokers that belong to the cluster, edge brokers of MERC included."""
+        """The brokers that belong to the cluster, edge brokers of MERC included.
+
+        >>> Overlay([Broker("B1", cluster="C1"), Broker("B2", cluster="C2", other_clusters=("C1",))]).members("C1")
+        ('B1', 'B2')
+        """
         return tuple(broker.id for broker in self.brokers if cluster in broker.clusters)
 
     @cached_property
     def clusters(self) -> tuple[str, ...]:
-        """The clusters that brokers belong to, in the order in which they first appear."""
+        """The clusters that brokers belong to, in the order in which they first appear.
+
+        >>> Overlay([Broker("B1", cluster="C2"), Broker("B2", cluster="C1"), Broker("B3", cluster="C2")]).clusters
+        ('C2', 'C1')
+        """
         return tuple(dict.fromkeys(cluster for broker in self.brokers for cluster in broker.clusters))
 
     def only(self, *kinds: LinkKind) -> "Overlay":
-        """The same brokers with the links of these kinds alone."""
+        """The same brokers with the links of these kinds alone.
+
+        >>> Overlay(["B1", "B2", "B3"], [("B1", "B2"), Link("B2", "B3", LinkKind.SOFT)]).only(LinkKind.SOFT)
+        Overlay(3 brokers B1…B3, 1 soft link)
+        """
         return Overlay(self.brokers, (link for link in self.links if link.kind in kinds))
 
     def with_broker(self, broker: Broker | str) -> "Overlay":
-        """One more broker, at the last position."""
+        """One more broker, at the last position.
+
+        >>> Overlay(["B1"]).with_broker("B2").ids
+        ('B1', 'B2')
+        """
         return Overlay((*self.brokers, broker), self.links)
 
     def without_broker(self, broker_id: str) -> "Overlay":
-        """The broker is gone, and its links with it."""
+        """The broker is gone, and its links with it.
+
+        >>> chain = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")])
+        >>> chain.without_broker("B3")
+        Overlay(2 brokers B1…B2, 1 primary link)
+        """
         self.position(broker_id)
         brokers = (broker for broker in self.brokers if broker.id != broker_id)
         return Overlay(brokers, (link for link in self.links if broker_id not in link.ends))
 
     def replace_broker(self, broker: Broker) -> "Overlay":
-        """Other properties for a broker that keeps its id, position and links."""
+        """Other properties for a broker that keeps its id, position and links.
+
+        >>> Overlay(["B1", "B2"]).replace_broker(Broker("B1", capacity_hz=50)).broker("B1").capacity_hz
+        50.0
+        """
         self.position(broker.id)
         return Overlay((broker if old.id == broker.id else old for old in self.brokers), self.links)
 
     def with_link(self, link: Link | tuple[str, str]) -> "Overlay":
-        """One more link."""
+        """One more link.
+
+        >>> Overlay(["B1", "B2"]).with_link(("B1", "B2"))
+        Overlay(2 brokers B1…B2, 1 primary link)
+        """
         return Overlay(self.brokers, (*self.links, link))
 
     def without_link(self, one: str, other: str) -> "Overlay":
-        """The link between the two brokers is gone."""
+        """The link between the two brokers is gone.
+
+        >>> chain = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")])
+        >>> chain.without_link("B3", "B2")
+        Overlay(3 brokers B1…B3, 1 primary link)
+        """
         gone = self.link(one, other)
         return Overlay(self.brokers, (link for link in self.links if link is not gone))
 
     def replace_link(self, link: Link) -> "Overlay":
-        """Another kind or delay for the link between the same two brokers: a promotion, say."""
+        """Another kind or delay for the link between the same two brokers: a promotion, say.
+
+        >>> Overlay(["B1", "B2"], [Link("B1", "B2", LinkKind.CANDIDATE)]).replace_link(Link("B1", "B2", LinkKind.SOFT))
+        Overlay(2 brokers B1…B2, 1 soft link)
+        """
         return self.without_link(*link.ends).with_link(link)
 
     def is_connected(self) -> bool:
-        """Whether every broker reaches every other one; an overlay without brokers does."""
+        """Whether every broker reaches every other one; an overlay without brokers does.
+
+        >>> Overlay(["B1", "B2"]).is_connected(), Overlay(["B1", "B2"], [("B1", "B2")]).is_connected()
+        (False, True)
+        """
         return not self.brokers or rustworkx.is_connected(self._graph)
 
     def is_tree(self) -> bool:
-        """Whether there is exactly one path between any two brokers."""
+        """Whether there is exactly one path between any two brokers.
+
+        >>> chain = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")])
+        >>> chain.is_tree(), chain.with_link(("B1", "B3")).is_tree()
+        (True, False)
+        """
         return len(self.links) == len(self.brokers) - 1 and self.is_connected()
 
     def __len__(self) -> int:

@@ -82,7 +82,11 @@ class Broker:
 
     @property
     def clusters(self) -> tuple[str, ...]:
-        """Every cluster it belongs to; more than one makes it an edge broker of MERC."""
+        """Every cluster it belongs to; more than one makes it an edge broker of MERC.
+
+        >>> Broker("B1").clusters, Broker("B1", cluster="C1", other_clusters=("C2",)).clusters
+        ((), ('C1', 'C2'))
+        """
         return self.other_clusters if self.cluster is None else (self.cluster, *self.other_clusters)
 
 
@@ -115,7 +119,11 @@ class Link:
 
     @property
     def ends(self) -> tuple[str, str]:
-        """The ids of both brokers, in the link's own order."""
+        """The ids of both brokers, in the link's own order.
+
+        >>> Link("B2", "B1").ends
+        ('B1', 'B2')
+        """
         return self.first, self.second
 
 

@@ -49,17 +49,32 @@ class NextHops:
         self.table = table
 
     def next_hop(self, source: str, destination: str) -> str | None:
-        """The first broker on the way, ``source`` itself when it is the destination, None when there is no way."""
+        """The first broker on the way, ``source`` itself when it is the destination, None when there is no way.
+
+        >>> hops = next_hops(Overlay(["B1", "B2", "B3", "B4"], [("B1", "B2"), ("B2", "B3")]))
+        >>> hops.next_hop("B1", "B3"), hops.next_hop("B1", "B1"), hops.next_hop("B1", "B4")
+        ('B2', 'B1', None)
+        """
         hop = int(self.table[self._position(source), self._position(destination)])
         return None if hop == UNREACHABLE else self._ids[hop]
 
     def distance(self, source: str, destination: str) -> int | None:
-        """The number of links on the way, None when there is no way."""
+        """The number of links on the way, None when there is no way.
+
+        >>> hops = next_hops(Overlay(["B1", "B2", "B3", "B4"], [("B1", "B2"), ("B2", "B3")]))
+        >>> hops.distance("B1", "B3"), hops.distance("B1", "B4")
+        (2, None)
+        """
         links = int(self.distances[self._position(source), self._position(destination)])
         return None if links == UNREACHABLE else links
 
     def path(self, source: str, destination: str) -> tuple[str, ...] | None:
-        """Every broker on the way, both ends included, None when there is no way."""
+        """Every broker on the way, both ends included, None when there is no way.
+
+        >>> hops = next_hops(Overlay(["B1", "B2", "B3", "B4"], [("B1", "B2"), ("B2", "B3")]))
+        >>> hops.path("B1", "B3"), hops.path("B1", "B4")
+        (('B1', 'B2', 'B3'), None)
+        """
         path, end = [self._position(source)], self._position(destination)
         while path[-1] != end:
             hop = int(self.table[path[-1], end])
