@@ -8,7 +8,7 @@ not, because the routing state is told anew (`Synced`).
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from overweave.contract.config import SessionConfig
 from overweave.contract.frames import Acknowledgement, Content, Data, Frame, Hello
@@ -18,11 +18,17 @@ from overweave.language.messages import Publish
 class Custody:
     """What keeps an incoming content unsettled: the copies of it that went on and are not settled yet."""
 
-    __slots__ = ("_remaining", "_sequence", "_session", "_stream")
+    __slots__ = ("_followers", "_remaining", "_sequence", "_session", "_stream")
 
     def __init__(self, session: "Session", sequence: int) -> None:
         self._session, self._stream, self._sequence = session, session.stream, sequence
         self._remaining = 1
+        self._followers: list[Custody] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether all copies are settled."""
+        return self._remaining == 0
 
     def hold(self) -> "Custody":
         """One more copy goes on."""
@@ -32,15 +38,29 @@ class Custody:
     def release(self) -> None:
         """One copy, or the processing itself, is done."""
         self._remaining -= 1
-        if self._remaining == 0 and self._session.stream == self._stream:
-            self._session.settle(self._sequence)
+        if self._remaining == 0:
+            if self._session.stream == self._stream:
+                self._session.settle(self._sequence)
+            for follower in self._followers or ():
+                follower.release()
+
+    def follow(self, first: "Custody") -> None:
+        """Be settled when ``first`` is, of which this is a duplicate: until then its sender must keep it."""
+        if first.done:
+            self.release()
+        elif first._followers is None:
+            first._followers = [self]
+        else:
+            first._followers.append(self)
 
 
 class Session:
     """One side of the stream to one peer."""
 
-    def __init__(self, incarnation: int, config: SessionConfig) -> None:
+    def __init__(self, incarnation: int, config: SessionConfig, dirty: "set[Session]") -> None:
         self.incarnation = incarnation
+        #: Sessions that owe their peer an acknowledgement put themselves here.
+        self._dirty = dirty
         self.config = config
         self.connected = False
         #: Both sides know whom they talk to.
@@ -87,7 +107,8 @@ class Session:
         if self.connected and not self.established:
             yield self._hello()
         elif self.established:
-            self._next = max(self._base, self._peer_expected)
+            # At least one goes out, to be told what is settled: an acknowledgement may have been lost.
+            self._next = max(self._base, min(self._peer_expected, self._base + len(self._unsettled) - 1))
             yield from self._fill_window()
 
     def abandon(self) -> None:
@@ -97,21 +118,26 @@ class Session:
 
     # ---- in
 
-    def hello(self, frame: Hello) -> tuple[bool, list[Frame]]:
-        """The peer introduces itself: whether it is a new incarnation, and what to send."""
+    def is_new(self, frame: Hello) -> bool:
+        """Whether the peer has forgotten all that was before; then it has to be greeted."""
+        return self.connected and frame.incarnation > self.peer_incarnation
+
+    def hello(self, frame: Hello, greeting: Iterable[Content] = ()) -> Iterator[Frame]:
+        """The peer introduces itself; to a new one ``greeting`` goes first."""
         if not self.connected or frame.incarnation < self.peer_incarnation:
-            return False, []
-        new = frame.incarnation > self.peer_incarnation
-        if new:
+            return
+        if self.is_new(frame):
             self.peer_incarnation = frame.incarnation
-            self._start_again()
+            self._start_again(greeting)
         if frame.peer_incarnation != self.incarnation:
-            return new, [self._hello()]
-        answer = [] if self.established else [self._hello()]
+            yield self._hello()
+            return
         self.established = True
+        if not frame.heard:
+            yield self._hello()
         self._take(frame.acknowledged, frame.expected)
         self._next = max(self._base, min(self._next, frame.expected))
-        return new, [*answer, *self._fill_window()]
+        yield from self._fill_window()
 
     def data(self, frame: Data) -> Custody | None:
         """The custody of the next content in order, to be released when it is processed; None for any other frame."""
@@ -119,6 +145,8 @@ class Session:
             return None
         self._take(frame.acknowledged, self._peer_expected)
         if frame.sequence != self._expected:
+            self._dirty.add(self)  # the sender seems not to know what we have
+            self._acknowledged = -1
             return None
         self._expected += 1
         return Custody(self, frame.sequence)
@@ -131,13 +159,14 @@ class Session:
 
     def settle(self, sequence: int) -> None:
         """The content with this number, and all that it caused, is settled."""
+        self._dirty.add(self)
         self._settled_ahead.add(sequence)
         while self._settled in self._settled_ahead:
             self._settled_ahead.remove(self._settled)
             self._settled += 1
 
     def unacknowledged(self) -> int:
-        """How many settled contents the peer has not been told of."""
+        """How many settled contents the peer has not been told of; one at least when it is to be told again."""
         return self._settled - self._acknowledged
 
     def acknowledge(self) -> Iterator[Frame]:
@@ -149,14 +178,14 @@ class Session:
     def validate(self) -> None:
         """Check what must always hold."""
         assert self._base <= self._next <= self._base + len(self._unsettled)
-        assert self._acknowledged <= self._settled <= self._expected
+        assert -1 <= self._acknowledged <= self._settled <= self._expected
         assert all(self._settled < sequence < self._expected for sequence in self._settled_ahead)
         assert self.connected or not self.established
 
     # ---- helpers
 
     def _hello(self) -> Hello:
-        return Hello(self.incarnation, self.peer_incarnation, self._settled, self._expected)
+        return Hello(self.incarnation, self.peer_incarnation, self._settled, self._expected, self.established)
 
     def _current(self, frame: Data | Acknowledgement) -> bool:
         return self.established and frame.incarnation == self.peer_incarnation and frame.peer_incarnation == self.incarnation
@@ -182,9 +211,10 @@ class Session:
             yield Data(self.incarnation, self.peer_incarnation, self._next, self._settled, content)
             self._next += 1
 
-    def _start_again(self) -> None:
+    def _start_again(self, greeting: Iterable[Content]) -> None:
         self.established = False
         self.stream += 1
-        self._unsettled = deque(entry for entry in self._unsettled if isinstance(entry[0], Publish))
+        publications = [entry for entry in self._unsettled if isinstance(entry[0], Publish)]
+        self._unsettled = deque([*((content, None) for content in greeting), *publications])
         self._base = self._next = self._peer_expected = self._expected = self._settled = self._acknowledged = 0
         self._settled_ahead.clear()

@@ -9,20 +9,28 @@ import msgspec
 from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
 
 
+class Announced(msgspec.Struct, frozen=True, tag="announced"):
+    """The sender has now told all advertisements that it knows from elsewhere."""
+
+
 class Synced(msgspec.Struct, frozen=True, tag="synced"):
     """The sender has now said all that its peer must know of its routing state, as if they met for the first time."""
 
 
-Content = Advertise | Unadvertise | Subscribe | Unsubscribe | Publish | Synced
+Content = Advertise | Unadvertise | Subscribe | Unsubscribe | Publish | Announced | Synced
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """Opens or resumes a stream: who I am, whom I take you for (0: nobody yet), what I have settled and which number I expect."""
+    """Opens or resumes a stream: who I am, whom I take you for (0: nobody yet), what I have settled and which number I expect.
+
+    Whoever has not ``heard`` that the other knows it wants an answer.
+    """
 
     incarnation: int
     peer_incarnation: int
     acknowledged: int
     expected: int
+    heard: bool
 
 
 class Data(msgspec.Struct, frozen=True, tag="data"):

@@ -17,7 +17,6 @@ from overweave.language.relations import intersects, matches
 from overweave.routing.base import Origin, Route, Send, SubscriptionTable
 from overweave.routing.offers import Offers
 
-
 _GONE_MAX = 65_536
 
 

@@ -1,0 +1,1 @@
+"""Drivers: what runs the cores. The only place of input and output, clocks and dice."""

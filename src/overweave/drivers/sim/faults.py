@@ -1,0 +1,31 @@
+"""Faults, as one value with the chances of each; the dice are the network's, thrown from its seed."""
+
+import msgspec
+
+from overweave.errors import InvalidInput
+
+
+class Faults(msgspec.Struct, frozen=True):
+    """What goes wrong, and until when; after that the network heals."""
+
+    #: Chances per frame.
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: float = 0.0
+    #: A frame that is reordered or spiked comes so much later.
+    delay_spike_s: float = 0.5
+    #: Mean time between cuts of a link and between crashes of a broker, over the whole network, and how long each lasts.
+    cut_every_s: float | None = None
+    cut_s: float = 1.0
+    crash_every_s: float | None = None
+    crash_s: float = 1.0
+    until_s: float = float("inf")
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "duplication", "reordering"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InvalidInput(f"faults.{name}: expected a chance from 0 to below 1, got {getattr(self, name)}")
+        for name in ("delay_spike_s", "cut_every_s", "cut_s", "crash_every_s", "crash_s", "until_s"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise InvalidInput(f"faults.{name}: expected a time above 0, got {value}")

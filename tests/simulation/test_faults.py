@@ -1,0 +1,80 @@
+"""Nothing lost, nothing twice, whatever goes wrong on the way."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from overweave.drivers.sim.faults import Faults
+from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.errors import InvalidInput
+from overweave.language.messages import Advertise, Subscribe
+from overweave.language.relations import matches
+from overweave.language.syntax import parse_filter, parse_publication
+from overweave.overlay.shapes import make_overlay
+from overweave.routing import PROTOCOLS
+
+OVERLAYS = {
+    "chain": make_overlay("chain", brokers=4),
+    "balanced": make_overlay("balanced", brokers=7, degree=3),
+    "star": make_overlay("star", brokers=5),
+}
+FAULTS = {
+    "none": Faults(),
+    "loss": Faults(loss=0.2, until_s=20),
+    "duplication": Faults(duplication=0.3, until_s=20),
+    "reordering": Faults(reordering=0.2, until_s=20),
+    "cuts": Faults(cut_every_s=1.0, until_s=20),
+    "crashes": Faults(crash_every_s=3.0, until_s=20),
+    "all": Faults(loss=0.1, duplication=0.1, reordering=0.1, cut_every_s=2.0, crash_every_s=4.0, until_s=20),
+}
+
+
+def run(protocol, overlay, faults, seed, publications=60):
+    network = SimulatedNetwork(overlay, PROTOCOLS[protocol].make, seed, faults)
+    random = np.random.default_rng(seed)
+    subscriptions = {}
+    for p in range(2):
+        network.add_client(f"p{p}", overlay.ids[int(random.integers(len(overlay)))])
+        network.say(f"p{p}", Advertise(f"a{p}", parse_filter(f"[class,eq,'C{p}'],[x,isPresent,0]")))
+    for s in range(8):
+        network.add_client(f"s{s}", overlay.ids[int(random.integers(len(overlay)))])
+        text = f"[class,eq,'C{random.integers(2)}'],[x,{random.choice(['>', '<', '>='])},{random.integers(10)}]"
+        subscriptions[f"s{s}"] = parse_filter(text)
+        network.say(f"s{s}", Subscribe(f"s{s}", subscriptions[f"s{s}"]))
+    network.kernel.run(2.0)
+    network.settle()
+    network.kernel.run(network.kernel.now_s + 3.0)
+    expected = Counter()
+    for i in range(publications):
+        p, publication = i % 2, parse_publication(f"[class,'C{i % 2}'],[x,{random.integers(10)}]")
+        network.kernel.run(network.kernel.now_s + 0.2 * random.random())
+        network.publish(f"p{p}", publication)
+        for id, filter in subscriptions.items():
+            if matches(filter, publication):
+                expected[f"p{p}", i // 2, id] += 1
+    network.settle()
+    for id in overlay.ids:
+        network.broker(id).validate()
+    missing, extra = expected - network.deliveries, network.deliveries - expected
+    assert (missing, extra) == (Counter(), Counter()), f"seed {seed}: missing {missing}, too many {extra}"
+    return network
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("shape", OVERLAYS)
+def test_nothing_is_lost_and_nothing_comes_twice(shape, kind):
+    for seed in range(4):
+        run("filter", OVERLAYS[shape], FAULTS[kind], seed)
+
+
+def test_same_seed_same_run():
+    first, second = (run("filter", OVERLAYS["balanced"], FAULTS["all"], 7) for _ in range(2))
+    assert (first.frames, first.kernel.now_s) == (second.frames, second.kernel.now_s)
+
+
+def test_faults_are_checked():
+    with pytest.raises(InvalidInput, match=r"faults\.loss"):
+        Faults(loss=1.5)
+    with pytest.raises(InvalidInput, match=r"faults\.cut_s"):
+        Faults(cut_s=-1)
