@@ -112,6 +112,10 @@ class BrokerCore:
             unsettled={peer: session.unsettled() for peer, session in self._sessions.items() if session.unsettled()},
         )
 
+    def subscriptions(self) -> int:
+        """How many subscriptions a publication is matched against."""
+        return self._routing.sizes().get("subscriptions", 0)
+
     def validate(self) -> None:
         """Check what must always hold."""
         for session in self._sessions.values():

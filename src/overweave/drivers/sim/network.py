@@ -13,8 +13,10 @@ from overweave.contract.effects import Deliver, Effect, Keep, Note, Refuse, Send
 from overweave.contract.frames import Frame
 from overweave.contract.records import Record
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
+from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.kernel import Kernel
+from overweave.drivers.sim.station import Station
 from overweave.language.messages import Control
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
@@ -33,7 +35,7 @@ class SimulatedNetwork:
         make_routing: MakeRouting,
         seed: int = 1,
         faults: Faults | None = None,
-        link_delay_s: float = 0.001,
+        costs: Costs | None = None,
         config: BrokerConfig | None = None,
     ) -> None:
         self.kernel = Kernel()
@@ -41,7 +43,8 @@ class SimulatedNetwork:
         self._overlay = overlay
         self._make_routing = make_routing
         self._faults = faults or Faults()
-        self._delay_s = link_delay_s
+        self._costs = costs or Costs()
+        self._stations: dict[str, Station] = {}
         self._config = config or _config_for(self._faults)
         self._journals: dict[str, dict[tuple[str, str], tuple[str, Filter]]] = {id: {} for id in overlay.ids}
         self._incarnations = dict.fromkeys(overlay.ids, 0)
@@ -111,6 +114,16 @@ class SimulatedNetwork:
             self._incarnations[broker],
             self._journals[broker],
         )
+        self._stations[broker] = Station(
+            self.kernel,
+            self._costs,
+            partial(self._subscriptions, broker),
+            lambda peer, frame: self._handle(broker, FrameArrived(peer, frame)),
+        )
+
+    def _subscriptions(self, broker: str) -> int:
+        core = self._cores.get(broker)
+        return core.subscriptions() if isinstance(core, BrokerCore) else 0
 
     def _handle(self, id: str, stimulus: Stimulus) -> None:
         core = self._cores.get(id)
@@ -172,9 +185,11 @@ class SimulatedNetwork:
         faults, troubled = self._faults, self.kernel.now_s < self._faults.until_s
         if troubled and faults.loss and self._random.random() < faults.loss:
             return
+        station = self._stations.get(source)
+        departure_s = self.kernel.now_s if station is None else station.departure_s(frame)
         copies = 2 if troubled and faults.duplication and self._random.random() < faults.duplication else 1
         for _ in range(copies):
-            arrival_s = max(self.kernel.now_s + self._delay_s, self._last_arrival.get((source, target), 0.0))
+            arrival_s = max(departure_s + self._costs.link_delay_s, self._last_arrival.get((source, target), 0.0))
             if troubled and faults.reordering and self._random.random() < faults.reordering:
                 arrival_s += self._random.random() * faults.delay_spike_s
             else:
@@ -183,7 +198,11 @@ class SimulatedNetwork:
 
     def _arrive(self, source: str, target: str, ends: frozenset[str], connection: int, frame: Frame) -> None:
         if ends in self._connected and self._connections[ends] == connection:
-            self._handle(target, FrameArrived(source, frame))
+            station = self._stations.get(target)
+            if station is None:
+                self._handle(target, FrameArrived(source, frame))
+            else:
+                station.take(source, frame)
 
     # ---- faults
 
@@ -209,7 +228,7 @@ class SimulatedNetwork:
         if broker is None:
             return
         peers = sorted(next(iter(ends - {broker})) for ends in self._connected if broker in ends)
-        del self._cores[broker]
+        del self._cores[broker], self._stations[broker]
         for peer in peers:
             self._disconnect(broker, peer)
         self.kernel.at(self.kernel.now_s + self._faults.crash_s, lambda: self._restart(broker))

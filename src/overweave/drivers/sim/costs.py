@@ -1,0 +1,42 @@
+"""Costs: what things take in simulated time. All zero: nothing takes any time but the links."""
+
+import msgspec
+
+from overweave.contract.frames import Data, Frame
+from overweave.errors import InvalidInput
+from overweave.language.codec import encode_publication
+from overweave.language.messages import Publish
+
+#: What a frame weighs besides the content of a publication: header, ids and filter.
+FRAME_BYTES = 64
+
+
+class Costs(msgspec.Struct, frozen=True):
+    """Delays and capacities of brokers and links."""
+
+    link_delay_s: float = 0.001
+    #: None: unlimited.
+    output_bandwidth_bytes_per_s: float | None = None
+    matching_delay_base_s: float = 0.0
+    matching_delay_per_subscription_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("link_delay_s", "matching_delay_base_s", "matching_delay_per_subscription_s"):
+            if not getattr(self, name) >= 0:
+                raise InvalidInput(f"costs.{name}: expected a time from 0 on, got {getattr(self, name)}")
+        bandwidth = self.output_bandwidth_bytes_per_s
+        if bandwidth is not None and not bandwidth > 0:
+            raise InvalidInput(f"costs.output_bandwidth_bytes_per_s: expected a bandwidth above 0, got {bandwidth}")
+
+    def service_s(self, frame: Frame, subscriptions: int) -> float:
+        """How long a broker is busy with a frame: publications are matched, all else is quick."""
+        if isinstance(frame, Data) and isinstance(frame.content, Publish):
+            return self.matching_delay_base_s + subscriptions * self.matching_delay_per_subscription_s
+        return 0.0
+
+
+def frame_bytes(frame: Frame) -> int:
+    """What a frame weighs on a link."""
+    if isinstance(frame, Data) and isinstance(frame.content, Publish):
+        return FRAME_BYTES + len(encode_publication(frame.content.publication)) + len(frame.content.payload)
+    return FRAME_BYTES
