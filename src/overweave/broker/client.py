@@ -27,8 +27,8 @@ class ClientCore:
         self.id = id
         self.broker = broker
         self._config = config or SessionConfig()
-        self._dirty: set[Session] = set()
-        self._session = Session(incarnation, self._config, self._dirty)
+        self._dirty: dict[Session, None] = {}
+        self._session = Session(broker, incarnation, self._config, self._dirty)
         self._said: dict[str, Advertise | Subscribe] = {}
         self._seen = Seen()
         self._sequence = 0

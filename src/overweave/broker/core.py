@@ -57,7 +57,7 @@ class BrokerCore:
         self.config = config or BrokerConfig()
         self._routing = routing
         self._incarnation = incarnation
-        self._dirty: set[Session] = set()
+        self._dirty: dict[Session, None] = {}
         self._sessions: dict[str, Session] = {}
         self._neighbours: dict[str, None] = {}
         #: Neighbours that have not yet told all advertisements, and all that they want; and those to whom we have. What is
@@ -264,14 +264,14 @@ class BrokerCore:
         self._send(peer, self._sessions[peer].connect())
 
     def _add_neighbour(self, neighbour: str) -> None:
-        self._sessions[neighbour] = Session(self._incarnation, self.config.session, self._dirty)
+        self._sessions[neighbour] = Session(neighbour, self._incarnation, self.config.session, self._dirty)
         self._neighbours[neighbour] = None
         self._untold.add(neighbour)
         self._unannounced.add(neighbour)
         self._routing.add_neighbour(neighbour)
 
     def _add_client(self, client: str) -> None:
-        self._sessions[client] = Session(self._incarnation, self.config.session, self._dirty)
+        self._sessions[client] = Session(client, self._incarnation, self.config.session, self._dirty)
         self._clients[client] = {}
 
     def _greeting(self, peer: str) -> list[Content]:
@@ -371,10 +371,9 @@ class BrokerCore:
     def _acknowledge_and_watch(self) -> None:
         config = self.config.session
         if self._dirty:
-            for peer, session in self._sessions.items():
-                if session in self._dirty and session.unacknowledged() >= config.acknowledge_every:
-                    self._send(peer, session.acknowledge())
-                    self._dirty.discard(session)
+            for session in [session for session in self._dirty if session.unacknowledged() >= config.acknowledge_every]:
+                self._send(session.peer, session.acknowledge())
+                del self._dirty[session]
             if self._dirty:
                 self._set_timer(ACKNOWLEDGE, config.acknowledge_delay_s)
         if config.resend_s is not None:
@@ -383,9 +382,9 @@ class BrokerCore:
     def _timer(self, name: str) -> None:
         self._timers.discard(name)
         if name == ACKNOWLEDGE:
-            for peer, session in self._sessions.items():
-                if session in self._dirty and session.unacknowledged():
-                    self._send(peer, session.acknowledge())
+            for session in self._dirty:
+                if session.unacknowledged():
+                    self._send(session.peer, session.acknowledge())
             self._dirty.clear()
         elif name == RESEND:
             for peer, session in self._sessions.items():

@@ -57,7 +57,8 @@ class Custody:
 class Session:
     """One side of the stream to one peer."""
 
-    def __init__(self, incarnation: int, config: SessionConfig, dirty: "set[Session]") -> None:
+    def __init__(self, peer: str, incarnation: int, config: SessionConfig, dirty: "dict[Session, None]") -> None:
+        self.peer = peer
         self.incarnation = incarnation
         #: Sessions that owe their peer an acknowledgement put themselves here.
         self._dirty = dirty
@@ -145,7 +146,7 @@ class Session:
             return None
         self._take(frame.acknowledged, self._peer_expected)
         if frame.sequence != self._expected:
-            self._dirty.add(self)  # the sender seems not to know what we have
+            self._dirty[self] = None  # the sender seems not to know what we have
             self._acknowledged = -1
             return None
         self._expected += 1
@@ -159,7 +160,10 @@ class Session:
 
     def settle(self, sequence: int) -> None:
         """The content with this number, and all that it caused, is settled."""
-        self._dirty.add(self)
+        self._dirty[self] = None
+        if sequence == self._settled and not self._settled_ahead:
+            self._settled += 1
+            return
         self._settled_ahead.add(sequence)
         while self._settled in self._settled_ahead:
             self._settled_ahead.remove(self._settled)

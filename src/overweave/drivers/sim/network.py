@@ -49,10 +49,8 @@ class SimulatedNetwork:
         self._journals: dict[str, dict[tuple[str, str], tuple[str, Filter]]] = {id: {} for id in overlay.ids}
         self._incarnations = dict.fromkeys(overlay.ids, 0)
         self._cores: dict[str, BrokerCore | ClientCore] = {}
-        self._connected: set[frozenset[str]] = set()
-        #: Counts connections: frames of an earlier one do not arrive on a later one.
-        self._connections: Counter[frozenset[str]] = Counter()
-        self._last_arrival: dict[tuple[str, str], float] = {}
+        self._channels: dict[tuple[str, str], _Channel] = {}
+        self._troubled_until_s = self._faults.until_s if _lossy(self._faults) else 0.0
         #: Who got what: (publisher, sequence, subscription).
         self.deliveries: Counter[tuple[str, int, str]] = Counter()
         self.records: list[Record] = []
@@ -155,54 +153,66 @@ class SimulatedNetwork:
 
     # ---- connections
 
+    def _channel(self, source: str, target: str) -> "_Channel":
+        channel = self._channels.get((source, target))
+        if channel is None:
+            channel = self._channels[source, target] = _Channel()
+        return channel
+
     def _connect(self, a: str, b: str) -> None:
-        ends = frozenset((a, b))
-        if ends in self._connected or a not in self._cores or b not in self._cores:
+        if self._channel(a, b).open or a not in self._cores or b not in self._cores:
             return
-        self._connected.add(ends)
-        self._connections[ends] += 1
+        for id, peer in ((a, b), (b, a)):
+            self._channel(id, peer).set(open=True)
         for id, peer in ((a, b), (b, a)):
             self._handle(id, PeerConnected(peer, client=isinstance(self._cores[peer], ClientCore)))
 
     def _disconnect(self, a: str, b: str) -> None:
-        ends = frozenset((a, b))
-        if ends in self._connected:
-            self._connected.discard(ends)
+        if self._channel(a, b).open:
+            for id, peer in ((a, b), (b, a)):
+                self._channel(id, peer).set(open=False)
             for id, peer in ((a, b), (b, a)):
                 self._handle(id, PeerDisconnected(peer))
 
+    def _open(self) -> list[tuple[str, str]]:
+        """The ends of all open connections, each once."""
+        return sorted(ends for ends, channel in self._channels.items() if channel.open and ends[0] < ends[1])
+
     def _whole(self) -> bool:
         """Whether all brokers run and all connections are open."""
-        clients = [core for core in self._cores.values() if isinstance(core, ClientCore)]
-        return len(self._connected) == len(self._overlay.links) + len(clients)
+        clients = sum(isinstance(core, ClientCore) for core in self._cores.values())
+        return len(self._open()) == len(self._overlay.links) + clients
 
     def _transmit(self, source: str, target: str, frame: Frame) -> None:
         """Put a frame on its way; it arrives unless it is lost, or the connection is."""
-        ends = frozenset((source, target))
-        if ends not in self._connected:
+        channel = self._channel(source, target)
+        if not channel.open:
             return
         self.frames += 1
-        faults, troubled = self._faults, self.kernel.now_s < self._faults.until_s
-        if troubled and faults.loss and self._random.random() < faults.loss:
-            return
         station = self._stations.get(source)
-        departure_s = self.kernel.now_s if station is None else station.departure_s(frame)
-        copies = 2 if troubled and faults.duplication and self._random.random() < faults.duplication else 1
-        for _ in range(copies):
-            arrival_s = max(departure_s + self._costs.link_delay_s, self._last_arrival.get((source, target), 0.0))
-            if troubled and faults.reordering and self._random.random() < faults.reordering:
-                arrival_s += self._random.random() * faults.delay_spike_s
-            else:
-                self._last_arrival[source, target] = arrival_s
-            self.kernel.at(arrival_s, partial(self._arrive, source, target, ends, self._connections[ends], frame))
+        leaves_s = self.kernel.now_s if station is None else station.departure_s(frame)
+        for late_s in self._fate() if self.kernel.now_s < self._troubled_until_s else _ON_TIME:
+            arrives_s = max(leaves_s + self._costs.link_delay_s, channel.last_arrival_s)
+            if late_s == 0.0:
+                channel.last_arrival_s = arrives_s
+            self.kernel.at(arrives_s + late_s, partial(self._arrive, source, target, channel, channel.connection, frame))
 
-    def _arrive(self, source: str, target: str, ends: frozenset[str], connection: int, frame: Frame) -> None:
-        if ends in self._connected and self._connections[ends] == connection:
-            station = self._stations.get(target)
-            if station is None:
-                self._handle(target, FrameArrived(source, frame))
-            else:
-                station.take(source, frame)
+    def _fate(self) -> list[float]:
+        """How late each copy of a frame comes; none when it is lost."""
+        faults, random = self._faults, self._random.random
+        if random() < faults.loss:
+            return []
+        copies = 2 if random() < faults.duplication else 1
+        return [random() * faults.delay_spike_s if random() < faults.reordering else 0.0 for _ in range(copies)]
+
+    def _arrive(self, source: str, target: str, channel: "_Channel", connection: int, frame: Frame) -> None:
+        if channel.connection != connection:
+            return
+        station = self._stations.get(target)
+        if station is None:
+            self._handle(target, FrameArrived(source, frame))
+        else:
+            station.take(source, frame)
 
     # ---- faults
 
@@ -216,7 +226,7 @@ class SimulatedNetwork:
                 self.kernel.at(time_s, strike)
 
     def _cut(self) -> None:
-        ends = sorted(map(sorted, self._connected))
+        ends = self._open()
         if ends:
             a, b = ends[int(self._random.integers(len(ends)))]
             self._disconnect(a, b)
@@ -227,7 +237,7 @@ class SimulatedNetwork:
         broker = running[int(self._random.integers(len(running)))] if running else None
         if broker is None:
             return
-        peers = sorted(next(iter(ends - {broker})) for ends in self._connected if broker in ends)
+        peers = [a if b == broker else b for a, b in self._open() if broker in (a, b)]
         del self._cores[broker], self._stations[broker]
         for peer in peers:
             self._disconnect(broker, peer)
@@ -240,7 +250,29 @@ class SimulatedNetwork:
             self._connect(broker, peer)
 
 
+class _Channel:
+    """One direction of a connection; ``connection`` changes whenever it opens or closes, and what was under way is lost."""
+
+    __slots__ = ("connection", "last_arrival_s", "open")
+
+    def __init__(self) -> None:
+        self.open = False
+        self.connection = 0
+        self.last_arrival_s = 0.0
+
+    def set(self, *, open: bool) -> None:
+        self.open = open
+        self.connection += 1
+
+
+_ON_TIME = [0.0]
+
+
+def _lossy(faults: Faults) -> bool:
+    return bool(faults.loss or faults.duplication or faults.reordering)
+
+
 def _config_for(faults: Faults) -> BrokerConfig:
     """Frames that may get lost have to be sent again; without faults nothing is."""
-    lossy = faults.loss or faults.reordering or faults.cut_every_s or faults.crash_every_s
-    return BrokerConfig(SessionConfig(resend_s=0.3 if lossy else None))
+    resends = _lossy(faults) or faults.cut_every_s or faults.crash_every_s
+    return BrokerConfig(SessionConfig(resend_s=0.3 if resends else None))
