@@ -218,17 +218,17 @@ class BrokerCore:
 
     def _control(self, peer: str, message: Control) -> None:
         self._counts["control_in"] += 1
-        client = peer not in self._neighbours
-        if client and not self._client_says(peer, message):
-            return
         stale = self._stale.get(peer)
         if stale:
             stale.pop(_key(message), None)
-        self._tell(self._routing.handle(message, None if client else peer))
+        if peer in self._neighbours:
+            self._tell(self._routing.handle(message, peer))
+        elif self._client_says(peer, message):
+            self._tell(self._routing.handle(message, None))
 
     def _client_says(self, client: str, message: Control) -> bool:
         """Note in the journal what a client says; False when it speaks of what is not its own."""
-        kind, id = ("advertisement", message.id) if isinstance(message, Advertise | Unadvertise) else ("subscription", message.id)
+        kind, id, _ = _key(message)
         owner = self._client_of.get(id)
         if isinstance(message, Advertise | Subscribe):
             if owner not in (None, client):
@@ -240,13 +240,10 @@ class BrokerCore:
             return True
         if owner != client:
             return False
+        del self._client_of[id]
+        del self._clients[client][kind, id]
         self._effects.append(Keep((kind, id), None))
         return True
-
-    def _forget(self, client: str, message: Control) -> None:
-        kind = "advertisement" if isinstance(message, Unadvertise) else "subscription"
-        self._client_of.pop(message.id, None)
-        self._clients[client].pop((kind, message.id), None)
 
     def _tell(self, sends: Iterable[tuple[str, Control]]) -> None:
         for neighbour, message in sends:
@@ -350,7 +347,6 @@ class BrokerCore:
 
     def _withdraw(self, client: str, message: Control) -> None:
         if self._client_says(client, message):
-            self._forget(client, message)
             self._tell(self._routing.handle(message, None))
 
     def _restore(self, kind: str, id: str, value: tuple[str, Filter]) -> None:
