@@ -26,7 +26,20 @@ FAULTS = {
     "reordering": Faults(reordering=0.2, until_s=20),
     "cuts": Faults(cut_every_s=1.0, until_s=20),
     "crashes": Faults(crash_every_s=3.0, until_s=20),
-    "all": Faults(loss=0.1, duplication=0.1, reordering=0.1, cut_every_s=2.0, crash_every_s=4.0, until_s=20),
+    "partitions": Faults(partition_every_s=3.0, until_s=20),
+    "pauses": Faults(pause_every_s=0.5, until_s=20),
+    "skew": Faults(clock_skew_s=30.0, loss=0.1, until_s=20),
+    "all": Faults(
+        loss=0.1,
+        duplication=0.1,
+        reordering=0.1,
+        cut_every_s=2.0,
+        crash_every_s=4.0,
+        partition_every_s=6.0,
+        pause_every_s=2.0,
+        clock_skew_s=5.0,
+        until_s=20,
+    ),
 }
 
 
@@ -66,6 +79,17 @@ def run(protocol, overlay, faults, seed, publications=60):
 def test_nothing_is_lost_and_nothing_comes_twice(shape, kind):
     for seed in range(4):
         run("filter", OVERLAYS[shape], FAULTS[kind], seed)
+
+
+def test_nothing_is_lost_or_doubled_in_two_hundred_runs_with_every_fault(pytestconfig):
+    for seed in range(pytestconfig.getoption("fault_seeds")):
+        run("filter", list(OVERLAYS.values())[seed % 3], FAULTS["all"], seed)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_protocol_survives_every_fault(protocol):
+    for seed in range(4):
+        run(protocol, OVERLAYS["balanced"], FAULTS["all"], seed)
 
 
 def test_same_seed_same_run():

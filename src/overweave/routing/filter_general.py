@@ -40,6 +40,8 @@ class FilterBasedGeneral:
         #: Advertisements that were withdrawn: copies of them may still be under way on longer paths, and would chase their
         #: withdrawal around a cycle for ever. An id is therefore used once.
         self._gone: dict[str, None] = {}
+        #: Subscriptions that came before the advertisement of their tree: a broker that restarts hears from all sides at once.
+        self._early: dict[str, dict[str, tuple[Subscribe, str]]] = {}
         #: Copies of advertisements that came over other links than the first.
         self.duplicates = 0
 
@@ -91,13 +93,19 @@ class FilterBasedGeneral:
             for id, tree in self._trees.items()
             for message in tree.table.of(neighbour)
         ]
-        return [*subscriptions, *(Advertise(id, tree.filter) for id, tree in self._trees.items() if tree.parent == neighbour)]
+        early = [message for entries in self._early.values() for message, of in entries.values() if of == neighbour]
+        return [
+            *subscriptions,
+            *early,
+            *(Advertise(id, tree.filter) for id, tree in self._trees.items() if tree.parent == neighbour),
+        ]
 
     def sizes(self) -> dict[str, int]:
         """See `Routing.sizes`."""
         return {
             "advertisements": len(self._trees),
             "subscriptions": len(self._local) + sum(len(tree.table) for tree in self._trees.values()),
+            "early": sum(map(len, self._early.values())),
             "offers": sum(len(tree.offers) for tree in self._trees.values()),
         }
 
@@ -116,6 +124,8 @@ class FilterBasedGeneral:
         sends: list[Send] = [(neighbour, message) for neighbour in self._neighbours if neighbour != origin]
         for id, filter, _ in self._local.items():
             sends += self._offer(message.id, id, filter)
+        for early, of in self._early.pop(message.id, {}).values():
+            sends += self._subscribe(early, of)
         return sends
 
     def _unadvertise(self, message: Unadvertise, origin: Origin) -> list[Send]:
@@ -125,6 +135,7 @@ class FilterBasedGeneral:
         if len(self._gone) > _GONE_MAX:
             del self._gone[next(iter(self._gone))]
         self._trees.pop(message.id, None)
+        self._early.pop(message.id, None)
         return [(neighbour, message) for neighbour in self._neighbours if neighbour != origin]
 
     def _subscribe(self, message: Subscribe, origin: Origin) -> list[Send]:
@@ -132,20 +143,25 @@ class FilterBasedGeneral:
             if not self._local.add(message.id, message.filter, None):
                 return []
             return [send for tree in self._trees for send in self._offer(tree, message.id, message.filter)]
-        tree = self._trees.get(str(message.header.tree))
+        tree_id = str(message.header.tree)
+        tree = self._trees.get(tree_id)
+        if tree is None and tree_id not in self._gone:
+            self._early.setdefault(tree_id, {})[message.id] = (message, origin)
         if tree is None or not tree.table.add(message.id, message.filter, origin):
             return []
-        return self._offer(str(message.header.tree), message.id, message.filter)
+        return self._offer(tree_id, message.id, message.filter)
 
     def _unsubscribe(self, message: Unsubscribe, origin: Origin) -> list[Send]:
         if origin is None:
             if self._local.remove(message.id, None) is None:
                 return []
             return [send for tree in self._trees for send in self._withdraw(tree, message.id)]
-        tree = self._trees.get(str(message.header.tree))
+        tree_id = str(message.header.tree)
+        self._early.get(tree_id, {}).pop(message.id, None)
+        tree = self._trees.get(tree_id)
         if tree is None or tree.table.remove(message.id, origin) is None:
             return []
-        return self._withdraw(str(message.header.tree), message.id)
+        return self._withdraw(tree_id, message.id)
 
     def _offer(self, tree_id: str, id: str, filter: Filter) -> list[Send]:
         tree = self._trees[tree_id]

@@ -19,13 +19,32 @@ class Faults(msgspec.Struct, frozen=True):
     cut_s: float = 1.0
     crash_every_s: float | None = None
     crash_s: float = 1.0
+    #: Likewise for a partition of the overlay into two halves, and for a client that stops reading.
+    partition_every_s: float | None = None
+    partition_s: float = 1.0
+    pause_every_s: float | None = None
+    pause_s: float = 1.0
+    #: The clocks of brokers and clients are wrong by up to so much.
+    clock_skew_s: float | None = None
     until_s: float = float("inf")
 
     def __post_init__(self) -> None:
         for name in ("loss", "duplication", "reordering"):
             if not 0 <= getattr(self, name) < 1:
                 raise InvalidInput(f"faults.{name}: expected a chance from 0 to below 1, got {getattr(self, name)}")
-        for name in ("delay_spike_s", "cut_every_s", "cut_s", "crash_every_s", "crash_s", "until_s"):
+        for name in (
+            "delay_spike_s",
+            "cut_every_s",
+            "cut_s",
+            "crash_every_s",
+            "crash_s",
+            "partition_every_s",
+            "partition_s",
+            "pause_every_s",
+            "pause_s",
+            "clock_skew_s",
+            "until_s",
+        ):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidInput(f"faults.{name}: expected a time above 0, got {value}")

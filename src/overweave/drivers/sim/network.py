@@ -15,7 +15,7 @@ from overweave.contract.records import Record
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
-from overweave.drivers.sim.kernel import Kernel
+from overweave.drivers.sim.kernel import Action, Kernel
 from overweave.drivers.sim.station import Station
 from overweave.language.messages import Control
 from overweave.language.predicates import Filter
@@ -50,6 +50,9 @@ class SimulatedNetwork:
         self._incarnations = dict.fromkeys(overlay.ids, 0)
         self._cores: dict[str, BrokerCore | ClientCore] = {}
         self._channels: dict[tuple[str, str], _Channel] = {}
+        self._skews_s: dict[str, float] = {}
+        #: Clients that do not read, and what waits for them.
+        self._paused: dict[str, list[Action]] = {}
         self._troubled_until_s = self._faults.until_s if _lossy(self._faults) else 0.0
         #: Who got what: (publisher, sequence, subscription).
         self.deliveries: Counter[tuple[str, int, str]] = Counter()
@@ -57,6 +60,7 @@ class SimulatedNetwork:
         self.refusals: list[Refuse] = []
         self.frames = 0
         for id in overlay.ids:
+            self._skew(id)
             self._start(id)
         for link in overlay.links:
             self._connect(*link.ends)
@@ -67,16 +71,17 @@ class SimulatedNetwork:
     def add_client(self, id: str, broker: str) -> None:
         """Attach a client to a broker."""
         self._cores[id] = ClientCore(id, broker, self._config.session)
+        self._skew(id)
         if broker in self._cores:
             self._connect(id, broker)
 
     def say(self, client: str, message: Control) -> None:
         """Have a client advertise, subscribe or withdraw."""
-        self._carry_out(client, self._client(client).say(message, self.kernel.now_s))
+        self._carry_out(client, self._client(client).say(message, self._clock_s(client)))
 
     def publish(self, client: str, publication: Publication) -> None:
         """Have a client publish."""
-        self._carry_out(client, self._client(client).publish(publication, self.kernel.now_s))
+        self._carry_out(client, self._client(client).publish(publication, self._clock_s(client)))
 
     def unsettled(self) -> int:
         """How many contents of clients are not settled."""
@@ -126,7 +131,11 @@ class SimulatedNetwork:
     def _handle(self, id: str, stimulus: Stimulus) -> None:
         core = self._cores.get(id)
         if core is not None:
-            self._carry_out(id, core.handle(stimulus, self.kernel.now_s))
+            self._carry_out(id, core.handle(stimulus, self._clock_s(id)))
+
+    def _clock_s(self, id: str) -> float:
+        """What a node takes for the time."""
+        return self.kernel.now_s + self._skews_s.get(id, 0.0)
 
     def _carry_out(self, id: str, effects: list[Effect]) -> None:
         for effect in effects:
@@ -136,7 +145,7 @@ class SimulatedNetwork:
                 case Deliver(publish, subscription):
                     self.deliveries[publish.header.publisher, publish.header.sequence, subscription] += 1
                 case SetTimer(name, at_s):
-                    self.kernel.at(at_s, partial(self._fire, id, self._cores[id], name))
+                    self.kernel.at(at_s - self._skews_s.get(id, 0.0), partial(self._fire, id, self._cores[id], name))
                 case Keep(key, value):
                     if value is None:
                         self._journals[id].pop(key, None)
@@ -209,7 +218,9 @@ class SimulatedNetwork:
         if channel.connection != connection:
             return
         station = self._stations.get(target)
-        if station is None:
+        if target in self._paused:
+            self._paused[target].append(partial(self._arrive, source, target, channel, connection, frame))
+        elif station is None:
             self._handle(target, FrameArrived(source, frame))
         else:
             station.take(source, frame)
@@ -217,7 +228,13 @@ class SimulatedNetwork:
     # ---- faults
 
     def _plan_faults(self) -> None:
-        for every_s, strike in ((self._faults.cut_every_s, self._cut), (self._faults.crash_every_s, self._crash)):
+        faults = self._faults
+        for every_s, strike in (
+            (faults.cut_every_s, self._cut),
+            (faults.crash_every_s, self._crash),
+            (faults.partition_every_s, self._partition),
+            (faults.pause_every_s, self._pause),
+        ):
             time_s = 0.0
             while every_s is not None and self._overlay.links:
                 time_s += self._random.exponential(every_s)
@@ -231,6 +248,28 @@ class SimulatedNetwork:
             a, b = ends[int(self._random.integers(len(ends)))]
             self._disconnect(a, b)
             self.kernel.at(self.kernel.now_s + self._faults.cut_s, lambda: self._connect(a, b))
+
+    def _partition(self) -> None:
+        half = {id for id in self._overlay.ids if self._random.random() < 0.5}
+        cut = [ends for ends in self._open() if (ends[0] in half) != (ends[1] in half) and set(ends) <= set(self._overlay.ids)]
+        for a, b in cut:
+            self._disconnect(a, b)
+            self.kernel.at(self.kernel.now_s + self._faults.partition_s, partial(self._connect, a, b))
+
+    def _pause(self) -> None:
+        reading = [id for id, core in self._cores.items() if isinstance(core, ClientCore) and id not in self._paused]
+        if reading:
+            client = reading[int(self._random.integers(len(reading)))]
+            self._paused[client] = []
+            self.kernel.at(self.kernel.now_s + self._faults.pause_s, partial(self._resume, client))
+
+    def _resume(self, client: str) -> None:
+        for arrive in self._paused.pop(client):
+            arrive()
+
+    def _skew(self, id: str) -> None:
+        if self._faults.clock_skew_s is not None:
+            self._skews_s[id] = float(self._random.uniform(-1, 1)) * self._faults.clock_skew_s
 
     def _crash(self) -> None:
         running = [id for id in self._overlay.ids if id in self._cores]
@@ -274,5 +313,5 @@ def _lossy(faults: Faults) -> bool:
 
 def _config_for(faults: Faults) -> BrokerConfig:
     """Frames that may get lost have to be sent again; without faults nothing is."""
-    resends = _lossy(faults) or faults.cut_every_s or faults.crash_every_s
+    resends = _lossy(faults) or faults.cut_every_s or faults.crash_every_s or faults.partition_every_s
     return BrokerConfig(SessionConfig(resend_s=0.3 if resends else None))
