@@ -16,12 +16,12 @@ from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 from overweave.matching.base import Entry, Id, Link
 from overweave.matching.kernels import state as layout
-from overweave.matching.kernels.blocks import redraw_column
 from overweave.matching.kernels.columns import BOUNDS_SAMPLED, cut_column, sample_bounds
 from overweave.matching.kernels.handle import table_of
 from overweave.matching.kernels.insert import DONE, LOOK, MALFORMED, due_column, insert_filters
 from overweave.matching.kernels.match import NOTHING, WHETHER, WHICH, match_publication, match_publications
 from overweave.matching.kernels.partitions import rebuild_partitions
+from overweave.matching.kernels.planes import redraw_column
 from overweave.matching.kernels.remove import remove_filter
 from overweave.matching.kernels.texts import rebuild_texts
 

@@ -8,11 +8,10 @@ where a block has no plane for a column, its filters are always checked.
 
 import numpy as np
 
-from overweave.matching.kernels.columns import bucket_of, covers_bucket
 from overweave.matching.kernels.compile import LANES, WORDS, compare_lanes, inlined, kernel, trailing_zeros, unite_rows
 from overweave.matching.kernels.exact import satisfied
-from overweave.matching.kernels.handle import state_at
-from overweave.matching.kernels.numbers import FINE_NAN, INFINITY
+from overweave.matching.kernels.numbers import INFINITY
+from overweave.matching.kernels.planes import bit_of, draw, find_plane, free_plane, keep_bounds, plane_of
 from overweave.matching.kernels.state import (
     ABSENT,
     BLOCK,
@@ -20,14 +19,8 @@ from overweave.matching.kernels.state import (
     BLOCKS_FREE,
     BLOCKS_USED,
     BUCKETS,
-    EDGES,
-    NAN_BUCKET,
     NONE,
     PAGES_FREE,
-    PAGES_USED,
-    PLANES_FREE,
-    PLANES_MAX,
-    PLANES_USED,
 )
 
 _ONE = np.uint64(1)
@@ -173,32 +166,13 @@ def _decide_exactly(state, which, data, block):
 
 
 @kernel
-def redraw_column(address, column):
-    """Draw the planes of a column anew, after its edges have changed."""
-    state = state_at(address)
-    for block in range(state.counters[BLOCKS_USED]):
-        if state.blocks[block].segment == NONE:
-            continue
-        plane = _find_plane(state, block, column)
-        if plane == NONE:
-            continue
-        state.planes[plane, :ABSENT] = _ZERO
-        for position in range(state.blocks[block].words * 64):
-            if state.planes[plane, ABSENT, position >> 6] & _bit(position):
-                slot = state.slots[state.block_slots[block, position]]
-                for i in range(slot.constraints, slot.constraints + slot.constraint_count):
-                    if state.constraints[i].column == column:
-                        _draw(state, plane, position, state.constraints[i])
-
-
-@kernel
 def place(state, block, slot):
     """Put a filter at the first free position of a block that has one."""
     word = 0
     while state.block_bits[block, 0, word] == _ALL:
         word += 1
     position = word * 64 + trailing_zeros(~state.block_bits[block, 0, word])
-    bit = _bit(position)
+    bit = bit_of(position)
     state.block_bits[block, 0, word] |= bit
     state.block_slots[block, position] = slot
     state.blocks[block].count += 1
@@ -208,13 +182,13 @@ def place(state, block, slot):
     always = found.residual_count > 0
     for i in range(found.constraints, found.constraints + found.constraint_count):
         constraint = state.constraints[i]
-        plane = _plane_of(state, block, constraint.column)
+        plane = plane_of(state, block, constraint.column)
         if plane == NONE:
             always = True
         else:
             state.plane_counts[plane] += 1
-            _draw(state, plane, position, constraint)
-            _keep_bounds(state, block, position, constraint.column, constraint.low, constraint.high)
+            draw(state, plane, position, constraint)
+            keep_bounds(state, block, position, constraint.column, constraint.low, constraint.high)
     if always:
         state.block_bits[block, 1, word] |= bit
 
@@ -224,125 +198,21 @@ def _lift(state, block, slot):
     """Take a filter out of its block."""
     found = state.slots[slot]
     position = found.position - block * BLOCK
-    word, bit = position >> 6, _bit(position)
+    word, bit = position >> 6, bit_of(position)
     state.block_bits[block, 0, word] &= ~bit
     state.block_bits[block, 1, word] &= ~bit
     state.blocks[block].count -= 1
     for i in range(found.constraints, found.constraints + found.constraint_count):
-        plane = _find_plane(state, block, state.constraints[i].column)
+        plane = find_plane(state, block, state.constraints[i].column)
         # A filter that came before the plane did is not in it.
         if plane != NONE and state.planes[plane, ABSENT, word] & bit:
             for bucket in range(BUCKETS):
                 state.planes[plane, bucket, word] &= ~bit
                 state.planes[plane, bucket, WORDS + word] &= ~bit
-            _keep_bounds(state, block, position, state.constraints[i].column, -INFINITY, INFINITY)
+            keep_bounds(state, block, position, state.constraints[i].column, -INFINITY, INFINITY)
             state.plane_counts[plane] -= 1
             if state.plane_counts[plane] == 0:
-                _free_plane(state, block, plane)
-
-
-@kernel
-def _draw(state, plane, position, constraint):
-    """Enter one constraint into a plane: what it rejects, and where its bounds lie."""
-    word, bit, edges, column = position >> 6, _bit(position), state.edges, constraint.column
-    low, low_fine, high, high_fine = constraint.low, constraint.low_fine, constraint.high, constraint.high_fine
-    first = bucket_of(edges, column, low, low_fine)
-    last = bucket_of(edges, column, high, high_fine)
-    for bucket in range(first):
-        state.planes[plane, bucket, word] |= bit
-    for bucket in range(last + 1, EDGES + 1):
-        state.planes[plane, bucket, word] |= bit
-    if not covers_bucket(edges, column, first, low, low_fine, high, high_fine):
-        state.planes[plane, first, WORDS + word] |= bit
-    if not covers_bucket(edges, column, last, low, low_fine, high, high_fine):
-        state.planes[plane, last, WORDS + word] |= bit
-    if not (high == INFINITY and high_fine >= FINE_NAN):
-        state.planes[plane, NAN_BUCKET, word] |= bit
-    state.planes[plane, ABSENT, word] |= bit
-
-
-@kernel
-def _keep_bounds(state, block, position, column, low, high):
-    i = _find_lane(state, block, column)
-    bounds = state.pages[state.block_pages[block, i // LANES], position]
-    bounds[i % LANES] = low
-    bounds[LANES + i % LANES] = high
-
-
-@inlined
-def _bit(position):
-    return _ONE << np.uint64(position & 63)
-
-
-@inlined
-def _find_lane(state, block, column):
-    """Which of the block's planes is that of the column, or NONE; to look for NONE is to look for an unused one."""
-    for i in range(state.blocks[block].planes):
-        if state.block_planes[block, 0, i] == column:
-            return i
-    return NONE
-
-
-@inlined
-def _find_plane(state, block, column):
-    i = _find_lane(state, block, column)
-    return np.int32(NONE) if i == NONE else state.block_planes[block, 1, i]
-
-
-@kernel
-def _plane_of(state, block, column):
-    """The block's plane for a column, made when it is new; NONE when there is no room for one."""
-    plane = _find_plane(state, block, column)
-    if plane != NONE:
-        return plane
-    i = _find_lane(state, block, NONE)
-    if i == NONE:
-        i = np.int64(state.blocks[block].planes)
-    if i == PLANES_MAX or (state.counters[PLANES_FREE] == NONE and state.counters[PLANES_USED] == len(state.planes)):
-        return plane
-    if i == state.blocks[block].planes and not _page_for(state, block, i):
-        return plane
-    fresh = state.counters[PLANES_FREE]
-    if fresh != NONE:
-        state.counters[PLANES_FREE] = state.plane_counts[fresh]
-    else:
-        fresh = state.counters[PLANES_USED]
-        state.counters[PLANES_USED] += 1
-    state.planes[fresh] = _ZERO
-    state.plane_counts[fresh] = 0
-    state.block_planes[block, 0, i] = column
-    state.block_planes[block, 1, i] = fresh
-    state.blocks[block].planes = max(state.blocks[block].planes, i + 1)
-    return np.int32(fresh)
-
-
-@kernel
-def _page_for(state, block, i):
-    """Make sure that the block has a page for the bounds of plane ``i``; False when there is no room for one."""
-    if i % LANES != 0:
-        return True
-    fresh = state.counters[PAGES_FREE]
-    if fresh != NONE:
-        state.counters[PAGES_FREE] = np.int64(state.pages[fresh, 0, 0])
-    elif state.counters[PAGES_USED] < len(state.pages):
-        fresh = state.counters[PAGES_USED]
-        state.counters[PAGES_USED] += 1
-    else:
-        return False
-    state.pages[fresh, :, :LANES] = -INFINITY
-    state.pages[fresh, :, LANES:] = INFINITY
-    state.block_pages[block, i // LANES] = fresh
-    return True
-
-
-@kernel
-def _free_plane(state, block, plane):
-    for i in range(state.blocks[block].planes):
-        if state.block_planes[block, 1, i] == plane:
-            state.block_planes[block, 0, i] = NONE
-            state.block_planes[block, 1, i] = NONE
-    state.plane_counts[plane] = state.counters[PLANES_FREE]
-    state.counters[PLANES_FREE] = plane
+                free_plane(state, block, plane)
 
 
 @kernel
@@ -409,7 +279,7 @@ def _dissolve(state, number, block):
 def _free_block(state, block):
     for i in range(state.blocks[block].planes):
         if state.block_planes[block, 1, i] != NONE:
-            _free_plane(state, block, state.block_planes[block, 1, i])
+            free_plane(state, block, state.block_planes[block, 1, i])
         if i % LANES == 0:
             page = state.block_pages[block, i // LANES]
             state.pages[page, 0, 0] = state.counters[PAGES_FREE]
