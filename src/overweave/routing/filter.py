@@ -16,12 +16,15 @@ class FilterBased:
 
     def __init__(self) -> None:
         self._advertisements: dict[str, tuple[Filter, Origin]] = {}
+        #: The same filters by the neighbour they came from.
+        self._advertised_by: dict[str, dict[str, Filter]] = {}
         self._table = SubscriptionTable()
         self._offers: dict[str, Offers] = {}
 
     def add_neighbour(self, neighbour: str) -> None:
         """See `Routing.add_neighbour`."""
         self._offers[neighbour] = Offers()
+        self._advertised_by[neighbour] = {}
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """See `Routing.remove_neighbour`."""
@@ -29,7 +32,7 @@ class FilterBased:
         for message in self.learned(neighbour):
             gone = Unsubscribe(message.id) if isinstance(message, Subscribe) else Unadvertise(message.id)
             sends += self.handle(gone, neighbour)
-        del self._offers[neighbour]
+        del self._offers[neighbour], self._advertised_by[neighbour]
         return [(to, message) for to, message in sends if to != neighbour]
 
     def handle(self, message: Control, origin: Origin) -> Iterable[Send]:
@@ -70,6 +73,8 @@ class FilterBased:
         if message.id in self._advertisements:
             return []
         self._advertisements[message.id] = (message.filter, origin)
+        if origin is not None:
+            self._advertised_by[origin][message.id] = message.filter
         sends: list[Send] = [(neighbour, message) for neighbour in self._offers if neighbour != origin]
         if origin is not None:
             for id, filter, of in self._table.items():
@@ -81,6 +86,8 @@ class FilterBased:
         if self._advertisements.get(message.id, (None, ""))[1] != origin:
             return []
         del self._advertisements[message.id]
+        if origin is not None:
+            del self._advertised_by[origin][message.id]
         sends: list[Send] = [(neighbour, message) for neighbour in self._offers if neighbour != origin]
         if origin is not None:
             unwanted = [
@@ -106,11 +113,11 @@ class FilterBased:
 
     def _towards(self, filter: Filter) -> list[str]:
         """The neighbours from which an advertisement came that ``filter`` intersects."""
-        return list(
-            dict.fromkeys(
-                of for advertised, of in self._advertisements.values() if of is not None and intersects(advertised, filter)
-            )
-        )
+        return [
+            neighbour
+            for neighbour, advertised in self._advertised_by.items()
+            if any(intersects(advertisement, filter) for advertisement in advertised.values())
+        ]
 
     def _withdraw(self, neighbour: str, id: str) -> list[Send]:
         heirs, told = self._offers[neighbour].withdraw(id)
