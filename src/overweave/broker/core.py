@@ -12,12 +12,14 @@ import msgspec
 
 from overweave.broker.seen import Seen
 from overweave.broker.session import Custody, Session
+from overweave.broker.telling import Telling
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Effect, Keep, Note, Refuse, SendFrame, SetTimer
 from overweave.contract.frames import Acknowledgement, Announced, Content, Data, Frame, Hello, Synced
 from overweave.contract.records import Record
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, PeerLeft, Stimulus, TimerFired
 from overweave.errors import InvalidInput
+from overweave.language.codec import encode_publication
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.routing.base import Origin, Routing
@@ -60,13 +62,7 @@ class BrokerCore:
         self._dirty: dict[Session, None] = {}
         self._sessions: dict[str, Session] = {}
         self._neighbours: dict[str, None] = {}
-        #: Neighbours that have not yet told all advertisements, and all that they want; and those to whom we have. What is
-        #: told in one direction waits only for what comes from behind, and subscriptions for the advertisements ahead: in a
-        #: tree nobody waits in a circle, whoever restarts.
-        self._unannounced: set[str] = set()
-        self._untold: set[str] = set()
-        self._announced_to: set[str] = set()
-        self._told: set[str] = set()
+        self._telling = Telling()
         #: What a peer said before it came back, and has not said again.
         self._stale: dict[str, dict[tuple[str, str, str | None], Control]] = {}
         #: Publications that wait until we know where they go.
@@ -120,7 +116,6 @@ class BrokerCore:
         """Check what must always hold."""
         for session in self._sessions.values():
             session.validate()
-        assert self._untold <= set(self._neighbours)
         assert all(client in self._clients for client in self._client_of.values())
 
     # ---- frames
@@ -145,7 +140,7 @@ class BrokerCore:
             self._publication(content, peer, custody)
             return
         if isinstance(content, Announced):
-            self._unannounced.discard(peer)
+            self._telling.announced(peer)
             self._tell_on()
         elif isinstance(content, Synced):
             self._peer_has_told_all(peer)
@@ -170,10 +165,13 @@ class BrokerCore:
         self._in_custody[identity] = custody
         if len(self._in_custody) > 2 * self.config.session.window:
             self._in_custody = {key: kept for key, kept in self._in_custody.items() if not kept.done}
-        if self._untold and self._untold != {peer}:
-            self._held.append((publish, peer, custody))
-        else:
+        self._route_or_hold(publish, peer, custody)
+
+    def _route_or_hold(self, publish: Publish, peer: str, custody: Custody) -> None:
+        if self._telling.knows_all_but(peer):
             self._route(publish, peer, custody)
+        else:
+            self._held.append((publish, peer, custody))
 
     def _route(self, publish: Publish, peer: str, custody: Custody) -> None:
         origin: Origin = peer if peer in self._neighbours else None
@@ -204,7 +202,7 @@ class BrokerCore:
         if self.config.trace:
             header = publish.header
             client = None if subscription is None else self._client_of[subscription]
-            size = len(publish.payload)
+            size = len(encode_publication(publish.publication)) + len(publish.payload)
             self._effects.append(
                 Note(
                     Record(
@@ -263,8 +261,7 @@ class BrokerCore:
     def _add_neighbour(self, neighbour: str) -> None:
         self._sessions[neighbour] = Session(neighbour, self._incarnation, self.config.session, self._dirty)
         self._neighbours[neighbour] = None
-        self._untold.add(neighbour)
-        self._unannounced.add(neighbour)
+        self._telling.add(neighbour)
         self._routing.add_neighbour(neighbour)
 
     def _add_client(self, client: str) -> None:
@@ -278,26 +275,14 @@ class BrokerCore:
             self._stale[peer] = {_key(message): message for message in learned}
         if peer not in self._neighbours:
             return []
-        self._announced_to.discard(peer)
-        self._told.discard(peer)
-        return [*self._routing.announce(peer), *self._marks(peer)]
-
-    def _marks(self, neighbour: str) -> list[Content]:
-        """What can be said to be complete for a neighbour, and was not yet."""
-        marks: list[Content] = []
-        if neighbour not in self._announced_to and self._unannounced <= {neighbour}:
-            self._announced_to.add(neighbour)
-            marks.append(Announced())
-        if neighbour not in self._told and neighbour not in self._unannounced and self._untold <= {neighbour}:
-            self._told.add(neighbour)
-            marks.append(Synced())
-        return marks
+        self._telling.forgotten_by(peer)
+        return [*self._routing.announce(peer), *self._telling.marks(peer)]
 
     def _tell_on(self) -> None:
         for neighbour in self._neighbours:
             session = self._sessions[neighbour]
             if session.peer_incarnation:
-                for mark in self._marks(neighbour):
+                for mark in self._telling.marks(neighbour):
                     self._send(neighbour, session.send(mark))
 
     def _learned(self, peer: str) -> list[Control]:
@@ -313,7 +298,8 @@ class BrokerCore:
                 self._tell(self._routing.handle(gone, peer))
             else:
                 self._withdraw(peer, gone)
-        self._untold.discard(peer)
+        if peer in self._neighbours:
+            self._telling.synced(peer)
         self._tell_on()
         self._let_go()
 
@@ -321,10 +307,7 @@ class BrokerCore:
         """Route what was held, as far as it is known now where it goes."""
         held, self._held = self._held, deque()
         for publish, peer, custody in held:
-            if self._untold and self._untold != {peer}:
-                self._held.append((publish, peer, custody))
-            else:
-                self._route(publish, peer, custody)
+            self._route_or_hold(publish, peer, custody)
 
     def _left(self, peer: str) -> None:
         session = self._sessions.pop(peer, None)
@@ -333,8 +316,7 @@ class BrokerCore:
         session.disconnect()
         if peer in self._neighbours:
             del self._neighbours[peer]
-            for waiting in (self._unannounced, self._untold, self._announced_to, self._told):
-                waiting.discard(peer)
+            self._telling.remove(peer)
             self._tell(self._routing.remove_neighbour(peer))
             self._tell_on()
         else:

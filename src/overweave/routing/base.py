@@ -7,7 +7,7 @@ send where. It keeps the tables; sessions, clients and time are not its business
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, cast
 
-from overweave.language.messages import Control, Publish, Subscribe
+from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.relations import matches
 from overweave.matching.index import Index
@@ -51,6 +51,34 @@ class Routing(Protocol):
 
     def sizes(self) -> dict[str, int]:
         """How many entries each table has."""
+
+
+class ByKind:
+    """What a protocol does with a control message, a method per kind of message."""
+
+    def handle(self, message: Control, origin: Origin) -> Iterable[Send]:
+        """See `Routing.handle`."""
+        match message:
+            case Advertise():
+                return self._advertise(message, origin)
+            case Unadvertise():
+                return self._unadvertise(message, origin)
+            case Subscribe():
+                return self._subscribe(message, origin)
+            case Unsubscribe():
+                return self._unsubscribe(message, origin)
+
+    def _advertise(self, message: Advertise, origin: Origin) -> list[Send]:
+        raise NotImplementedError
+
+    def _unadvertise(self, message: Unadvertise, origin: Origin) -> list[Send]:
+        raise NotImplementedError
+
+    def _subscribe(self, message: Subscribe, origin: Origin) -> list[Send]:
+        raise NotImplementedError
+
+    def _unsubscribe(self, message: Unsubscribe, origin: Origin) -> list[Send]:
+        raise NotImplementedError
 
 
 class SubscriptionTable:

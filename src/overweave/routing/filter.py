@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
-from overweave.routing.base import Origin, Route, Send, SubscriptionTable
+from overweave.routing.base import ByKind, Origin, Route, Send, SubscriptionTable
 from overweave.routing.offers import Offers
 
 
-class FilterBased:
+class FilterBased(ByKind):
     """At one broker: the SRT (advertisements with their last hop), the PRT (subscriptions with theirs), and the offers."""
 
     def __init__(self) -> None:
@@ -34,18 +34,6 @@ class FilterBased:
             sends += self.handle(gone, neighbour)
         del self._offers[neighbour], self._advertised_by[neighbour]
         return [(to, message) for to, message in sends if to != neighbour]
-
-    def handle(self, message: Control, origin: Origin) -> Iterable[Send]:
-        """See `Routing.handle`."""
-        match message:
-            case Advertise():
-                return self._advertise(message, origin)
-            case Unadvertise():
-                return self._unadvertise(message, origin)
-            case Subscribe():
-                return self._subscribe(message, origin)
-            case Unsubscribe():
-                return self._unsubscribe(message, origin)
 
     def route(self, publish: Publish, origin: Origin) -> Route:
         """See `Routing.route`."""

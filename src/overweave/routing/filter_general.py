@@ -14,7 +14,7 @@ from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects, matches
-from overweave.routing.base import Origin, Route, Send, SubscriptionTable
+from overweave.routing.base import ByKind, Origin, Route, Send, SubscriptionTable
 from overweave.routing.offers import Offers
 
 _GONE_MAX = 65_536
@@ -30,7 +30,7 @@ class _Tree:
         self.offers = Offers()
 
 
-class FilterBasedGeneral:
+class FilterBasedGeneral(ByKind):
     """At one broker: its clients' subscriptions, and the trees."""
 
     def __init__(self) -> None:
@@ -57,18 +57,6 @@ class FilterBasedGeneral:
             sends += self.handle(gone, neighbour)
         self._neighbours.remove(neighbour)
         return [(to, message) for to, message in sends if to != neighbour]
-
-    def handle(self, message: Control, origin: Origin) -> Iterable[Send]:
-        """See `Routing.handle`."""
-        match message:
-            case Advertise():
-                return self._advertise(message, origin)
-            case Unadvertise():
-                return self._unadvertise(message, origin)
-            case Subscribe():
-                return self._subscribe(message, origin)
-            case Unsubscribe():
-                return self._unsubscribe(message, origin)
 
     def route(self, publish: Publish, origin: Origin) -> Route:
         """See `Routing.route`."""

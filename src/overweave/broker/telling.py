@@ -1,0 +1,55 @@
+"""Telling: who among the neighbours has told all it knows and wants, and to whom we have (docs/decisions/0004).
+
+What is told in one direction waits only for what comes from behind, and subscriptions for the advertisements ahead: in a
+tree nobody waits in a circle, whoever restarts.
+"""
+
+from overweave.contract.frames import Announced, Content, Synced
+
+
+class Telling:
+    """The state of knowledge between a broker and its neighbours."""
+
+    def __init__(self) -> None:
+        self._unannounced: set[str] = set()
+        self._unsynced: set[str] = set()
+        self._announced_to: set[str] = set()
+        self._synced_to: set[str] = set()
+
+    def add(self, neighbour: str) -> None:
+        """A neighbour of which nothing is known."""
+        self._unannounced.add(neighbour)
+        self._unsynced.add(neighbour)
+
+    def remove(self, neighbour: str) -> None:
+        """A neighbour that is none any more; nobody waits for it."""
+        for several in (self._unannounced, self._unsynced, self._announced_to, self._synced_to):
+            several.discard(neighbour)
+
+    def forgotten_by(self, neighbour: str) -> None:
+        """A neighbour has restarted: it has to be told anew."""
+        self._announced_to.discard(neighbour)
+        self._synced_to.discard(neighbour)
+
+    def announced(self, neighbour: str) -> None:
+        """A neighbour has told all advertisements."""
+        self._unannounced.discard(neighbour)
+
+    def synced(self, neighbour: str) -> None:
+        """A neighbour has told all that it wants."""
+        self._unsynced.discard(neighbour)
+
+    def knows_all_but(self, peer: str) -> bool:
+        """Whether all neighbours but ``peer`` have told what they want."""
+        return not self._unsynced or self._unsynced == {peer}
+
+    def marks(self, neighbour: str) -> list[Content]:
+        """What can now be said to be complete for a neighbour, and was not yet."""
+        marks: list[Content] = []
+        if neighbour not in self._announced_to and self._unannounced <= {neighbour}:
+            self._announced_to.add(neighbour)
+            marks.append(Announced())
+        if neighbour not in self._synced_to and neighbour not in self._unannounced and self.knows_all_but(neighbour):
+            self._synced_to.add(neighbour)
+            marks.append(Synced())
+        return marks
