@@ -63,7 +63,7 @@ def test_help_of_every_verb_has_an_example_that_can_be_pasted(run, verb):
     assert f"overweave {verb}" in example.splitlines()[-1]
 
 
-@pytest.mark.parametrize("verb", ["demo", "match"])
+@pytest.mark.parametrize("verb", ["demo", "match", "simulate"])
 def test_examples_work_anywhere(run, verb, tmp_path):
     example = run(verb, "--help").out.partition("Example:\n")[2]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -81,16 +81,16 @@ def test_help_is_quick_because_it_imports_nothing_heavy():
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["mtach"], "overweave: expected a verb (demo, match, bench), found 'mtach'; did you mean 'match'?"),
-        (["broker"], "overweave: expected a verb (demo, match, bench), found 'broker'\n"),
-        (["x" * 10_000], f"overweave: expected a verb (demo, match, bench), found '{'x' * 24}'…\n"),
+        (["mtach"], "overweave: expected a verb (demo, match, simulate, bench), found 'mtach'; did you mean 'match'?"),
+        (["broker"], "overweave: expected a verb (demo, match, simulate, bench), found 'broker'\n"),
+        (["x" * 10_000], f"overweave: expected a verb (demo, match, simulate, bench), found '{'x' * 24}'…\n"),
         (["--nonsense"], "overweave: No such option: --nonsense; expected one of --version, --debug, --help\n"),
         (
             ["demo", "--xyz"],
             "overweave: demo: No such option: --xyz; expected one of --filters, --seed, --json, --help\n",
         ),
         (["match", "--filters", "x"], "overweave: match: Missing option '--publications'. Expected a file with one"),
-        (["bench"], "overweave: bench: Missing argument 'NAME'. Expected one of: matching."),
+        (["bench"], "overweave: bench: Missing argument 'NAME'. Expected one of: matching, simulator."),
         (["demo", "--filters", "many"], "overweave: demo: Invalid value for '--filters': "),
     ],
 )

@@ -77,7 +77,9 @@ def test_gzip(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [b"[a,=,1]\n", gzip.compress(b"[a,=,1]\n" * 9)[:-12], gzip.compress(b"x")[:12] + b"\xff" * 20]
+    "content",
+    [b"[a,=,1]\n", gzip.compress(b"[a,=,1]\n" * 9)[:-12], gzip.compress(b"x")[:12] + b"\xff" * 20],
+    ids=["not gzip", "cut off", "damaged"],
 )
 def test_broken_gzip_is_the_users_input(run, tmp_path, content):
     (tmp_path / "f.gz").write_bytes(content)

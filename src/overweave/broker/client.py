@@ -15,7 +15,7 @@ from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconne
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
-from overweave.language.relations import matches
+from overweave.routing.base import SubscriptionTable
 
 ACKNOWLEDGE, RESEND = "acknowledge", "resend"
 
@@ -30,6 +30,7 @@ class ClientCore:
         self._dirty: dict[Session, None] = {}
         self._session = Session(broker, incarnation, self._config, self._dirty)
         self._said: dict[str, Advertise | Subscribe] = {}
+        self._subscriptions = SubscriptionTable()
         self._seen = Seen()
         self._sequence = 0
         self._timers: set[str] = set()
@@ -40,6 +41,10 @@ class ClientCore:
             self._said[message.id] = message
         elif isinstance(message, Unadvertise | Unsubscribe):
             self._said.pop(message.id, None)
+        if isinstance(message, Subscribe):
+            self._subscriptions.add(message.id, message.filter, None)
+        elif isinstance(message, Unsubscribe):
+            self._subscriptions.remove(message.id, None)
         return self._finished(self._sent(self._session.send(message)), now_s)
 
     def publish(self, publication: Publication, now_s: float, payload: bytes = b"") -> list[Effect]:
@@ -86,11 +91,7 @@ class ClientCore:
     def _delivered(self, content: Content) -> list[Effect]:
         if not isinstance(content, Publish) or not self._seen.add(content.header.publisher, content.header.sequence):
             return []
-        return [
-            Deliver(content, id)
-            for id, said in self._said.items()
-            if isinstance(said, Subscribe) and matches(said.filter, content.publication)
-        ]
+        return [Deliver(content, subscription) for subscription in self._subscriptions.route(content, None)[1]]
 
     def _sent(self, frames: Iterable[Frame]) -> list[Effect]:
         return [SendFrame(self.broker, frame) for frame in frames]

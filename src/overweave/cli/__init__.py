@@ -20,6 +20,7 @@ INTERRUPTED = 130
 VERBS = {
     "demo": "See it work on embedded stock quotes.",
     "match": "Match a file of publications against a file of filters.",
+    "simulate": "Run a scenario in the simulator.",
     "bench": "Measure against a baseline in the same run.",
 }
 

@@ -21,6 +21,8 @@ class Kernel:
         self.now_s = 0.0
         self._heap: list[tuple[float, int, Action]] = []
         self._count = 0
+        #: How many actions have been done.
+        self.events = 0
 
     def at(self, time_s: float, action: Action) -> None:
         """Do ``action`` at a time, after all that was put there before."""
@@ -32,6 +34,7 @@ class Kernel:
         heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= until_s:
             self.now_s, _, action = pop(heap)
+            self.events += 1
             action()
         if until_s != float("inf"):
             self.now_s = until_s

@@ -44,7 +44,8 @@ class SimulatedNetwork:
         self._make_routing = make_routing
         self._faults = faults or Faults()
         self._costs = costs or Costs()
-        self._stations: dict[str, Station] = {}
+        #: The queues of the brokers that run, to look at.
+        self.stations: dict[str, Station] = {}
         self._config = config or _config_for(self._faults)
         self._journals: dict[str, dict[tuple[str, str], tuple[str, Filter]]] = {id: {} for id in overlay.ids}
         self._incarnations = dict.fromkeys(overlay.ids, 0)
@@ -96,7 +97,7 @@ class SimulatedNetwork:
     def settle(self, within_s: float = 600.0) -> None:
         """Go on until everything that clients said is settled."""
         end = self.kernel.now_s + within_s
-        while self.unsettled() or not self._whole():
+        while self.unsettled() or not self.is_whole():
             assert self.kernel.now_s < end, f"{self.unsettled()} contents are not settled after {within_s} s"
             self.kernel.run(self.kernel.now_s + 0.5)
 
@@ -117,7 +118,7 @@ class SimulatedNetwork:
             self._incarnations[broker],
             self._journals[broker],
         )
-        self._stations[broker] = Station(
+        self.stations[broker] = Station(
             self.kernel,
             self._costs,
             partial(self._subscriptions, broker),
@@ -187,7 +188,7 @@ class SimulatedNetwork:
         """The ends of all open connections, each once."""
         return sorted(ends for ends, channel in self._channels.items() if channel.open and ends[0] < ends[1])
 
-    def _whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether all brokers run and all connections are open."""
         clients = sum(isinstance(core, ClientCore) for core in self._cores.values())
         return len(self._open()) == len(self._overlay.links) + clients
@@ -198,7 +199,7 @@ class SimulatedNetwork:
         if not channel.open:
             return
         self.frames += 1
-        station = self._stations.get(source)
+        station = self.stations.get(source)
         leaves_s = self.kernel.now_s if station is None else station.departure_s(frame)
         for late_s in self._fate() if self.kernel.now_s < self._troubled_until_s else _ON_TIME:
             arrives_s = max(leaves_s + self._costs.link_delay_s, channel.last_arrival_s)
@@ -217,7 +218,7 @@ class SimulatedNetwork:
     def _arrive(self, source: str, target: str, channel: "_Channel", connection: int, frame: Frame) -> None:
         if channel.connection != connection:
             return
-        station = self._stations.get(target)
+        station = self.stations.get(target)
         if target in self._paused:
             self._paused[target].append(partial(self._arrive, source, target, channel, connection, frame))
         elif station is None:
@@ -277,7 +278,7 @@ class SimulatedNetwork:
         if broker is None:
             return
         peers = [a if b == broker else b for a, b in self._open() if broker in (a, b)]
-        del self._cores[broker], self._stations[broker]
+        del self._cores[broker], self.stations[broker]
         for peer in peers:
             self._disconnect(broker, peer)
         self.kernel.at(self.kernel.now_s + self._faults.crash_s, lambda: self._restart(broker))

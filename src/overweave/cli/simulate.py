@@ -1,0 +1,71 @@
+"""``overweave simulate``: one scenario in the simulator, its metrics and, if wanted, its trace."""
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from overweave.cli.answers import put
+from overweave.cli.terminal import progress
+from overweave.drivers.sim.metrics import Metrics
+from overweave.drivers.sim.runner import simulate as simulate_scenario
+from overweave.drivers.sim.scenario import read_scenario
+from overweave.drivers.trace import TraceWriter, run_name
+
+EXAMPLE = """\
+printf '%s\\n' 'duration_s = 10' '[overlay]' 'shape = "balanced"' 'brokers = 12' 'degree = 3' \\
+  '[workload]' 'publishers = 4' 'subscriptions_per_publisher = 5' > scenario.toml
+overweave simulate scenario.toml --json"""
+
+
+def simulate(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A scenario in TOML.", show_default=False)],
+    seed: Annotated[int | None, typer.Option(min=0, metavar="N", help="Instead of the scenario's seed.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the trace, the table 'deliveries', as Parquet into DIR.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write the metrics as JSON.")] = False,
+) -> None:
+    """Simulate a network of brokers under a workload, and say what it did.
+
+    The same scenario and seed give the same metrics and, byte by byte, the same trace. The trace of scenario.toml with
+    seed 1 is DIR/run=scenario-seed-1; it appears when the run is complete and replaces an earlier one of that name.
+    """
+    scenario = read_scenario(file, seed)
+    run = run_name(f"{file.stem}-seed-{scenario.seed}")
+    with contextlib.ExitStack() as stack:
+        on_record = stack.enter_context(TraceWriter(trace, run)) if trace is not None else _ignore
+        done = stack.enter_context(progress("simulating", _milliseconds(scenario.duration_s)))
+        done(0)
+        metrics = simulate_scenario(scenario, lambda done_s: done(_milliseconds(done_s)), on_record, run)
+    if json:
+        put(msgspec.json.format(msgspec.json.encode(metrics), indent=2) + b"\n")
+    else:
+        _print(metrics)
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+def _milliseconds(time_s: float) -> int:
+    return round(time_s * 1000)
+
+
+def _print(metrics: Metrics) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("measure", box=None, pad_edge=False, show_header=False)
+    table.add_column("value", justify="right")
+    for name, value in msgspec.to_builtins(metrics).items():
+        parts = {f"{name} {part}": figure for part, figure in value.items()} if isinstance(value, dict) else {name: value}
+        for label, figure in parts.items():
+            table.add_row(label.replace("_", " ").removesuffix(" s"), _figure(figure))
+    Console(highlight=False).print(table)
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

@@ -1,0 +1,117 @@
+"""Metrics: what a simulation measured, and how it is added up from trace rows and counters."""
+
+from array import array
+
+import msgspec
+import numpy as np
+
+from overweave.contract.records import Record
+
+
+class Delays(msgspec.Struct, frozen=True):
+    """Delays of deliveries to subscriptions, as in the trace: from publishing until matched at the subscriber's broker."""
+
+    mean: float
+    p50: float
+    p99: float
+    max: float
+
+
+class Utilisation(msgspec.Struct, frozen=True):
+    """The share of the measured time that brokers were busy: the busiest of them, and all on average."""
+
+    max: float
+    mean: float
+
+
+class Metrics(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield"}):
+    """Measures of one scenario, from the first publication until everything is delivered.
+
+    By SPEC 1 deliveries and pure forwards are arrivals of publications at brokers, with and without a local match.
+    """
+
+    seed: int
+    duration_s: float
+    publications: int
+    deliveries: int
+    pure_forwards: int
+    #: deliveries / (deliveries + pure forwards); None when nothing was published.
+    yield_: float | None
+    #: What clients got, one for each subscription; hops (links between brokers) and delays are those of its trace rows.
+    client_deliveries: int
+    hops_mean: float | None
+    delay_s: Delays | None
+    #: Arrivals of publications at a broker from another one.
+    publication_hops: int
+    #: Control messages between brokers while measuring, and before that to set up. Those of a broker that crashed are lost.
+    control_messages: int
+    control_messages_setup: int
+    #: control messages / (control messages + publication hops), set-up left out.
+    control_share: float | None
+    #: All frames on all links, acknowledgements and repetitions too.
+    frames: int
+    #: What brokers refused; a sound scenario has none.
+    refusals: int
+    #: Of the matching engine and of the uplink, while publications were published.
+    input_utilisation: Utilisation | None
+    output_utilisation: Utilisation | None
+    #: The longest input queue of any broker.
+    queue_max: int | None
+
+
+class Tally:
+    """Adds up trace rows without keeping them; the rows of one arrival come one after the other.
+
+    >>> tally = Tally()
+    >>> for broker, subscription in (("B1", None), ("B2", "s1"), ("B2", "s2")):
+    ...     tally.add(Record("run", "p", 0, broker, subscription, subscription, int(broker[1]) - 1, 0.0, 0.5, 0))
+    >>> tally.pure_forwards, tally.deliveries, tally.publication_hops, tally.hops_mean()
+    (1, 1, 1, 1.0)
+    """
+
+    def __init__(self) -> None:
+        self.deliveries = 0
+        self.pure_forwards = 0
+        self.publication_hops = 0
+        self._hops = 0
+        self._delays_s = array("d")
+        self._last: tuple[str, int, str, float] | None = None
+
+    def add(self, record: Record) -> None:
+        """One more row."""
+        arrival = (record.publisher, record.sequence, record.broker, record.arrived_at_s)
+        if arrival != self._last:
+            self._last = arrival
+            self.publication_hops += record.hops > 0
+            if record.subscription is None:
+                self.pure_forwards += 1
+            else:
+                self.deliveries += 1
+        if record.subscription is not None:
+            self._hops += record.hops
+            self._delays_s.append(record.arrived_at_s - record.published_at_s)
+
+    def yield_(self) -> float | None:
+        """See `Metrics`."""
+        return share(self.deliveries, self.pure_forwards)
+
+    def hops_mean(self) -> float | None:
+        """See `Metrics`."""
+        return self._hops / len(self._delays_s) if self._delays_s else None
+
+    def delay_s(self) -> Delays | None:
+        """See `Metrics`."""
+        if not self._delays_s:
+            return None
+        delays_s = np.frombuffer(self._delays_s)
+        p50, p99 = np.percentile(delays_s, [50, 99])
+        return Delays(mean=float(delays_s.mean()), p50=float(p50), p99=float(p99), max=float(delays_s.max()))
+
+
+def share(part: int, rest: int) -> float | None:
+    """``part`` of the whole; None of nothing.
+
+    >>> share(1, 3), share(0, 0)
+    (0.25, None)
+    """
+    return part / (part + rest) if part + rest else None

@@ -1,0 +1,191 @@
+"""The runner: one scenario from the first broker to its metrics.
+
+Clients advertise and subscribe until every broker knows; then the counters start, publishers publish for the scenario's
+duration, and the network goes on until everything is delivered.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from overweave.contract.config import BrokerConfig, SessionConfig
+from overweave.contract.records import Record
+from overweave.drivers.sim.faults import Faults
+from overweave.drivers.sim.metrics import Metrics, Tally, Utilisation, share
+from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.drivers.sim.scenario import Scenario
+from overweave.drivers.sim.workload import Publisher, Workload, make_workload
+from overweave.errors import OverweaveError
+from overweave.language.messages import Advertise, Subscribe
+from overweave.language.publications import Publication
+from overweave.overlay.graph import Overlay
+from overweave.routing import PROTOCOLS
+
+#: Publishing begins so late at the earliest, so that it is known beforehand how long faults have to last.
+SETUP_S = 10.0
+#: Records are handed on, and progress told, so many times while publishing.
+_SLICES = 200
+_STEP_S = 0.5
+
+
+def simulate(
+    scenario: Scenario,
+    progress: Callable[[float], None] = lambda _: None,
+    on_record: Callable[[Record], None] = lambda _: None,
+    run: str = "run",
+    workload: Workload | None = None,
+) -> Metrics:
+    """Run a scenario; ``progress`` hears how many of its seconds are done, ``on_record`` gets every row of the trace.
+
+    ``workload`` stands in for the one that the scenario describes.
+    """
+    overlay = scenario.make_overlay()
+    return _Run(scenario, overlay, workload or make_workload(scenario, overlay), on_record, run).metrics(progress)
+
+
+class _Run:
+    def __init__(
+        self, scenario: Scenario, overlay: Overlay, workload: Workload, on_record: Callable[[Record], None], run: str
+    ) -> None:
+        self._scenario = scenario
+        self._overlay = overlay
+        self._workload = workload
+        self._on_record = on_record
+        self._tally = Tally()
+        self._publications = 0
+        faults = _ending(scenario.faults, SETUP_S + scenario.duration_s)
+        make = PROTOCOLS[scenario.routing.protocol].make
+        config = _config(scenario, run)
+        self._network = SimulatedNetwork(overlay, make, scenario.seed, faults, scenario.costs, config)
+
+    def metrics(self, progress: Callable[[float], None]) -> Metrics:
+        network, scenario, tally = self._network, self._scenario, self._tally
+        self._set_up()
+        control_before, frames_before, work_before = self._control(), network.frames, self._work_s()
+        self._publish(progress)
+        work_s = [_since(now, before) for now, before in zip(self._work_s(), work_before, strict=True)]
+        self._settle()
+        control_messages = sum(_since(self._control(), control_before))
+        queues = [station.queue_max for station in network.stations.values()]
+        return Metrics(
+            seed=scenario.seed,
+            duration_s=scenario.duration_s,
+            publications=self._publications,
+            deliveries=tally.deliveries,
+            pure_forwards=tally.pure_forwards,
+            yield_=tally.yield_(),
+            client_deliveries=sum(network.deliveries.values()),
+            hops_mean=tally.hops_mean(),
+            delay_s=tally.delay_s(),
+            publication_hops=tally.publication_hops,
+            control_messages=control_messages,
+            control_messages_setup=sum(control_before.values()),
+            control_share=share(control_messages, tally.publication_hops),
+            frames=network.frames - frames_before,
+            refusals=len(network.refusals),
+            input_utilisation=self._utilisation(work_s[0]),
+            output_utilisation=self._utilisation(work_s[1]),
+            queue_max=max(queues, default=None),
+        )
+
+    # ---- what happens
+
+    def _set_up(self) -> None:
+        network = self._network
+        for publisher in self._workload.publishers:
+            network.add_client(publisher.id, publisher.broker)
+            network.say(publisher.id, Advertise(publisher.id, publisher.advertisement))
+        self._settle()
+        for subscriber in self._workload.subscribers:
+            network.add_client(subscriber.id, subscriber.broker)
+            network.say(subscriber.id, Subscribe(subscriber.id, subscriber.filter))
+        self._settle()
+        network.kernel.run(max(SETUP_S, network.kernel.now_s))
+
+    def _publish(self, progress: Callable[[float], None]) -> None:
+        kernel, duration_s = self._network.kernel, self._scenario.duration_s
+        start_s = kernel.now_s
+        for publisher in self._workload.publishers:
+            self._plan(publisher, publisher.publications(), start_s, 0)
+        for number in range(1, _SLICES + 1):
+            kernel.run(start_s + duration_s * number / _SLICES)
+            self._drain()
+            progress(duration_s * number / _SLICES)
+
+    def _plan(self, publisher: Publisher, publications: Iterator[Publication], start_s: float, number: int) -> None:
+        """Publish the next one at its time, counted from the start so that errors do not add up."""
+        after_s = publisher.phase_s + number / publisher.rate_hz
+        if after_s < self._scenario.duration_s:
+            action = partial(self._publish_one, publisher, publications, start_s, number)
+            self._network.kernel.at(start_s + after_s, action)
+
+    def _publish_one(self, publisher: Publisher, publications: Iterator[Publication], start_s: float, number: int) -> None:
+        publication = next(publications, None)
+        if publication is not None:
+            self._publications += 1
+            self._network.publish(publisher.id, publication)
+            self._plan(publisher, publications, start_s, number + 1)
+
+    def _settle(self) -> None:
+        """Go on until clients and brokers wait for nothing: a client's message is settled before all brokers know of it."""
+        kernel = self._network.kernel
+        end_s = kernel.now_s + 600 + 100 * self._scenario.duration_s
+        while kernel.now_s < end_s:
+            kernel.run(kernel.now_s + _STEP_S)
+            self._drain()
+            if not self._network.unsettled() and self._quiet():
+                return
+        raise OverweaveError(
+            f"the network did not settle: {self._network.unsettled()} messages of clients are under way "
+            f"after {end_s:g} simulated seconds; is it overloaded?"
+        )
+
+    def _quiet(self) -> bool:
+        network = self._network
+        return network.is_whole() and not any(network.broker(id).statistics().unsettled for id in self._overlay.ids)
+
+    def _drain(self) -> None:
+        records = self._network.records
+        for record in records:
+            self._tally.add(record)
+            self._on_record(record)
+        records.clear()
+
+    # ---- what is measured
+
+    def _control(self) -> dict[str, int]:
+        running = self._network.stations
+        return {id: self._network.broker(id).statistics().control_out for id in running}
+
+    def _work_s(self) -> tuple[dict[str, float], dict[str, float]]:
+        stations = self._network.stations
+        busy_s = {id: station.busy_s for id, station in stations.items()}
+        return busy_s, {id: station.output_busy_s for id, station in stations.items()}
+
+    def _utilisation(self, work_s: list[float]) -> Utilisation | None:
+        if not work_s:
+            return None
+        duration_s = self._scenario.duration_s
+        return Utilisation(max=max(work_s) / duration_s, mean=math.fsum(work_s) / len(work_s) / duration_s)
+
+
+def _ending(faults: Faults, end_s: float) -> Faults:
+    return msgspec.structs.replace(faults, until_s=min(faults.until_s, end_s))
+
+
+def _config(scenario: Scenario, run: str) -> BrokerConfig:
+    """Frames may have to be sent again as soon as anything can go wrong; not before an answer can have come."""
+    faulty = msgspec.structs.replace(scenario.faults, until_s=math.inf) != Faults()
+    resend_s = max(0.3, 4 * scenario.costs.link_delay_s) if faulty else None
+    return BrokerConfig(SessionConfig(resend_s=resend_s), run=run, trace=True)
+
+
+_Number = TypeVar("_Number", int, float)
+
+
+def _since(now: Mapping[str, _Number], before: Mapping[str, _Number]) -> list[_Number]:
+    """How much was added; who counts less than before has started anew."""
+    return [value - before[id] if value >= before.get(id, math.inf) else value for id, value in now.items()]

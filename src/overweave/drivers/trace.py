@@ -1,0 +1,130 @@
+"""Traces: rows of the table ``deliveries`` as Parquet, ``DIR/run=RUN/part-00000.parquet`` and so on.
+
+A run appears in the directory when it is complete, and not at all when it fails: its files are written in a hidden folder
+beside their place, which readers pass over, and moved by one rename. As tables partitioned by folders have it,
+the column ``run`` is in the folder's name and not in the files; readers (Arrow, Spark) put it back.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+
+from overweave.contract.records import Record
+from overweave.errors import InvalidInput
+
+#: The columns of `Record` besides ``run``.
+SCHEMA = pyarrow.schema(
+    [
+        pyarrow.field("publisher", pyarrow.string(), nullable=False),
+        pyarrow.field("sequence", pyarrow.int64(), nullable=False),
+        pyarrow.field("broker", pyarrow.string(), nullable=False),
+        pyarrow.field("subscription", pyarrow.string()),
+        pyarrow.field("client", pyarrow.string()),
+        pyarrow.field("hops", pyarrow.int32(), nullable=False),
+        pyarrow.field("published_at_s", pyarrow.float64(), nullable=False),
+        pyarrow.field("arrived_at_s", pyarrow.float64(), nullable=False),
+        pyarrow.field("bytes", pyarrow.int64(), nullable=False),
+    ]
+)
+#: A file is closed and the next one begun after so many rows; so many at a time are held in memory.
+ROWS_PER_FILE = 1_000_000
+ROWS_PER_GROUP = 100_000
+
+
+class TraceWriter:
+    """Writes the rows of one run; leave the ``with`` block well and the run is there, replacing an earlier one of its name."""
+
+    def __init__(self, directory: Path, run: str, rows_per_file: int = ROWS_PER_FILE) -> None:
+        self._directory = directory
+        self._run = run_name(run)
+        self._rows_per_file = rows_per_file
+        self._hidden = directory / f".run={self._run}.{os.getpid()}"
+        self._rows: list[Record] = []
+        self._writer: pyarrow.parquet.ParquetWriter | None = None
+        self._files = 0
+        self._rows_in_file = 0
+
+    @property
+    def path(self) -> Path:
+        """Where the run will be."""
+        return self._directory / f"run={self._run}"
+
+    def __enter__(self) -> Callable[[Record], None]:
+        check_directory(self._directory)
+        shutil.rmtree(self._hidden, ignore_errors=True)
+        self._hidden.mkdir(parents=True)
+        return self._add
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self._flush()
+                if not self._files:
+                    self._open()
+                self._close()
+                self._publish()
+        finally:
+            self._close()
+            shutil.rmtree(self._hidden, ignore_errors=True)
+
+    def _add(self, record: Record) -> None:
+        self._rows.append(record)
+        if len(self._rows) >= min(ROWS_PER_GROUP, self._rows_per_file - self._rows_in_file):
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._rows:
+            return
+        columns: list[Any] = [
+            pyarrow.array([getattr(row, field.name) for row in self._rows], type=field.type) for field in SCHEMA
+        ]
+        writer = self._writer or self._open()
+        writer.write_batch(pyarrow.record_batch(columns, schema=SCHEMA))
+        self._rows_in_file += len(self._rows)
+        self._rows.clear()
+        if self._rows_in_file >= self._rows_per_file:
+            self._close()
+
+    def _open(self) -> pyarrow.parquet.ParquetWriter:
+        path = self._hidden / f"part-{self._files:05}.parquet"
+        self._writer = pyarrow.parquet.ParquetWriter(path, SCHEMA, compression="zstd")
+        self._files += 1
+        self._rows_in_file = 0
+        return self._writer
+
+    def _close(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        self._rows_in_file = 0
+
+    def _publish(self) -> None:
+        """Put the run in its place; a folder cannot be renamed onto a full one, so an earlier run steps aside first."""
+        aside = self._directory / f"{self._hidden.name}.old"
+        if self.path.exists():
+            self.path.rename(aside)
+        self._hidden.rename(self.path)
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse what cannot become a directory for traces, before anything long is begun."""
+    taken = next((path for path in (directory, *directory.parents) if path.exists()), None)
+    if taken is not None and not taken.is_dir():
+        raise InvalidInput(f"{taken}: expected a directory for traces, found a file")
+
+
+def run_name(text: str) -> str:
+    """``text`` as a name that can be part of a folder's name anywhere.
+
+    >>> run_name("my scenario/1")
+    'my-scenario-1'
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text) or "run"
