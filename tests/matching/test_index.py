@@ -173,10 +173,14 @@ def test_twice_the_same_attribute_is_refused():
 
 
 def test_a_fresh_process_with_a_warm_cache_starts_quickly():
-    script = (
-        "import time; start = time.process_time(); import overweave as ow; index = ow.Index();"
-        "index.add(1, ow.parse_filter('[x,>,1]')); assert index.match(ow.parse_publication('[x,2]')) == {1};"
-        "print(time.process_time() - start)"
+    """Within 1.5 s of computing, or, on a slow machine, three times what numba alone takes to import."""
+    ours = (
+        "import overweave as ow; index = ow.Index(); index.add(1, ow.parse_filter('[x,>,1]'));"
+        "assert index.match(ow.parse_publication('[x,2]')) == {1}"
     )
-    best = min(float(subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout) for _ in range(3))
-    assert best < 1.5
+    assert computing_s(ours) < max(1.5, 3 * computing_s("import numba"))
+
+
+def computing_s(script):
+    timed = f"import time; start = time.process_time(); {script}; print(time.process_time() - start)"
+    return min(float(subprocess.run([sys.executable, "-c", timed], capture_output=True, check=True).stdout) for _ in range(3))
