@@ -87,8 +87,8 @@ class BrokerCore:
         self._now_s = now_s
         self._effects = []
         match stimulus:
-            case FrameArrived(peer, frame):
-                self._frame(peer, frame)
+            case FrameArrived():
+                self._frame(stimulus.peer, stimulus.frame)
             case TimerFired(name):
                 self._timer(name)
             case PeerConnected(peer, client):
@@ -181,7 +181,7 @@ class BrokerCore:
             self._effects.append(Refuse(peer, "not-advertised", str(error)))
             custody.release()
             return
-        publish = msgspec.structs.replace(route.publish, header=route.publish.header.hopped(self.id))
+        publish = Publish(publish.publication, route.publish.header.hopped(self.id), publish.payload)
         if publish.header.ttl > 0:
             for neighbour in route.neighbours:
                 self._counts["publications_out"] += 1

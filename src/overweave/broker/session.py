@@ -94,10 +94,10 @@ class Session:
 
     # ---- out
 
-    def send(self, content: Content, custody: Custody | None = None) -> Iterator[Frame]:
+    def send(self, content: Content, custody: Custody | None = None) -> list[Frame]:
         """Send a content, now or when there is room; ``custody`` is released when the peer has settled it."""
         self._unsettled.append((content, custody))
-        yield from self._fill_window()
+        return self._fill_window()
 
     def unsettled(self) -> int:
         """How many contents the peer has not settled."""
@@ -208,12 +208,18 @@ class Session:
         if custody is not None:
             custody.release()
 
-    def _fill_window(self) -> Iterator[Frame]:
-        while self.established and self._next < min(self._base + self.config.window, self._base + len(self._unsettled)):
-            content, _ = self._unsettled[self._next - self._base]
-            self._acknowledged = self._settled
-            yield Data(self.incarnation, self.peer_incarnation, self._next, self._settled, content)
-            self._next += 1
+    def _fill_window(self) -> list[Frame]:
+        """All that may go out now and has not."""
+        end = self._base + min(self.config.window, len(self._unsettled))
+        if not self.established or self._next >= end:
+            return []
+        frames: list[Frame] = [
+            Data(self.incarnation, self.peer_incarnation, number, self._settled, self._unsettled[number - self._base][0])
+            for number in range(self._next, end)
+        ]
+        self._acknowledged = self._settled
+        self._next = end
+        return frames
 
     def _start_again(self, greeting: Iterable[Content]) -> None:
         self.established = False

@@ -48,9 +48,9 @@ class Header(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: Priority = Priority.PUBLICATION
 
     def __post_init__(self) -> None:
-        for name in ("sequence", "hops", "ttl"):
-            if getattr(self, name) < 0:
-                raise LanguageError(f"header field {name}: expected a number from 0 on, got {getattr(self, name)}")
+        if self.sequence < 0 or self.hops < 0 or self.ttl < 0:
+            wrong = next(name for name in ("sequence", "hops", "ttl") if getattr(self, name) < 0)
+            raise LanguageError(f"header field {wrong}: expected a number from 0 on, got {getattr(self, wrong)}")
 
     def hopped(self, broker: str) -> "Header":
         """The header after one more hop, from ``broker``."""

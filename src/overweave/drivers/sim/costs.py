@@ -28,6 +28,15 @@ class Costs(msgspec.Struct, frozen=True):
         if bandwidth is not None and not bandwidth > 0:
             raise InvalidInput(f"costs.output_bandwidth_bytes_per_s: expected a bandwidth above 0, got {bandwidth}")
 
+    @property
+    def free(self) -> bool:
+        """Whether brokers take no time and no bandwidth: then they need no queues."""
+        return (
+            self.output_bandwidth_bytes_per_s is None
+            and self.matching_delay_base_s == 0
+            and self.matching_delay_per_subscription_s == 0
+        )
+
     def service_s(self, frame: Frame, subscriptions: int) -> float:
         """How long a broker is busy with a frame: publications are matched, all else is quick."""
         if isinstance(frame, Data) and isinstance(frame.content, Publish):

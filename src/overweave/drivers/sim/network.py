@@ -44,6 +44,7 @@ class SimulatedNetwork:
         self._make_routing = make_routing
         self._faults = faults or Faults()
         self._costs = costs or Costs()
+        self._free = self._costs.free
         #: The queues of the brokers that run, to look at.
         self.stations: dict[str, Station] = {}
         self._config = config or _config_for(self._faults)
@@ -141,8 +142,8 @@ class SimulatedNetwork:
     def _carry_out(self, id: str, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case SendFrame(peer, frame):
-                    self._transmit(id, peer, frame)
+                case SendFrame():
+                    self._transmit(id, effect.peer, effect.frame)
                 case Deliver(publish, subscription):
                     self.deliveries[publish.header.publisher, publish.header.sequence, subscription] += 1
                 case SetTimer(name, at_s):
@@ -199,7 +200,7 @@ class SimulatedNetwork:
         if not channel.open:
             return
         self.frames += 1
-        station = self.stations.get(source)
+        station = None if self._free else self.stations.get(source)
         leaves_s = self.kernel.now_s if station is None else station.departure_s(frame)
         for late_s in self._fate() if self.kernel.now_s < self._troubled_until_s else _ON_TIME:
             arrives_s = max(leaves_s + self._costs.link_delay_s, channel.last_arrival_s)
@@ -218,7 +219,7 @@ class SimulatedNetwork:
     def _arrive(self, source: str, target: str, channel: "_Channel", connection: int, frame: Frame) -> None:
         if channel.connection != connection:
             return
-        station = self.stations.get(target)
+        station = None if self._free else self.stations.get(target)
         if target in self._paused:
             self._paused[target].append(partial(self._arrive, source, target, channel, connection, frame))
         elif station is None:
