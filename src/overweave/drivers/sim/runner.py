@@ -14,6 +14,7 @@ import msgspec
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.records import Record
 from overweave.drivers.sim.faults import Faults
+from overweave.drivers.sim.kernel import nothing_dies
 from overweave.drivers.sim.metrics import Metrics, Tally, Utilisation, share
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.scenario import Scenario
@@ -65,7 +66,8 @@ class _Run:
         network, scenario, tally = self._network, self._scenario, self._tally
         self._set_up()
         control_before, frames_before, work_before = self._control(), network.frames, self._work_s()
-        self._publish(progress)
+        with nothing_dies():
+            self._publish(progress)
         work_s = [_since(now, before) for now, before in zip(self._work_s(), work_before, strict=True)]
         self._settle()
         control_messages = sum(_since(self._control(), control_before))
