@@ -161,15 +161,20 @@ def _search(data):
     """Search between two good publications: these must come out right whatever lies between them."""
     good = encode_publication(QUOTE)
     try:
-        FUZZED.search(*join_encoded([good, data, good]), WANTED)
+        _search_all([good, data, good])
     except WireError as error:
         assert error.offset == len(good)
+
+
+def _search_all(encoded):
+    data, offsets = join_encoded(encoded)
+    FUZZED.search(data, offsets[:-1], offsets[1:], WANTED)
 
 
 def test_twice_the_same_attribute_is_refused():
     one = encode_publication(parse_publication("[x,1]"))
     with pytest.raises(WireError):
-        FUZZED.search(*join_encoded([b"\x02\x00" + one[2:] + one[2:]]), WANTED)
+        _search_all([b"\x02\x00" + one[2:] + one[2:]])
 
 
 def test_a_fresh_process_with_a_warm_cache_starts_quickly():

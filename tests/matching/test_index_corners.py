@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from overweave.errors import DuplicateId, InvalidInput
-from overweave.language.codec import encode_publication, join_encoded
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.matching import index as index_module
-from overweave.matching.index import Index
+from overweave.matching.index import Index, encoded_batch
 from overweave.matching.kernels import state as layout
 from overweave.matching.kernels.match import WHICH
 from overweave.matching.naive import NaiveMatcher
@@ -148,12 +147,12 @@ def test_a_copy_stands_on_its_own(duplicate):
 def test_search_checks_what_it_is_given():
     index = Index()
     index.add(1, parse_filter("[x,>,0]"), "B1")
-    data, offsets = join_encoded([encode_publication(parse_publication("[x,1]"))])
+    data, starts, ends = encoded_batch([parse_publication("[x,1]")])
     with pytest.raises(ValueError, match="wanted"):
-        index.search(data, offsets, np.full(1, WHICH, np.int8))
-    with pytest.raises(ValueError, match="offsets"):
-        index.search(data, offsets + 5, np.full(2, WHICH, np.int8))
-    assert index.search(np.array(data), offsets, np.full(2, WHICH, np.int8)).hits.tolist() == [[False, True]]
+        index.search(data, starts, ends, np.full(1, WHICH, np.int8))
+    with pytest.raises(ValueError, match="row 0"):
+        index.search(data, starts, ends + 5, np.full(2, WHICH, np.int8))
+    assert index.search(np.array(data), starts, ends, np.full(2, WHICH, np.int8)).hits.tolist() == [[False, True]]
 
 
 def test_contains_is_quick_whatever_the_text():

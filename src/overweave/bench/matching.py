@@ -66,7 +66,7 @@ def _load(intervals: Intervals) -> tuple[Index, float]:
 
 
 def _matching(name: str, title: str, count: int, intervals: Intervals, values: Array, index: Index) -> Iterator[Row]:
-    data, offsets = encoded_batch(publications(intervals, values))
+    data, starts, ends = encoded_batch(publications(intervals, values))
     few = values[: max(3, min(100, 10_000_000 // count))]
     low, high = np.ascontiguousarray(intervals.low.T), np.ascontiguousarray(intervals.high.T)
     brute_forces: dict[str, Callable[[Array], NDArray[np.bool_]]] = {
@@ -80,12 +80,12 @@ def _matching(name: str, title: str, count: int, intervals: Intervals, values: A
     for question, (want, answer) in answers.items():
         wanted = np.full(LINKS + 1, want, np.int8)
         wanted[0] = NOTHING
-        ours = _best(partial(index.search, data, offsets, wanted), 5) / len(values)
+        ours = _best(partial(index.search, data, starts, ends, wanted), 5) / len(values)
         for how, brute in brute_forces.items():
             theirs = _best(partial(_answer_all, brute, answer, few), 3) / len(few)
             promised = RATIOS.get((name, count, question)) if how == "" else None
             yield Row(f"{title}: {question}{how}", "µs per publication", ours * 1e6, theirs * 1e6, ratio_min=promised)
-        alone = _best(partial(_one_by_one, index, data, offsets, wanted), 3) / 100
+        alone = _best(partial(_one_by_one, index, (data, starts, ends), wanted), 3) / 100
         yield Row(f"{title}: {question}, one at a time", "µs per publication", alone * 1e6)
 
 
@@ -96,10 +96,12 @@ def _answer_all(
         answer(brute(row))
 
 
-def _one_by_one(index: Index, data: NDArray[np.uint8], offsets: NDArray[np.int64], wanted: NDArray[np.int8]) -> None:
+def _one_by_one(
+    index: Index, batch: tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]], wanted: NDArray[np.int8]
+) -> None:
+    data, starts, ends = batch
     for row in range(100):
-        start, end = offsets[row], offsets[row + 1]
-        index.search(data[start:end], np.array([0, end - start]), wanted)
+        index.search(data, starts[row : row + 1], ends[row : row + 1], wanted)
 
 
 def _changes(title: str, intervals: Intervals, index: Index) -> Iterator[Row]:

@@ -38,6 +38,8 @@ _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _I64 = struct.Struct("<q")
 _F64 = struct.Struct("<d")
+#: How far behind the beginning of a bytes object its bytes lie.
+_BYTES_START = np.frombuffer(_PROBE := b"probe", np.uint8).ctypes.data - id(_PROBE)
 _pack_i64, _pack_f64 = _I64.pack, _F64.pack
 
 
@@ -54,6 +56,28 @@ def encode_publication(publication: Publication) -> bytes:
             _append_value(parts, None, name, value)
         encoded = publication._encoded = b"".join(parts)
     return encoded
+
+
+def place_of_publication(publication: Publication) -> tuple[int, int]:
+    """Where the wire form of ``publication`` lies, as address and length; it lies there as long as the publication is kept.
+
+    >>> place_of_publication(Publication({"volume": 7}))[1]
+    18
+    """
+    place = publication._place
+    if place is None:
+        place = publication._place = place_of(encode_publication(publication))
+    return place
+
+
+def place_of(encoded: bytes) -> tuple[int, int]:
+    """Where bytes lie, as address and length: what a kernel can be given much faster than an array.
+
+    >>> import ctypes
+    >>> ctypes.string_at(*place_of(b"abc"))
+    b'abc'
+    """
+    return id(encoded) + _BYTES_START, len(encoded)
 
 
 def decode_publication(data: bytes) -> Publication:

@@ -15,7 +15,7 @@ class Publication(Mapping[str, Value]):
     ('YHOO', "[class,'STOCK'],[symbol,'YHOO'],[closeEqualsLow,'false']")
     """
 
-    __slots__ = ("_attributes", "_encoded")
+    __slots__ = ("_attributes", "_encoded", "_place")
 
     def __init__(self, attributes: Mapping[str, object]) -> None:
         if not isinstance(attributes, Mapping):
@@ -27,6 +27,12 @@ class Publication(Mapping[str, Value]):
         )
         #: The wire form, kept by `overweave.language.codec` once somebody asked for it: a publication crosses many brokers.
         self._encoded: bytes | None = None
+        #: Where that lies in memory, kept likewise: address and length. So the wire form, once there, must stay the same object.
+        self._place: tuple[int, int] | None = None
+
+    def __reduce__(self) -> tuple[type["Publication"], tuple[dict[str, Value]]]:
+        """By content alone: in another process the wire form lies elsewhere."""
+        return Publication, (dict(self._attributes),)
 
     def __getitem__(self, name: str) -> Value:
         return self._attributes[name]

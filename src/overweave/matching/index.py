@@ -5,21 +5,31 @@ bytes each. Publications are matched in batches by one compiled call. An index b
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overweave.errors import DuplicateId, UnknownId, WireError
-from overweave.language.codec import encode_filter, encode_publication, join_encoded
+from overweave.language.codec import encode_filter, encode_publication, join_encoded, place_of, place_of_publication
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 from overweave.matching.base import Entry, Id, Link
 from overweave.matching.kernels import state as layout
 from overweave.matching.kernels.columns import BOUNDS_SAMPLED, cut_column, sample_bounds
-from overweave.matching.kernels.handle import table_of
-from overweave.matching.kernels.insert import DONE, LOOK, MALFORMED, due_column, insert_filters
-from overweave.matching.kernels.match import NOTHING, WHETHER, WHICH, match_publication, match_publications
+from overweave.matching.kernels.compile import direct
+from overweave.matching.kernels.handle import address_of, table_of
+from overweave.matching.kernels.insert import DONE, LOOK, MALFORMED, due_column, insert_filter, insert_filters
+from overweave.matching.kernels.match import (
+    NOTHING,
+    WHETHER,
+    WHICH,
+    group_by_link,
+    hit_filters,
+    hit_links,
+    match_publication,
+    match_publications,
+)
 from overweave.matching.kernels.partitions import rebuild_partitions
 from overweave.matching.kernels.planes import redraw_column
 from overweave.matching.kernels.remove import remove_filter
@@ -29,6 +39,14 @@ _CHUNK = 4096
 #: So many matches are listed at once, or those of one publication if they can be more.
 _LISTED = 1 << 24
 _NO_SLOTS = np.empty(0, np.int32)
+_NO_ROOM_TO_LIST = np.empty((1, 0), np.int32), _NO_SLOTS
+#: So many sets of links are remembered by their mask.
+_MASKS_MAX = 4096
+#: What makes an index; the rest follows from it.
+_KEPT = ("_state", "_slots", "_ids", "_links", "_link_numbers", "_link_counts", "_free_links")
+
+
+Number = TypeVar("Number", np.uint8, np.int64)
 
 
 class Found(NamedTuple):
@@ -73,15 +91,7 @@ class Index:
         self._link_numbers: dict[Link, int] = {None: 0}
         self._link_counts: list[int] = [0]
         self._free_links: list[int] = []
-        #: What `route` needs per origin, and the links by their hits; both hold while the links stay the same.
-        self._routings: dict[Link, tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.int64]]] = {}
-        self._hops: dict[bytes, list[Link]] = {}
-        #: Offsets, link and slot of a single filter.
-        self._one = np.zeros(2, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int32)
-        #: Where kernels say what room they need.
-        self._needed = np.zeros(len(layout.POOLS), np.int64)
-        #: Where kernels list what matches: for each of the publications matched together, and all in a row.
-        self._listed = _room_to_list(16)
+        self._prepare()
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -101,15 +111,13 @@ class Index:
         if id in self._slots:
             raise DuplicateId(f"id {id!r}: expected one that is not in use")
         encoded = encode_filter(filter)
-        offsets, numbers, slots = self._one
-        offsets[1] = len(encoded)
-        numbers[0] = self._link_number(link)
+        number = self._link_number(link)
         try:
-            self._insert(np.frombuffer(encoded, np.uint8), offsets, numbers, slots)
+            slot = self._insert_one(encoded, number)
         except BaseException:
-            self._release_link(int(numbers[0]))
+            self._release_link(number)
             raise
-        self._name(id, int(slots[0]))
+        self._name(id, slot)
 
     def add_many(self, entries: Iterable[Entry]) -> None:
         """See `Matcher.add_many`; the entries are consumed in pieces and not kept.
@@ -142,9 +150,7 @@ class Index:
         if slot is None:
             raise UnknownId(f"id {id!r}: expected one that was added")
         self._ids[slot] = None
-        segment = self._state.slots["segment"][slot]
-        self._release_link(int(self._state.segments["link"][segment]))
-        remove_filter(self._address, slot)
+        self._release_link(self._remove_filter(self._address, slot))
 
     def match(self, publication: Publication) -> set[Id]:
         """See `Matcher.match`.
@@ -193,6 +199,79 @@ class Index:
         links = self._links
         return [{links[number] for number in np.flatnonzero(row).tolist()} for row in hits]
 
+    def links(self, publication: Publication, exclude: Link = None) -> Sequence[Link]:
+        """The next hops of one publication but ``exclude``: `next_hops` for those who ask at every hop of every publication.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> for id, link in (("s1", "B2"), ("s2", "B3"), ("s3", None)):
+        ...     index.add(id, parse_filter("[x,>,0]"), link)
+        >>> index.links(Publication({"x": 1}), exclude="B2")
+        ('B3',)
+        """
+        place = publication._place or place_of_publication(publication)
+        mask = self._hit_links(self._address, *place, self._link_numbers.get(exclude, 0))
+        links = self._masks.get(mask)
+        return self._links_in(mask) if links is None else links
+
+    def ids(self, publication: Publication) -> list[Id]:
+        """The ids of all filters that one publication satisfies, in any order: `match` for those who ask as often.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add("s1", parse_filter("[x,>,0]"), link="B2")
+        >>> index.ids(Publication({"x": 1})), index.ids(Publication({"x": 0}))
+        (['s1'], [])
+        """
+        count = self._hit_filters(self._address, *(publication._place or place_of_publication(publication)))
+        if count <= 0:
+            _refuse_if(count == layout.NONE)
+            return []
+        ids = self._ids
+        return [ids[slot] for slot in self._state.found[:count].tolist()]
+
+    def links_of_rows(
+        self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], exclude: Link = None
+    ) -> list[tuple[Link, NDArray[np.int64]]]:
+        """`links` of many publications, turned round: each link with the rows, in order, that have to go there.
+
+        Row i is the wire form in ``data[starts[i]:ends[i]]``; what lies between rows does not matter.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add("s1", parse_filter("[x,>,0]"), link="B2")
+        >>> several = encoded_batch([Publication({"x": x}) for x in (1, 0, 2)])
+        >>> [(link, rows.tolist()) for link, rows in index.links_of_rows(*several)]
+        [('B2', [0, 2])]
+        """
+        wanted = np.full(len(self._links), WHETHER, np.int8)
+        wanted[0] = wanted[self._link_numbers.get(exclude, 0)] = NOTHING
+        positions = np.flatnonzero(self.search(data, starts, ends, wanted).hits)
+        rows, stops = np.empty_like(positions), np.zeros(len(wanted), np.int64)
+        group_by_link(positions, len(wanted), stops, rows)
+        grouped, start = [], 0
+        for link, stop in zip(self._links, stops.tolist(), strict=True):
+            if stop > start:
+                grouped.append((link, rows[start:stop]))
+                start = stop
+        return grouped
+
+    def ids_of_rows(
+        self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> tuple[list[Id], NDArray[np.int64]]:
+        """`ids` of many publications, given as to `links_of_rows`: all in a row, and where those of each row end.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add("s1", parse_filter("[x,>,0]"), link="B2")
+        >>> ids, ends = index.ids_of_rows(*encoded_batch([Publication({"x": x}) for x in (1, 0, 2)]))
+        >>> ids, ends.tolist()
+        (['s1', 's1'], [1, 1, 2])
+        """
+        found = self.search(data, starts, ends, np.full(len(self._links), WHICH, np.int8))
+        ids = self._ids
+        return [ids[slot] for slot in found.slots.tolist()], found.ends
+
     def route(self, publication: Publication, origin: Link = None) -> tuple[list[Link], list[Id]]:
         """What a broker asks: the next hops of a publication, not back to ``origin``, and the ids of its own clients' filters.
 
@@ -206,16 +285,17 @@ class Index:
         wanted, hits, counts = self._routing(origin)
         found, _ = self._scratch()
         data = np.frombuffer(encode_publication(publication), np.uint8)
-        if not match_publication(self._address, data, wanted, hits, found, counts):
-            raise WireError(0, "a publication in its wire form")
+        _refuse_if(not match_publication(self._address, data, wanted, hits, found, counts))
         count, ids, key = counts[0], self._ids, hits.tobytes()
         links = self._hops.get(key)
         if links is None:
             links = self._hops[key] = [self._links[number] for number in np.flatnonzero(hits[0]).tolist() if number]
         return links, [ids[slot] for slot in found[0, :count].tolist()] if count else []
 
-    def search(self, data: NDArray[np.uint8], offsets: NDArray[np.int64], wanted: NDArray[np.int8]) -> Found:
-        """What publications in their wire form match, per link as ``wanted``: NOTHING, WHETHER or WHICH.
+    def search(
+        self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], wanted: NDArray[np.int8]
+    ) -> Found:
+        """What publications, given as to `links_of_rows`, match, per link as ``wanted``: NOTHING, WHETHER or WHICH.
 
         >>> from overweave.language.syntax import parse_filter
         >>> index = Index()
@@ -226,20 +306,18 @@ class Index:
         """
         if len(wanted) != len(self._links):
             raise ValueError(f"wanted: expected an answer for each of {len(self._links)} links, got {len(wanted)}")
-        if len(offsets) > 1 and not (offsets[0] >= 0 and (offsets[1:] >= offsets[:-1]).all() and offsets[-1] <= len(data)):
-            raise ValueError("offsets: expected them to rise within the data")
-        data = data.view()
-        data.flags.writeable = False  # one kind of array, one compilation
-        rows = len(offsets) - 1
+        data, starts, stops = _borrowed(data, np.uint8), _borrowed(starts, np.int64), _borrowed(ends, np.int64)
+        _check_ranges(len(data), starts, stops)
+        rows = len(starts)
         hits = np.zeros((rows, len(self._links)), np.bool_)
         ends = np.zeros(rows, np.int64)
         pieces: list[NDArray[np.int32]] = []
         row = 0
         while row < rows:
             found, slots = self._scratch()
-            done = match_publications(self._address, data, offsets, row, wanted, hits, found, slots, ends)
+            done = match_publications(self._address, data, starts, stops, row, wanted, hits, found, slots, ends)
             if done < rows and ends[done] == layout.NONE:
-                raise WireError(int(offsets[done]), f"a publication in its wire form (row {done} of the batch)")
+                raise WireError(int(starts[done]), f"a publication in its wire form (row {done} of the batch)")
             piece = slots[: ends[done - 1]]
             pieces.append(piece if done == rows else piece.copy())
             ends[row:done] += sum(map(len, pieces[:-1]))
@@ -247,9 +325,8 @@ class Index:
         return Found(hits, pieces[0] if len(pieces) == 1 else np.concatenate([_NO_SLOTS, *pieces]), ends)
 
     def __getstate__(self) -> dict[str, object]:
-        """All but addresses and scratch, so that a copy stands on its own."""
-        left_out = ("_table", "_address", "_listed", "_routings", "_hops")
-        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+        """All but addresses and what is there for speed alone, so that a copy stands on its own."""
+        return {name: self.__dict__[name] for name in _KEPT}
 
     def __setstate__(self, kept: dict[str, object]) -> None:
         self.__dict__.update(kept)
@@ -257,9 +334,7 @@ class Index:
         self._slots, self._ids = dict(self._slots), list(self._ids)
         self._links, self._link_counts, self._free_links = list(self._links), list(self._link_counts), list(self._free_links)
         self._link_numbers = dict(self._link_numbers)
-        self._one = np.zeros(2, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int32)
-        self._needed = self._needed.copy()
-        self._routings, self._hops, self._listed = {}, {}, _room_to_list(16)
+        self._prepare()
 
     def memory_bytes(self) -> int:
         """How much room the arrays take; it grows with the filters and is kept for new ones when they go.
@@ -268,6 +343,18 @@ class Index:
         True
         """
         return sum(array.nbytes for array in self._state)
+
+    def _prepare(self) -> None:
+        """Make what an index has for speed alone."""
+        self._hit_links, self._hit_filters = direct(hit_links), direct(hit_filters)
+        self._insert_filter, self._remove_filter = direct(insert_filter), direct(remove_filter)
+        #: What `route` needs per origin, and the links by their hits; both hold while the links stay the same.
+        self._routings: dict[Link, tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.int64]]] = {}
+        self._hops: dict[bytes, list[Link]] = {}
+        #: Links by the mask of their numbers; likewise.
+        self._masks: dict[int, tuple[Link, ...]] = {}
+        #: Where kernels list what matches: for each of the publications matched together, and all in a row.
+        self._listed = _NO_ROOM_TO_LIST
 
     def _add_chunk(self, chunk: list[Entry]) -> None:
         encoded: list[bytes] = []
@@ -293,22 +380,44 @@ class Index:
     def _insert(
         self, data: NDArray[np.uint8], offsets: NDArray[np.int64], numbers: NDArray[np.int32], slots: NDArray[np.int32]
     ) -> None:
-        needed = self._needed
-        why, done = insert_filters(self._address, data, offsets, numbers, slots, 0, needed)
+        why, done = insert_filters(self._address, data, offsets, numbers, slots, 0)
         while why != DONE:
             if why == MALFORMED:
                 raise WireError(int(offsets[done]), "a filter in its wire form")
             if why == LOOK:
-                self._look_at_buckets(slots[done - 1])
+                self._look_at_buckets(int(slots[done - 1]))
             else:
-                self._make_room(needed)
-            why, done = insert_filters(self._address, data, offsets, numbers, slots, done, needed)
+                self._make_room()
+            why, done = insert_filters(self._address, data, offsets, numbers, slots, done)
+
+    def _insert_one(self, encoded: bytes, number: int) -> int:
+        while True:
+            slot: int
+            slot, why = divmod(self._insert_filter(self._address, *place_of(encoded), number), 4)
+            if why == MALFORMED:
+                raise WireError(0, "a filter in its wire form")
+            if why == LOOK:
+                self._look_at_buckets(slot)
+            if why in (DONE, LOOK):
+                return slot
+            self._make_room()
 
     def _name(self, id: Id, slot: int) -> None:
         if slot >= len(self._ids):
             self._ids.extend([None] * (slot + 1 - len(self._ids)))
         self._slots[id] = slot
         self._ids[slot] = id
+
+    def _links_in(self, mask: int) -> tuple[Link, ...]:
+        """The links of an answer of `hit_links`; what it says by mask is kept."""
+        _refuse_if(mask == layout.NONE)
+        links = self._links
+        if mask < 0:
+            return tuple([links[number] for number in self._state.link_found[: layout.NONE - 1 - mask].tolist()])
+        if len(self._masks) >= _MASKS_MAX:
+            self._masks.clear()
+        made = self._masks[mask] = tuple(link for number, link in enumerate(links) if mask >> number & 1)
+        return made
 
     def _routing(self, origin: Link) -> tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.int64]]:
         """What is wanted of each link for a publication from ``origin``, and room for the answer."""
@@ -323,11 +432,11 @@ class Index:
 
     def _scratch(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Room for kernels to list all filters, several times over; only what is written to takes memory."""
-        if self._listed[0].shape[1] < len(self):
-            self._listed = _room_to_list(len(self) * 5 // 4)
+        if self._listed[0].shape[1] < max(len(self), 1):
+            self._listed = _room_to_list(max(len(self) * 5 // 4, 16))
         return self._listed
 
-    def _look_at_buckets(self, slot: np.int32) -> None:
+    def _look_at_buckets(self, slot: int) -> None:
         """Have the buckets of the filter's columns follow the quantiles of the bounds."""
         while (column := due_column(self._address, slot)) != layout.NONE:
             sample = np.empty(BOUNDS_SAMPLED, np.float64)
@@ -335,9 +444,9 @@ class Index:
             if cut_column(self._address, column, sample):
                 redraw_column(self._address, column)
 
-    def _make_room(self, needed: NDArray[np.int64]) -> None:
+    def _make_room(self) -> None:
         """Grow what is short; the dictionary's bytes are first cleared of garbage, and the hash tables rebuilt."""
-        state, counters = self._state, self._state.counters
+        state, counters, needed = self._state, self._state.counters, self._state.needed
         texts = int(counters[layout.TEXTS_LIVE] + needed[1])
         if 2 * (counters[layout.TEXT_TABLE_USED] + needed[1]) > len(state.text_table) or (
             2 * counters[layout.HEAP_GARBAGE] > len(state.heap)
@@ -350,7 +459,7 @@ class Index:
             rebuild_partitions(self._address, table)
             state = self._hold(state._replace(partition_table=table))
         try:
-            layout.make_room(state, needed)
+            layout.make_room(state)
         finally:  # also when memory ran out half-way: arrays may have moved
             self._hold(state)
 
@@ -358,7 +467,7 @@ class Index:
         """Make ``state`` the one that kernels see."""
         self._state = state
         self._table = table_of(state)
-        self._address = self._table.ctypes.data
+        self._address = address_of(self._table)
         return state
 
     def _link_number(self, link: Link) -> int:
@@ -370,6 +479,9 @@ class Index:
                 number = len(self._links)
                 self._links.append(link)
                 self._link_counts.append(0)
+                if number >= len(self._state.link_hits):
+                    layout.make_room_for_links(self._state, number + 1)
+                    self._hold(self._state)
             self._links[number] = link
             self._link_numbers[link] = number
             self._links_changed()
@@ -387,16 +499,39 @@ class Index:
     def _links_changed(self) -> None:
         self._routings.clear()
         self._hops.clear()
+        self._masks.clear()
 
 
-def encoded_batch(publications: Sequence[Publication]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Publications as one buffer in their wire form, with offsets.
+def encoded_batch(publications: Sequence[Publication]) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """Publications as one buffer in their wire form, with where each starts and ends.
 
-    >>> data, offsets = encoded_batch([Publication({"x": 1}), Publication({"x": "a"})])
-    >>> len(data), offsets.tolist()
-    (23, [0, 13, 23])
+    >>> data, starts, ends = encoded_batch([Publication({"x": 1}), Publication({"x": "a"})])
+    >>> len(data), starts.tolist(), ends.tolist()
+    (23, [0, 13], [13, 23])
     """
-    return join_encoded([encode_publication(publication) for publication in publications])
+    data, offsets = join_encoded([encode_publication(publication) for publication in publications])
+    return data, offsets[:-1], offsets[1:]
+
+
+def _refuse_if(malformed: bool) -> None:
+    if malformed:
+        raise WireError(0, "a publication in its wire form")
+
+
+def _borrowed(array: NDArray[Number], kind: type[Number]) -> NDArray[Number]:
+    """The array as kernels take it: they are compiled for one kind, in a row and not to be written to."""
+    view = np.require(array, kind, ("C", "A")).view()
+    view.flags.writeable = False
+    return view
+
+
+def _check_ranges(length: int, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
+    if starts.ndim != 1 or starts.shape != ends.shape:
+        raise ValueError(f"starts and ends: expected one of each for every row, got {starts.shape} and {ends.shape}")
+    good = (starts >= 0) & (starts <= ends) & (ends <= length)
+    if not good.all():
+        row = int(good.argmin())
+        raise ValueError(f"row {row}: expected a range within {length} bytes, got {starts[row]} to {ends[row]}")
 
 
 def _empty_table(members: int) -> NDArray[np.int32]:

@@ -13,7 +13,7 @@ from overweave.language.predicates import Operator
 from overweave.matching.kernels.columns import column_of
 from overweave.matching.kernels.compile import kernel
 from overweave.matching.kernels.exact import read_number, read_u16, read_u32, value_end
-from overweave.matching.kernels.handle import state_at
+from overweave.matching.kernels.handle import bytes_at, state_at
 from overweave.matching.kernels.numbers import FINE_UNBOUNDED, INFINITY, below
 from overweave.matching.kernels.partitions import add_to_partition, mention_equality, presence_partition
 from overweave.matching.kernels.state import (
@@ -51,29 +51,44 @@ DONE, NO_ROOM, MALFORMED, LOOK = 0, 1, 2, 3
 
 
 @kernel
-def insert_filters(address, data, offsets, links, slots, start, needed):
-    """Take the filters from ``start`` on in; (why it stopped, how many are in), with their ``slots`` and what room is ``needed``.
+def insert_filters(address, data, offsets, links, slots, start):
+    """Take the filters from ``start`` on in; (why it stopped, how many are in), with their ``slots``.
 
     It stops, to be called again, when a pool lacks room and when the buckets of a column of the last one are due to be looked at.
     """
     state = state_at(address)
     for i in range(start, len(slots)):
-        count = _count_predicates(data, offsets[i], offsets[i + 1])
-        if count == NONE:
-            return MALFORMED, i
-        _estimate(state, needed, count, offsets[i + 1] - offsets[i])
-        if lacks_room(state, needed) or _tables_full(state, needed):
-            return NO_ROOM, i
-        slots[i] = _insert(state, data, offsets[i], count, links[i])
-        if _due_column(state, slots[i]) != NONE:
-            return LOOK, i + 1
+        why, slots[i] = _insert_one(state, data, offsets[i], offsets[i + 1], links[i])
+        if why == LOOK:
+            return why, i + 1
+        if why != DONE:
+            return why, i
     return DONE, len(slots)
 
 
 @kernel
-def _estimate(state, needed, count, length):
+def insert_filter(address, place, length, link):
+    """Take in the one filter that lies at ``place``: why it stopped, and where it is in, four times its slot more."""
+    why, slot = _insert_one(state_at(address), bytes_at(place, length), 0, length, link)
+    return why + 4 * np.int64(slot)
+
+
+@kernel
+def _insert_one(state, data, start, end, link):
+    count = _count_predicates(data, start, end)
+    if count == NONE:
+        return MALFORMED, np.int32(0)
+    _estimate(state, count, end - start)
+    if lacks_room(state) or _tables_full(state):
+        return NO_ROOM, np.int32(0)
+    slot = _insert(state, data, start, count, link)
+    return DONE if _due_column(state, slot) == NONE else LOOK, slot
+
+
+@kernel
+def _estimate(state, count, length):
     """The most that one filter of ``count`` predicates can take from each pool; a small index has no blocks."""
-    blocks = 1 if state.counters[FILTERS] >= ROWS_MAX else 0
+    needed, blocks = state.needed, 1 if state.counters[FILTERS] >= ROWS_MAX else 0
     needed[0] = 1
     needed[1] = 2 * count
     needed[2] = length
@@ -89,7 +104,8 @@ def _estimate(state, needed, count, length):
 
 
 @kernel
-def _tables_full(state, needed):
+def _tables_full(state):
+    needed = state.needed
     return 2 * (state.counters[TEXT_TABLE_USED] + needed[1]) > len(state.text_table) or 2 * (
         state.counters[PARTITION_TABLE_USED] + needed[4]
     ) > len(state.partition_table)

@@ -4,33 +4,36 @@ Per link the caller says what it wants: nothing, only whether some filter matche
 all of them. So one walk serves both the next hops of a publication and the list of its subscribers.
 """
 
+import numpy as np
+
 from overweave.matching.kernels.blocks import block_has_match, list_block
 from overweave.matching.kernels.compile import inlined, kernel
 from overweave.matching.kernels.exact import clear_values, unpack_publication
-from overweave.matching.kernels.handle import state_at
+from overweave.matching.kernels.handle import bytes_at, state_at
 from overweave.matching.kernels.partitions import find_equality
 from overweave.matching.kernels.rows import row_matches
-from overweave.matching.kernels.state import FILTERS, NONE, ROWS
+from overweave.matching.kernels.state import FILTERS, MASKED, MATCHES, NONE, ROWS
 
 #: What is wanted of a link.
 NOTHING, WHETHER, WHICH = 0, 1, 2
 
 
 @kernel
-def match_publications(address, data, offsets, row, wanted, hits, found, slots, ends):
+def match_publications(address, data, starts, stops, row, wanted, hits, found, slots, ends):
     """Match publications from ``row`` on against the filters of the wanted links; the row at which it stopped.
 
-    ``hits[row, link]`` tells whether one matched; the ``slots`` of all that match on links wanted in full are listed, those of a
-    row up to ``ends[row]``. It stops early at a malformed publication (``ends`` is NONE there) and when there may be no
-    room in ``slots`` for all filters at once. ``found`` has room for all filters per publication that is matched together.
+    Row i is the wire form in ``data[starts[i]:stops[i]]``. ``hits[row, link]`` tells whether one matched; the ``slots`` of all
+    that match on links wanted in full are listed, those of a row up to ``ends[row]``. It stops early at a malformed
+    publication (``ends`` is NONE there) and when there may be no room in ``slots`` for all filters at once. ``found`` has room
+    for all filters per publication that is matched together.
     """
     state = state_at(address)
     count = 0
-    while row < len(offsets) - 1:
-        tile = min(len(found), len(offsets) - 1 - row, (len(slots) - count) // max(state.counters[FILTERS], 1))
+    while row < len(starts):
+        tile = min(len(found), len(starts) - row, (len(slots) - count) // max(state.counters[FILTERS], 1))
         for i in range(tile):
             clear_values(state, i)
-            if not unpack_publication(state, i, data, offsets[row + i], offsets[row + i + 1]):
+            if not unpack_publication(state, i, data, starts[row + i], stops[row + i]):
                 ends[row + i] = NONE
                 tile = i
                 break
@@ -57,6 +60,66 @@ def match_publication(address, data, wanted, hits, found, counts):
         hits[0, link] = False
     _match_tile(state, data, 1, wanted, hits, found, counts)
     return True
+
+
+@kernel
+def hit_links(address, place, length, exclude):
+    """The links other than ``exclude`` and 0 that the publication at ``place`` matches: a bit for each.
+
+    NONE when it is malformed. Where links are too many for that, NONE less one more than how many there are in `link_found`.
+    """
+    state = state_at(address)
+    if not _match_alone(state, bytes_at(place, length), WHETHER, exclude):
+        return np.int64(NONE)
+    hits, mask, count = state.link_hits, np.int64(0), 0
+    if len(hits) <= MASKED:
+        for link in range(len(hits)):
+            mask |= np.int64(hits[link]) << link
+        return mask
+    for link in range(len(hits)):
+        state.link_found[count] = link
+        count += hits[link]
+    return np.int64(NONE - 1 - count)
+
+
+@kernel
+def hit_filters(address, place, length):
+    """How many filters the publication at ``place`` matches, NONE when it is malformed; their slots are in `found`."""
+    state = state_at(address)
+    matched = _match_alone(state, bytes_at(place, length), WHICH, NONE)
+    return state.counters[MATCHES] if matched else np.int64(NONE)
+
+
+@kernel
+def _match_alone(state, data, want, exclude):
+    """Match one publication on all links, or only whether it does on those that are not the broker itself nor ``exclude``."""
+    clear_values(state, 0)
+    if not unpack_publication(state, 0, data, 0, len(data)):
+        return False
+    wanted, hits = state.link_wanted, state.link_hits
+    for link in range(len(hits)):
+        wanted[link] = want
+        hits[link] = False
+    if want == WHETHER:
+        wanted[0] = NOTHING
+        wanted[exclude] = NOTHING
+    found, counts = state.found, state.counters[MATCHES : MATCHES + 1]
+    _match_tile(state, data, 1, wanted, hits.reshape((1, len(hits))), found.reshape((1, len(found))), counts)
+    return True
+
+
+@kernel
+def group_by_link(positions, links, ends, rows):
+    """Of ``positions`` in a table of rows by ``links``, in order, the ``rows`` link after link; those of one up to its end."""
+    for at in range(len(positions)):
+        ends[positions[at] % links] += 1
+    before = 0
+    for link in range(links):
+        before, ends[link] = before + ends[link], before
+    for at in range(len(positions)):
+        link = positions[at] % links
+        rows[ends[link]] = positions[at] // links
+        ends[link] += 1
 
 
 @kernel

@@ -19,8 +19,9 @@ from overweave.matching.kernels.texts import release_text
 
 @kernel
 def remove_filter(address, slot):
-    """Let the filter in ``slot`` go."""
+    """Let the filter in ``slot`` go; the link it was for."""
     state = state_at(address)
+    link = state.segments[state.slots[slot].segment].link
     partition = remove_from_partition(state, slot)
     if partition != NONE and state.partitions[partition].kind == EQUAL:
         column = state.partitions[partition].column
@@ -46,3 +47,4 @@ def remove_filter(address, slot):
     found.position = state.counters[SLOTS_FREE]
     state.counters[SLOTS_FREE] = slot
     state.counters[FILTERS] -= 1
+    return link

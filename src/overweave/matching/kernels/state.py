@@ -24,6 +24,9 @@ TILE = 128
 ROWS_MAX = 256
 ROWS_MIN = 64
 PLANES_MAX = 48
+#: So many links (number 0 included) have a bit each in an answer of one word, beside negative ones.
+MASKED = 62
+_LINKS_FIRST = 8
 #: A page holds the bounds of LANES planes: one cache line has a filter's bounds in all of them.
 PAGES_MAX = PLANES_MAX // LANES
 #: Per column: 62 buckets by 61 edges, one for NaN, one for "absent".
@@ -75,7 +78,9 @@ ROWS, BLOCKS = 0, 1
     # The intervals and residuals of the filter that is coming in.
     DRAFT_CONSTRAINTS,
     DRAFT_RESIDUALS,
-) = range(30)
+    # How many filters the publication at hand matched.
+    MATCHES,
+) = range(31)
 #: Free lists of extents, by size class (see `extent_class`), start here: rows, constraints, residuals.
 EXTENT_CLASSES = 96
 ROW_EXTENTS = 32
@@ -178,6 +183,8 @@ class State(NamedTuple):
     segments: NDArray[Any]
     rows: NDArray[Any]
     slots: NDArray[Any]
+    #: The slots that a publication which came alone matched.
+    found: NDArray[np.int32]
     constraints: NDArray[Any]
     residuals: NDArray[Any]
     blocks: NDArray[Any]
@@ -199,12 +206,18 @@ class State(NamedTuple):
     block_left: NDArray[np.uint64]
     block_doubt: NDArray[np.uint64]
     block_checks: NDArray[np.int32]
+    #: Per link, for a publication that came alone: what is wanted, whether a filter matched; and the links where one did.
+    link_wanted: NDArray[np.int8]
+    link_hits: NDArray[np.bool_]
+    link_found: NDArray[np.int32]
+    #: What room the filter that is coming in needs, in the order of `POOLS`.
+    needed: NDArray[np.int64]
 
 
 _LARGE_BYTES = 1 << 26
 #: Pools that grow, with the counter of what is in use and the names of the arrays that grow together.
 POOLS: tuple[tuple[int, tuple[str, ...]], ...] = (
-    (SLOTS_USED, ("slots",)),
+    (SLOTS_USED, ("slots", "found")),
     (TEXTS_USED, ("texts",)),
     (HEAP_USED, ("heap",)),
     (COLUMNS_USED, ("columns", "edges", "values")),
@@ -219,54 +232,73 @@ POOLS: tuple[tuple[int, tuple[str, ...]], ...] = (
 )
 
 
+#: The arrays of an index without filters, all zero but for what `new_state` enters. There are no blocks: small ones do without.
+_FIRST: dict[str, tuple[int | tuple[int, ...], Any]] = {
+    "counters": (COUNTERS, np.int64),
+    "texts": (64, _text),
+    "text_table": (256, np.int32),
+    "heap": (1024, np.uint8),
+    "columns": (2, _column),
+    "edges": ((2, EDGES), np.float64),
+    "values": ((2, TILE), _value),
+    "value_counts": (TILE, np.int64),
+    "partitions": (64, _partition),
+    "partition_table": (256, np.int32),
+    "segments": (64, _segment),
+    "rows": (64, _row),
+    "slots": (64, _slot),
+    "found": (64, np.int32),
+    "constraints": (64, _constraint),
+    "residuals": (64, _residual),
+    "blocks": (0, _block),
+    "block_planes": ((0, 2, PLANES_MAX), np.int32),
+    "block_pages": ((0, PAGES_MAX), np.int32),
+    "block_bits": ((0, 2, WORDS), np.uint64),
+    "block_slots": ((0, BLOCK), np.int32),
+    "planes": ((0, BUCKETS, 2 * WORDS), np.uint64),
+    "plane_counts": (0, np.int32),
+    "pages": ((0, BLOCK, 2 * LANES), np.float32),
+    "block_rows": (PLANES_MAX, np.int64),
+    "block_values": (PLANES_MAX, np.float32),
+    "block_left": (WORDS, np.uint64),
+    "block_doubt": (WORDS, np.uint64),
+    "block_checks": (BLOCK, np.int32),
+    "link_wanted": (_LINKS_FIRST, np.int8),
+    "link_hits": (_LINKS_FIRST, np.bool_),
+    "link_found": (_LINKS_FIRST, np.int32),
+    "needed": (len(POOLS), np.int64),
+}
+_FREE_LISTS = [SLOTS_FREE, TEXTS_FREE, COLUMNS_FREE, PARTITIONS_FREE, SEGMENTS_FREE, BLOCKS_FREE, PLANES_FREE, PAGES_FREE]
+_ALL_FREE_LISTS = np.array([*_FREE_LISTS, *range(ROW_EXTENTS, COUNTERS)])
+
+
 def new_state(hash_seed: int = 0) -> State:
     """An index without filters; partition 0 is the universal one."""
-    counters = np.zeros(COUNTERS, np.int64)
-    for head in (SLOTS_FREE, TEXTS_FREE, COLUMNS_FREE, PARTITIONS_FREE, SEGMENTS_FREE, BLOCKS_FREE, PLANES_FREE, PAGES_FREE):
-        counters[head] = NONE
-    counters[ROW_EXTENTS:] = NONE
-    counters[PARTITIONS_USED] = 1
-    counters[HASH_SEED] = hash_seed
-    state = State(
-        counters=counters,
-        texts=np.zeros(64, _text),
-        text_table=np.full(256, NONE, np.int32),
-        heap=np.zeros(1024, np.uint8),
-        columns=np.zeros(2, _column),
-        edges=np.zeros((2, EDGES), np.float64),
-        values=np.zeros((2, TILE), _value),
-        value_counts=np.zeros(TILE, np.int64),
-        partitions=np.zeros(64, _partition),
-        partition_table=np.full(256, NONE, np.int32),
-        segments=np.zeros(64, _segment),
-        rows=np.zeros(64, _row),
-        slots=np.zeros(64, _slot),
-        constraints=np.zeros(256, _constraint),
-        residuals=np.zeros(64, _residual),
-        blocks=np.zeros(1, _block),
-        block_planes=np.zeros((1, 2, PLANES_MAX), np.int32),
-        block_pages=np.zeros((1, PAGES_MAX), np.int32),
-        block_bits=np.zeros((1, 2, WORDS), np.uint64),
-        block_slots=np.zeros((1, BLOCK), np.int32),
-        planes=np.zeros((1, BUCKETS, 2 * WORDS), np.uint64),
-        plane_counts=np.zeros(1, np.int32),
-        pages=np.zeros((1, BLOCK, 2 * LANES), np.float32),
-        block_rows=np.zeros(PLANES_MAX, np.int64),
-        block_values=np.zeros(PLANES_MAX, np.float32),
-        block_left=np.zeros(WORDS, np.uint64),
-        block_doubt=np.zeros(WORDS, np.uint64),
-        block_checks=np.zeros(BLOCK, np.int32),
-    )
-    state.partitions[0]["first"] = NONE
+    state = State._make([np.zeros(*_FIRST[name]) for name in State._fields])
+    state.counters[_ALL_FREE_LISTS] = NONE
+    state.counters[PARTITIONS_USED] = 1
+    state.counters[HASH_SEED] = hash_seed
+    state.text_table[:] = NONE
+    state.partition_table[:] = NONE
+    state.partitions["first"][0] = NONE
     return state
 
 
-def make_room(state: State, needed: NDArray[np.int64]) -> None:
-    """Give each of `POOLS` room for ``needed`` more members, in place: small ones grow by half, large ones by an eighth.
+def make_room_for_links(state: State, links: int) -> None:
+    """Have room to say something of each of ``links`` links; no more than fit a mask as long as these do."""
+    room = len(state.link_hits)
+    if links > room:
+        size = max(links, min(2 * room, MASKED) if links <= MASKED else 2 * room)
+        for array in (state.link_wanted, state.link_hits, state.link_found):
+            array.resize(size, refcheck=False)
+
+
+def make_room(state: State) -> None:
+    """Give each of `POOLS` room for what is ``needed``, in place: small ones grow by half, large ones by an eighth.
 
     Large arrays are moved by the operating system without being copied, so a broker does not stand still for them.
     """
-    for (used_at, names), more in zip(POOLS, needed, strict=True):
+    for (used_at, names), more in zip(POOLS, state.needed, strict=True):
         arrays = [getattr(state, name) for name in names]
         used, room = int(state.counters[used_at]), len(arrays[0])
         if used + more <= room:
@@ -277,9 +309,9 @@ def make_room(state: State, needed: NDArray[np.int64]) -> None:
 
 
 @kernel
-def lacks_room(state, needed):
-    """Whether some pool has no room for ``needed`` more members (in the order of `POOLS`)."""
-    used = state.counters
+def lacks_room(state):
+    """Whether some pool has no room for what is ``needed``."""
+    used, needed = state.counters, state.needed
     return (
         used[SLOTS_USED] + needed[0] > len(state.slots)
         or used[TEXTS_USED] + needed[1] > len(state.texts)
