@@ -26,7 +26,7 @@ _POSITIONS = {name: i for i, name in enumerate(State._fields)}
 
 def table_of(state: State) -> NDArray[np.int64]:
     """The table that stands for ``state``; its address is valid as long as both are kept and no array is replaced."""
-    return np.array([(address_of(array), len(array)) for array in state], np.int64)
+    return np.array([number for array in state for number in (address_of(array), len(array))], np.int64)
 
 
 def address_of(array: NDArray[Any]) -> int:

@@ -111,14 +111,20 @@ def _match_alone(state, data, want, exclude):
 @kernel
 def group_by_link(positions, links, ends, rows):
     """Of ``positions`` in a table of rows by ``links``, in order, the ``rows`` link after link; those of one up to its end."""
+    row, first = 0, 0
     for at in range(len(positions)):
-        ends[positions[at] % links] += 1
+        while positions[at] >= first + links:
+            row, first = row + 1, first + links
+        ends[positions[at] - first] += 1
     before = 0
     for link in range(links):
         before, ends[link] = before + ends[link], before
+    row, first = 0, 0
     for at in range(len(positions)):
-        link = positions[at] % links
-        rows[ends[link]] = positions[at] // links
+        while positions[at] >= first + links:
+            row, first = row + 1, first + links
+        link = positions[at] - first
+        rows[ends[link]] = row
         ends[link] += 1
 
 

@@ -232,15 +232,16 @@ POOLS: tuple[tuple[int, tuple[str, ...]], ...] = (
 )
 
 
-#: The arrays of an index without filters, all zero but for what `new_state` enters. There are no blocks: small ones do without.
+#: The arrays of an index without filters, all zero but for what `new_state` enters. Columns and blocks come with
+#: the filters that need them.
 _FIRST: dict[str, tuple[int | tuple[int, ...], Any]] = {
     "counters": (COUNTERS, np.int64),
     "texts": (64, _text),
     "text_table": (256, np.int32),
     "heap": (1024, np.uint8),
-    "columns": (2, _column),
-    "edges": ((2, EDGES), np.float64),
-    "values": ((2, TILE), _value),
+    "columns": (0, _column),
+    "edges": ((0, EDGES), np.float64),
+    "values": ((0, TILE), _value),
     "value_counts": (TILE, np.int64),
     "partitions": (64, _partition),
     "partition_table": (256, np.int32),
