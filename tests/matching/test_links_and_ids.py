@@ -117,6 +117,14 @@ def test_links_that_go_and_come_under_another_name(links):
     check(index, naive, publications, "C2")
 
 
+def test_a_link_in_the_place_of_another_is_not_taken_for_it():
+    index = Index()
+    for link in ("B1", "B2"):
+        index.add("s1", parse_filter("[x,>,0]"), link)
+        assert index.links(ONE) == (link,)
+        index.remove("s1")
+
+
 def test_a_single_filter_can_be_added_whatever_has_to_grow_for_it():
     index, naive = Index(), NaiveMatcher()
     for id, filter, _ in many_entries(0, 1500, 5):
