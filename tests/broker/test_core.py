@@ -4,10 +4,14 @@ import pytest
 
 from overweave.broker.core import BrokerCore
 from overweave.broker.seen import Seen
-from overweave.contract.effects import Keep, Refuse
+from overweave.contract.batches import Rows
+from overweave.contract.config import BrokerConfig
+from overweave.contract.effects import Keep, Refuse, SendFrame
+from overweave.contract.frames import BatchFrame
 from overweave.contract.stimuli import FrameArrived, PeerLeft
 from overweave.drivers.sim.network import SimulatedNetwork
-from overweave.language.messages import Advertise, Subscribe, Unsubscribe
+from overweave.language.headers import Header
+from overweave.language.messages import Advertise, Publish, Subscribe, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
@@ -46,8 +50,8 @@ def test_statistics_count_what_happened():
     made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
     made.settle()
     middle, last = made.broker("B2").statistics(), made.broker("B3").statistics()
-    assert (middle.publications_in, middle.publications_out, middle.pure_forwards, middle.deliveries) == (1, 1, 1, 0)
-    assert (last.publications_in, last.publications_out, last.pure_forwards, last.deliveries) == (1, 0, 0, 1)
+    assert (middle.publications_in, middle.publications_out, middle.deliveries) == (1, 1, 0)
+    assert (last.publications_in, last.publications_out, last.deliveries) == (1, 0, 1)
     assert last.tables == {"advertisements": 1, "subscriptions": 1, "offers": 1}
 
 
@@ -101,6 +105,65 @@ def test_strangers_are_not_heard():
 
 
 def test_seen_forgets_nothing_it_may_need():
-    seen = Seen()
+    seen = Seen(window=100)
     assert [seen.add("p", number) for number in (3, 0, 1, 3, 2, 2, 4)] == [True, True, True, False, True, False, True]
     assert seen.add("q", 3)
+
+
+def subscribed(**config):
+    made = SimulatedNetwork(make_overlay("chain", brokers=3), PROTOCOLS["filter"].make, config=BrokerConfig(**config))
+    for client, broker in (("p", "B1"), ("s", "B3"), ("slow", "B3")):
+        made.add_client(client, broker)
+    made.say("p", Advertise("a", STOCK))
+    made.kernel.run(2.0)
+    made.say("s", Subscribe("s1", parse_filter("[x,>,5]")))
+    made.say("slow", Subscribe("s2", parse_filter("[x,>,5]")))
+    made.kernel.run(4.0)
+    return made
+
+
+def test_a_story_is_told_by_id():
+    made = subscribed(story_length=100)
+    made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
+    made.publish("p", parse_publication("[class,'STOCK'],[x,3]"))
+    made.settle()
+    assert [(step.what, step.peer, step.to) for step in made.broker("B2").story("p:0")] == [("publish", "B1", ("B3",))]
+    assert [(step.what, step.peer) for step in made.broker("B1").story("s1")] == [("subscribe", "B2")]
+    assert [step.to for step in made.broker("B1").story("p:1")] == [()]
+    assert made.broker("B1").story("nothing") == []
+
+
+def test_a_client_that_does_not_read_is_cut_off_and_the_others_go_on():
+    made = subscribed(patience_s=2.0)
+    made._nodes["slow"].stop_reading()
+    for _ in range(20):
+        made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
+        made.kernel.run(made.kernel.now_s + 0.5)
+    assert [(refusal.peer, refusal.code) for refusal in made.refusals] == [("slow", "slow-consumer")]
+    assert sum(count for (_, _, id), count in made.deliveries.items() if id == "s1") == 20
+    assert made.unsettled() == 0
+    assert "s2" not in str(made.broker("B3").statistics().tables)
+    assert made.broker("B3").statistics().tables["subscriptions"] == 1
+
+
+def test_nobody_is_cut_off_who_has_nothing_to_settle_or_settles_slowly():
+    made = subscribed(patience_s=2.0)
+    for _ in range(20):
+        made._nodes["slow"].stop_reading()
+        made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
+        made.kernel.run(made.kernel.now_s + 1.0)
+        made._nodes["slow"].read_on()
+        made.kernel.run(made.kernel.now_s + 0.1)
+    made.kernel.run(made.kernel.now_s + 30)
+    assert made.refusals == []
+
+
+def test_publications_that_took_too_many_hops_stay():
+    made = subscribed()
+    core = made.broker("B1")
+    header = Header("p", 0, ttl=1)
+    frame = BatchFrame(
+        1, 1, core._sessions["p"]._expected, 0, Rows((Publish(parse_publication("[class,'STOCK'],[x,9]"), header),))
+    )
+    effects = core.handle(FrameArrived("p", frame), 5.0)
+    assert not any(isinstance(effect, SendFrame) and isinstance(effect.frame, BatchFrame) for effect in effects)

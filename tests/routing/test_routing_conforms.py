@@ -8,7 +8,7 @@ from overweave.routing import PROTOCOLS
 from overweave.routing.filter import FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
 from overweave.routing.offers import Offers
-from overweave.testing.routing import check_routing
+from overweave.testing.routing import check_core, check_routing
 
 TREES = {
     "one": make_overlay("chain", brokers=1),
@@ -36,6 +36,12 @@ def test_protocol_conforms(protocol, shape, overlay):
         check_routing(PROTOCOLS[protocol].make, overlay, seed)
 
 
+@pytest.mark.parametrize(("protocol", "shape", "overlay"), CASES, ids=[f"{p}-{s}" for p, s, _ in CASES])
+def test_protocol_conforms_in_whole_brokers(protocol, shape, overlay):
+    for seed in range(2):
+        check_core(PROTOCOLS[protocol].make, overlay, seed)
+
+
 def test_flooding_costs_a_hop_per_link_and_filtering_less():
     hops = {
         name: check_routing(PROTOCOLS[name].make, TREES["balanced"], 11, 120).hops
@@ -55,25 +61,24 @@ class NoHeirs(Offers):
 class Echo(FilterBased):
     """Sends publications back where they came from."""
 
-    def route(self, publish, origin):
-        route = super().route(publish, None)
-        return route if origin is None else super().route(publish, origin)._replace(neighbours=route.neighbours)
+    def route(self, batch, origin):
+        return super().route(batch, None)
 
 
 class DeafToLateAdvertisements(FilterBased):
     """Does not pull known subscriptions towards a new advertisement."""
 
-    def _advertise(self, message, origin):
-        return [send for send in super()._advertise(message, origin) if send[1] is message]
+    def _advertise(self, message, peer):
+        return [send for send in super()._advertise(message, peer) if send[1] is message]
 
 
 class KeepsDuplicates(FilterBasedGeneral):
     """Moves a tree to whoever speaks last."""
 
-    def _advertise(self, message, origin):
-        if message.id in self._trees and origin is not None:
-            self._trees[message.id].parent = origin
-        return super()._advertise(message, origin)
+    def _advertise(self, message, peer):
+        if message.id in self._trees and peer in self._neighbours:
+            self._trees[message.id].parent = peer
+        return super()._advertise(message, peer)
 
 
 def with_offers(offers):

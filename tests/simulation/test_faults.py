@@ -20,6 +20,7 @@ OVERLAYS = {
     "balanced": make_overlay("balanced", brokers=7, degree=3),
     "star": make_overlay("star", brokers=5),
 }
+GRAPH = make_overlay("random-graph", brokers=8, degree=3, seed=5)
 FAULTS = {
     "none": Faults(),
     "loss": Faults(loss=0.2, until_s=20),
@@ -86,6 +87,13 @@ def test_nothing_is_lost_or_doubled_in_two_hundred_runs_with_every_fault():
     """More of them: OVERWEAVE_FAULT_SEEDS=10000."""
     for seed in range(int(os.environ.get("OVERWEAVE_FAULT_SEEDS", "200"))):
         run("filter", list(OVERLAYS.values())[seed % 3], FAULTS["all"], seed)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in FAULTS if kind not in ("crashes", "all")])
+def test_nothing_is_lost_where_there_are_cycles_unless_brokers_crash(kind):
+    """A broker that comes back may find another way up a tree, and publications pass it by until that is known (0005)."""
+    for seed in range(4):
+        run("filter-general", GRAPH, FAULTS[kind], seed)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -31,12 +31,12 @@ def run(progress: Progress) -> list[Row]:
     network = _loaded()
     load_s = perf_counter() - start
     progress(f"{BROKERS} brokers: publishing")
-    events_before, hops_before = network.kernel.events, _hops(network)
+    events_before, hops_before = network.kernel.count, _hops(network)
     start = perf_counter()
     with nothing_dies():
         _publish(network)
     taken_s = perf_counter() - start
-    events, hops = network.kernel.events - events_before, _hops(network) - hops_before
+    events, hops = network.kernel.count - events_before, _hops(network) - hops_before
     progress("the bare heap")
     return [
         Row(f"{BROKERS} brokers: load {BROKERS * SUBSCRIPTIONS_PER_BROKER:,} subscriptions", "s", load_s),
@@ -75,7 +75,7 @@ def _publish(network: SimulatedNetwork) -> None:
 
 
 def _hops(network: SimulatedNetwork) -> int:
-    return sum(network.broker(id).statistics().publications_in for id in network.stations)
+    return sum(network.broker(id).statistics().publications_in for id in network.running())
 
 
 def _bare_heap_s(events: int) -> float:

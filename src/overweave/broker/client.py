@@ -4,18 +4,17 @@ It numbers what it publishes, keeps what its broker has not settled, and says al
 a broker that has forgotten them. Whatever comes twice is handed out once.
 """
 
-from collections.abc import Iterable
-
 from overweave.broker.seen import Seen
-from overweave.broker.session import Session
+from overweave.broker.session import Debts, Session
+from overweave.contract.batches import Batch, Rows
 from overweave.contract.config import SessionConfig
-from overweave.contract.effects import Deliver, Effect, SendFrame, SetTimer
-from overweave.contract.frames import Acknowledgement, Content, Data, Frame, Hello, Synced
+from overweave.contract.effects import Deliver, Effect, SetTimer
+from overweave.contract.frames import Acknowledgement, BatchFrame, Frame, Hello, Synced, Word, WordFrame
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
-from overweave.routing.base import SubscriptionTable
+from overweave.matching.index import Index
 
 ACKNOWLEDGE, RESEND = "acknowledge", "resend"
 
@@ -27,11 +26,12 @@ class ClientCore:
         self.id = id
         self.broker = broker
         self._config = config or SessionConfig()
-        self._dirty: dict[Session, None] = {}
-        self._session = Session(broker, incarnation, self._config, self._dirty)
+        self._debts = Debts()
+        self._session = Session(broker, incarnation, self._config, self._debts)
         self._said: dict[str, Advertise | Subscribe] = {}
-        self._subscriptions = SubscriptionTable()
-        self._seen = Seen()
+        #: Each subscription is a link of its own: who matches gets it.
+        self._subscriptions: Index | None = None
+        self._seen = Seen(2 * self._config.window)
         self._sequence = 0
         self._timers: set[str] = set()
 
@@ -42,16 +42,21 @@ class ClientCore:
         elif isinstance(message, Unadvertise | Unsubscribe):
             self._said.pop(message.id, None)
         if isinstance(message, Subscribe):
-            self._subscriptions.add(message.id, message.filter, None)
-        elif isinstance(message, Unsubscribe):
-            self._subscriptions.remove(message.id, None)
-        return self._finished(self._sent(self._session.send(message)), now_s)
+            self._subscriptions = self._subscriptions or Index()
+            self._subscriptions.add(message.id, message.filter, message.id)
+        elif isinstance(message, Unsubscribe) and self._subscriptions and message.id in self._subscriptions:
+            self._subscriptions.remove(message.id)
+        effects: list[Effect] = []
+        self._session.say(message, effects)
+        return self._watch(effects, now_s)
 
     def publish(self, publication: Publication, now_s: float, payload: bytes = b"") -> list[Effect]:
         """Publish; settled when everybody who wants it has it."""
         header = Header(publisher=self.id, sequence=self._sequence, published_at_s=now_s)
         self._sequence += 1
-        return self._finished(self._sent(self._session.send(Publish(publication, header, payload))), now_s)
+        effects: list[Effect] = []
+        self._session.send(Rows((Publish(publication, header, payload),)), None, effects)
+        return self._watch(effects, now_s)
 
     def unsettled(self) -> int:
         """How much of what was said is not settled."""
@@ -60,49 +65,48 @@ class ClientCore:
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Effect]:
         """The one door for what happens to the client."""
         effects: list[Effect] = []
-        match stimulus:
-            case FrameArrived(_, frame):
-                effects = self._frame(frame)
-            case TimerFired(name):
-                self._timers.discard(name)
-                effects = self._sent(self._session.acknowledge() if name == ACKNOWLEDGE else self._session.resend())
-                if name == ACKNOWLEDGE:
-                    self._dirty.clear()
-            case PeerConnected():
-                effects = self._sent(self._session.connect())
-            case PeerDisconnected():
-                self._session.disconnect()
-        return self._finished(effects, now_s)
-
-    def _frame(self, frame: Frame) -> list[Effect]:
-        match frame:
-            case Hello():
-                greeting: list[Content] = [*self._said.values(), Synced()] if self._session.is_new(frame) else []
-                return self._sent(self._session.hello(frame, greeting))
-            case Acknowledgement():
-                return self._sent(self._session.acknowledgement(frame))
-            case Data():
-                custody = self._session.data(frame)
-                if custody is None:
-                    return []
-                custody.release()
-                return self._delivered(frame.content)
-
-    def _delivered(self, content: Content) -> list[Effect]:
-        if not isinstance(content, Publish) or not self._seen.add(content.header.publisher, content.header.sequence):
-            return []
-        return [Deliver(content, subscription) for subscription in self._subscriptions.route(content, None)[1]]
-
-    def _sent(self, frames: Iterable[Frame]) -> list[Effect]:
-        return [SendFrame(self.broker, frame) for frame in frames]
-
-    def _finished(self, effects: list[Effect], now_s: float) -> list[Effect]:
-        if self._dirty:
-            if self._session.unacknowledged() >= self._config.acknowledge_every:
-                effects += self._sent(self._session.acknowledge())
-                self._dirty.clear()
+        if isinstance(stimulus, FrameArrived):
+            self._frame(stimulus.frame, effects)
+        elif isinstance(stimulus, TimerFired):
+            self._timers.discard(stimulus.name)
+            if stimulus.name == ACKNOWLEDGE:
+                self._debts.pay_all(effects)
             else:
-                self._set_timer(effects, ACKNOWLEDGE, now_s + self._config.acknowledge_delay_s)
+                self._session.resend(effects)
+        elif isinstance(stimulus, PeerConnected):
+            self._session.connect(effects)
+        elif isinstance(stimulus, PeerDisconnected):
+            self._session.disconnect()
+        return self._watch(effects, now_s)
+
+    def _frame(self, frame: Frame, effects: list[Effect]) -> None:
+        if isinstance(frame, BatchFrame):
+            custody = self._session.data(frame, frame.batch.count)
+            if custody is not None:
+                custody.release()
+                self._deliver(frame.batch, effects)
+        elif isinstance(frame, WordFrame):
+            custody = self._session.data(frame, 1)
+            if custody is not None:
+                custody.release()
+        elif isinstance(frame, Acknowledgement):
+            self._session.acknowledgement(frame, effects)
+        elif isinstance(frame, Hello):
+            greeting: list[Word] = [*self._said.values(), Synced()] if self._session.is_new(frame) else []
+            self._session.hello(frame, greeting, effects)
+
+    def _deliver(self, batch: Batch, effects: list[Effect]) -> None:
+        new = batch.new(self._seen.add)
+        if self._subscriptions is None or (new is not None and not len(new)):
+            return
+        if new is not None:
+            batch = batch.take(new)
+        for subscription, some in batch.spread(self._subscriptions):
+            effects.append(Deliver(str(subscription), some))
+
+    def _watch(self, effects: list[Effect], now_s: float) -> list[Effect]:
+        if self._debts.pay(effects):
+            self._set_timer(effects, ACKNOWLEDGE, now_s + self._config.acknowledge_delay_s)
         if self._config.resend_s is not None:
             self._set_timer(effects, RESEND, now_s + self._config.resend_s)
         return effects

@@ -6,36 +6,45 @@ acknowledged; and publications are routed only when all neighbours in other dire
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
+from overweave.broker.desk import Desk
+from overweave.broker.registry import Journal, Registry, kind_of
 from overweave.broker.seen import Seen
-from overweave.broker.session import Custody, Session
-from overweave.broker.telling import Telling
+from overweave.broker.session import Custody, Debts, Session
+from overweave.broker.story import Step, Story
+from overweave.broker.telling import Telling, TellingInCycles
+from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig
-from overweave.contract.effects import Effect, Keep, Note, Refuse, SendFrame, SetTimer
-from overweave.contract.frames import Acknowledgement, Announced, Content, Data, Frame, Hello, Synced
-from overweave.contract.records import Record
-from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, PeerLeft, Stimulus, TimerFired
+from overweave.contract.effects import Effect, Refuse, SetTimer
+from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Hello, Synced, Word, WordFrame
+from overweave.contract.modules import Heard, Module, Passed
+from overweave.contract.stimuli import (
+    FrameArrived,
+    LoadMeasured,
+    PeerConnected,
+    PeerDisconnected,
+    PeerLeft,
+    Stimulus,
+    TimerFired,
+)
 from overweave.errors import InvalidInput
-from overweave.language.codec import encode_publication
-from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
-from overweave.language.predicates import Filter
-from overweave.routing.base import Origin, Routing
+from overweave.language.messages import Advertise, Control, Unadvertise, Unsubscribe
+from overweave.routing.base import Routing
 
-ACKNOWLEDGE, RESEND = "acknowledge", "resend"
-#: The journal: what a client said, by kind and id, with the client's name.
-Journal = Mapping[tuple[str, str], tuple[str, Filter]]
+ACKNOWLEDGE, RESEND, PATIENCE = "acknowledge", "resend", "patience"
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """What a broker has done so far, and what it holds now."""
+    """What a broker has done so far, and what it holds now. Publications are counted by rows."""
 
     publications_in: int
     publications_out: int
     deliveries: int
-    pure_forwards: int
     duplicates: int
     control_in: int
     control_out: int
@@ -54,56 +63,70 @@ class BrokerCore:
         config: BrokerConfig | None = None,
         incarnation: int = 1,
         journal: Journal | None = None,
+        modules: Mapping[str, Module] | None = None,
     ) -> None:
         self.id = id
         self.config = config or BrokerConfig()
         self._routing = routing
         self._incarnation = incarnation
-        self._dirty: dict[Session, None] = {}
+        self._debts = Debts()
         self._sessions: dict[str, Session] = {}
         self._neighbours: dict[str, None] = {}
-        self._telling = Telling()
+        self._registry = Registry()
+        self._telling = Telling() if routing.acyclic else TellingInCycles()
         #: What a peer said before it came back, and has not said again.
         self._stale: dict[str, dict[tuple[str, str, str | None], Control]] = {}
         #: Publications that wait until we know where they go.
-        self._held: deque[tuple[Publish, str, Custody]] = deque()
-        self._clients: dict[str, dict[tuple[str, str], None]] = {}
-        self._client_of: dict[str, str] = {}
-        self._seen = Seen()
-        self._in_custody: dict[tuple[str, int], Custody] = {}
+        self._held: deque[tuple[Batch, str, Custody | None]] = deque()
+        self._seen = Seen(2 * self.config.session.window)
         self._timers: set[str] = set()
-        self._counts = dict.fromkeys(
-            ("publications_in", "publications_out", "deliveries", "pure_forwards", "duplicates", "control_in", "control_out"), 0
-        )
+        self._story = Story(self.config.story_length)
+        self._publications_in = self._publications_out = self._deliveries = self._duplicates = 0
+        self._control_in = self._control_out = 0
+        self._desk = Desk(id, modules or {}, self._module_says, self._module_publishes)
+        self._has_modules = bool(modules)
+        self._doors = {
+            FrameArrived: self._frame,
+            TimerFired: self._timer,
+            PeerConnected: self._connected,
+            PeerDisconnected: self._disconnected,
+            PeerLeft: self._left,
+            LoadMeasured: self._desk.measured,
+        }
         self._effects: list[Effect] = []
         self._now_s = 0.0
         for neighbour in neighbours:
             self._add_neighbour(neighbour)
-        for (kind, key), value in (journal or {}).items():
-            self._restore(kind, key, value)
+        for client, message in self._registry.restore(journal or {}):
+            if client not in self._sessions:
+                self._add_client(client)
+            self._heard(message, client)
+        self._started = False
+
+    # ---- the door, and what can be looked at
 
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Effect]:
         """The one door: whatever happens to the broker happens here."""
         self._now_s = now_s
-        self._effects = []
-        match stimulus:
-            case FrameArrived():
-                self._frame(stimulus.peer, stimulus.frame)
-            case TimerFired(name):
-                self._timer(name)
-            case PeerConnected(peer, client):
-                self._connected(peer, client)
-            case PeerDisconnected(peer):
-                self._sessions[peer].disconnect()
-            case PeerLeft(peer):
-                self._left(peer)
-        self._acknowledge_and_watch()
-        return self._effects
+        effects = self._effects = []
+        if self._has_modules:
+            self._desk.at(now_s, effects)
+            if not self._started:
+                self._desk.start()
+                self._started = True
+        self._doors[type(stimulus)](stimulus)  # type: ignore[operator]
+        self._watch()
+        return effects
 
     def statistics(self) -> Statistics:
         """A snapshot of what was done and is held."""
         return Statistics(
-            **self._counts,
+            publications_in=self._publications_in,
+            publications_out=self._publications_out,
+            deliveries=self._deliveries,
+            duplicates=self._duplicates,
+            control_in=self._control_in,
+            control_out=self._control_out,
             tables=self._routing.sizes(),
             unsettled={peer: session.unsettled() for peer, session in self._sessions.items() if session.unsettled()},
         )
@@ -112,163 +135,168 @@ class BrokerCore:
         """How many subscriptions a publication is matched against."""
         return self._routing.sizes().get("subscriptions", 0)
 
+    def story(self, id: str) -> list[Step]:
+        """All that happened here to one advertisement, subscription or publication (``PUBLISHER:SEQUENCE``), as far as kept."""
+        return self._story.of(id)
+
     def validate(self) -> None:
         """Check what must always hold."""
         for session in self._sessions.values():
             session.validate()
-        assert all(client in self._clients for client in self._client_of.values())
+        self._registry.validate()
 
     # ---- frames
 
-    def _frame(self, peer: str, frame: Frame) -> None:
+    def _frame(self, stimulus: FrameArrived) -> None:
+        peer, frame = stimulus.peer, stimulus.frame
         session = self._sessions.get(peer)
         if session is None:
             return
-        match frame:
-            case Data():
-                custody = session.data(frame)
-                if custody is not None:
-                    self._content(peer, frame.content, custody)
-            case Acknowledgement():
-                self._send(peer, session.acknowledgement(frame))
-            case Hello():
-                greeting = self._greeting(peer) if session.is_new(frame) else ()
-                self._send(peer, session.hello(frame, greeting))
+        if isinstance(frame, BatchFrame):
+            custody = session.data(frame, frame.batch.count)
+            if custody is not None:
+                self._publications(frame.batch, peer, custody)
+        elif isinstance(frame, WordFrame):
+            custody = session.data(frame, 1)
+            if custody is not None:
+                self._word(peer, frame.word)
+                custody.release()
+        elif isinstance(frame, Acknowledgement):
+            session.acknowledgement(frame, self._effects)
+        elif isinstance(frame, Hello):
+            session.hello(frame, self._greeting(peer) if session.is_new(frame) else (), self._effects)
 
-    def _content(self, peer: str, content: Content, custody: Custody) -> None:
-        if isinstance(content, Publish):
-            self._publication(content, peer, custody)
-            return
-        if isinstance(content, Announced):
+    def _word(self, peer: str, word: Word) -> None:
+        if isinstance(word, Announced):
             self._telling.announced(peer)
             self._tell_on()
-        elif isinstance(content, Synced):
+            self._let_go()
+        elif isinstance(word, Synced):
             self._peer_has_told_all(peer)
         else:
-            self._control(peer, content)
-        custody.release()
+            self._control(peer, word)
 
     # ---- publications
 
-    def _publication(self, publish: Publish, peer: str, custody: Custody) -> None:
-        self._counts["publications_in"] += 1
-        header = publish.header
-        identity = (header.publisher, header.sequence)
-        if not self._seen.add(*identity):
-            self._counts["duplicates"] += 1
-            first = self._in_custody.get(identity)
-            if first is None or first.done:
+    def _publications(self, batch: Batch, peer: str, custody: Custody) -> None:
+        self._publications_in += batch.count
+        new = batch.new(self._seen.add)
+        if new is not None:
+            self._follow_first_copies(batch, new, custody)
+            if not len(new):
                 custody.release()
-            else:
+                return
+            batch = batch.take(new)
+        self._route_or_hold(batch, peer, custody)
+
+    def _follow_first_copies(self, batch: Batch, new: NDArray[np.int64], custody: Custody) -> None:
+        """Keep duplicates unsettled as long as the copies that came first are; they are few, so the search may take long."""
+        known = set(batch.identities()) - set(batch.take(new).identities() if len(new) else ())
+        self._duplicates += len(known)
+        waiting = [entry for session in self._sessions.values() for entry in session.batches()]
+        for other, first in [*waiting, *((other, first) for other, _, first in self._held)]:
+            if first is not None and first is not custody and not known.isdisjoint(other.identities()):
                 custody.follow(first)
-            return
-        self._in_custody[identity] = custody
-        if len(self._in_custody) > 2 * self.config.session.window:
-            self._in_custody = {key: kept for key, kept in self._in_custody.items() if not kept.done}
-        self._route_or_hold(publish, peer, custody)
 
-    def _route_or_hold(self, publish: Publish, peer: str, custody: Custody) -> None:
-        if self._telling.knows_all_but(peer):
-            self._route(publish, peer, custody)
+    def _route_or_hold(self, batch: Batch, peer: str, custody: Custody | None) -> None:
+        if not self._telling.unsynced or self._telling.knows_all_but(peer):
+            self._route(batch, peer, custody)
         else:
-            self._held.append((publish, peer, custody))
+            self._held.append((batch, peer, custody))
 
-    def _route(self, publish: Publish, peer: str, custody: Custody) -> None:
-        origin: Origin = peer if peer in self._neighbours else None
+    def _route(self, batch: Batch, peer: str, custody: Custody | None) -> None:
+        after = batch.hopped()
         try:
-            route = self._routing.route(publish, origin)
+            forwards = self._routing.route(after, peer if peer in self._neighbours else None)
         except InvalidInput as error:
             self._effects.append(Refuse(peer, "not-advertised", str(error)))
+            forwards = []
+        if self._story.length:
+            self._story.routed(self._now_s, peer, after, forwards)
+        if self._desk.watches_passed:
+            self._desk.watch(Passed(batch, peer, forwards))
+        if after.ttl <= 0:
+            forwards = list(self._without_the_tired(forwards))
+        for to, some in forwards:
+            session = self._sessions.get(to)
+            if session is None:
+                self._desk.receive(to, some)
+                continue
+            if to in self._neighbours:
+                self._publications_out += some.count
+            else:
+                self._deliveries += some.count
+            if custody is not None:
+                custody.hold()
+            session.send(some, custody, self._effects)
+        if custody is not None:
             custody.release()
-            return
-        publish = Publish(publish.publication, route.publish.header.hopped(self.id), publish.payload)
-        if publish.header.ttl > 0:
-            for neighbour in route.neighbours:
-                self._counts["publications_out"] += 1
-                self._send(neighbour, self._sessions[neighbour].send(publish, custody.hold()))
-        clients: dict[str, None] = {}
-        for subscription in route.subscriptions:
-            clients[self._client_of[subscription]] = None
-            self._note(publish, subscription)
-        for client in clients:
-            self._counts["deliveries"] += 1
-            self._send(client, self._sessions[client].send(publish, custody.hold()))
-        if not clients:
-            self._counts["pure_forwards"] += 1
-            self._note(publish, None)
-        custody.release()
 
-    def _note(self, publish: Publish, subscription: str | None) -> None:
-        if self.config.trace:
-            header = publish.header
-            client = None if subscription is None else self._client_of[subscription]
-            size = len(encode_publication(publish.publication)) + len(publish.payload)
-            self._effects.append(
-                Note(
-                    Record(
-                        self.config.run, header.publisher, header.sequence, self.id, subscription, client,
-                        header.hops - 1, header.published_at_s, self._now_s, size,
-                    )
-                )
-            )  # fmt: skip
+    def _without_the_tired(self, forwards: list[tuple[str, Batch]]) -> Iterator[tuple[str, Batch]]:
+        """Publications that took too many hops go to clients only."""
+        for to, some in forwards:
+            alive = some.alive() if to in self._neighbours else some
+            if alive is not None:
+                yield to, alive
 
     # ---- control
 
     def _control(self, peer: str, message: Control) -> None:
-        self._counts["control_in"] += 1
+        self._control_in += 1
         stale = self._stale.get(peer)
         if stale:
             stale.pop(_key(message), None)
-        if peer in self._neighbours:
-            self._tell(self._routing.handle(message, peer))
-        elif self._client_says(peer, message):
-            self._tell(self._routing.handle(message, None))
+        if peer in self._neighbours or self._registry.take(peer, message, self._effects):
+            self._heard(message, peer)
 
-    def _client_says(self, client: str, message: Control) -> bool:
-        """Note in the journal what a client says; False when it speaks of what is not its own."""
-        kind, id, _ = _key(message)
-        owner = self._client_of.get(id)
-        if isinstance(message, Advertise | Subscribe):
-            if owner not in (None, client):
-                self._effects.append(Refuse(client, "id-in-use", f"{kind} {id!r}: expected an id that nobody else uses"))
-                return False
-            self._client_of[id] = client
-            self._clients[client][kind, id] = None
-            self._effects.append(Keep((kind, id), (client, message.filter)))
-            return True
-        if owner != client:
-            return False
-        del self._client_of[id]
-        del self._clients[client][kind, id]
-        self._effects.append(Keep((kind, id), None))
-        return True
+    def _heard(self, message: Control, peer: str) -> None:
+        """Take in what a peer says, and tell on what others must know."""
+        if self._story.length:
+            self._story.heard(self._now_s, peer, message)
+        if self._has_modules:
+            self._desk.watch(Heard(message, peer, peer not in self._neighbours))
+        self._tell(self._routing.handle(message, peer))
 
     def _tell(self, sends: Iterable[tuple[str, Control]]) -> None:
         for neighbour, message in sends:
-            self._counts["control_out"] += 1
-            self._send(neighbour, self._sessions[neighbour].send(message))
+            self._control_out += 1
+            self._sessions[neighbour].say(message, self._effects)
+
+    def _module_says(self, module: str, message: Control) -> None:
+        self._tell(self._routing.handle(message, module))
+
+    def _module_publishes(self, module: str, batch: Batch) -> None:
+        for identity in batch.identities():
+            self._seen.add(*identity)
+        self._route_or_hold(batch, module, None)
 
     # ---- peers that come, come back and go
 
-    def _connected(self, peer: str, client: bool) -> None:
+    def _connected(self, stimulus: PeerConnected) -> None:
+        peer = stimulus.peer
         if peer not in self._sessions:
-            if client:
+            if stimulus.client:
                 self._add_client(peer)
             else:
                 self._add_neighbour(peer)
-        self._send(peer, self._sessions[peer].connect())
+        self._sessions[peer].connect(self._effects)
+
+    def _disconnected(self, stimulus: PeerDisconnected) -> None:
+        session = self._sessions.get(stimulus.peer)
+        if session is not None:
+            session.disconnect()
 
     def _add_neighbour(self, neighbour: str) -> None:
-        self._sessions[neighbour] = Session(neighbour, self._incarnation, self.config.session, self._dirty)
+        self._sessions[neighbour] = Session(neighbour, self._incarnation, self.config.session, self._debts)
         self._neighbours[neighbour] = None
         self._telling.add(neighbour)
         self._routing.add_neighbour(neighbour)
 
     def _add_client(self, client: str) -> None:
-        self._sessions[client] = Session(client, self._incarnation, self.config.session, self._dirty)
-        self._clients[client] = {}
+        self._sessions[client] = Session(client, self._incarnation, self.config.session, self._debts)
+        self._registry.add(client)
 
-    def _greeting(self, peer: str) -> list[Content]:
+    def _greeting(self, peer: str) -> list[Word]:
         """What a peer that has forgotten everything must hear first; what it said itself has to be said again."""
         learned = self._learned(peer)
         if learned:
@@ -283,21 +311,14 @@ class BrokerCore:
             session = self._sessions[neighbour]
             if session.peer_incarnation:
                 for mark in self._telling.marks(neighbour):
-                    self._send(neighbour, session.send(mark))
+                    session.say(mark, self._effects)
 
     def _learned(self, peer: str) -> list[Control]:
-        if peer in self._neighbours:
-            return list(self._routing.learned(peer))
-        said = self._clients[peer]
-        return [Unadvertise(id) if kind == "advertisement" else Unsubscribe(id) for kind, id in said]
+        return list(self._routing.learned(peer)) if peer in self._neighbours else self._registry.withdrawals(peer)
 
     def _peer_has_told_all(self, peer: str) -> None:
         for message in self._stale.pop(peer, {}).values():
-            gone = _withdrawal(message)
-            if peer in self._neighbours:
-                self._tell(self._routing.handle(gone, peer))
-            else:
-                self._withdraw(peer, gone)
+            self._withdraw(peer, _withdrawal(message))
         if peer in self._neighbours:
             self._telling.synced(peer)
         self._tell_on()
@@ -306,77 +327,79 @@ class BrokerCore:
     def _let_go(self) -> None:
         """Route what was held, as far as it is known now where it goes."""
         held, self._held = self._held, deque()
-        for publish, peer, custody in held:
-            self._route_or_hold(publish, peer, custody)
+        for batch, peer, custody in held:
+            self._route_or_hold(batch, peer, custody)
 
-    def _left(self, peer: str) -> None:
-        session = self._sessions.pop(peer, None)
+    def _left(self, stimulus: PeerLeft) -> None:
+        peer = stimulus.peer
+        session = self._sessions.get(peer)
         if session is None:
             return
         session.disconnect()
         if peer in self._neighbours:
-            del self._neighbours[peer]
+            del self._sessions[peer], self._neighbours[peer]
             self._telling.remove(peer)
             self._tell(self._routing.remove_neighbour(peer))
             self._tell_on()
         else:
             for message in self._learned(peer):
                 self._withdraw(peer, message)
-            del self._clients[peer]
+            self._registry.remove(peer)
+            del self._sessions[peer]
         self._stale.pop(peer, None)
+        self._debts.forget(session)
         session.abandon()
         self._let_go()
 
-    def _withdraw(self, client: str, message: Control) -> None:
-        if self._client_says(client, message):
-            self._tell(self._routing.handle(message, None))
+    def _withdraw(self, peer: str, message: Control) -> None:
+        if peer in self._neighbours or self._registry.take(peer, message, self._effects):
+            self._heard(message, peer)
 
-    def _restore(self, kind: str, id: str, value: tuple[str, Filter]) -> None:
-        """Take in what an earlier incarnation kept; neighbours hear of it when they are greeted."""
-        client, filter = value
-        if client not in self._sessions:
-            self._add_client(client)
-        self._client_of[id] = client
-        self._clients[client][kind, id] = None
-        message: Control = Advertise(id, filter) if kind == "advertisement" else Subscribe(id, filter)
-        self._tell(self._routing.handle(message, None))
+    # ---- acknowledgements, repetition and patience
 
-    # ---- sessions and timers
-
-    def _send(self, peer: str, frames: Iterable[Frame]) -> None:
-        self._effects += [SendFrame(peer, frame) for frame in frames]
-
-    def _acknowledge_and_watch(self) -> None:
+    def _watch(self) -> None:
         config = self.config.session
-        if self._dirty:
-            for session in [session for session in self._dirty if session.unacknowledged() >= config.acknowledge_every]:
-                self._send(session.peer, session.acknowledge())
-                del self._dirty[session]
-            if self._dirty:
-                self._set_timer(ACKNOWLEDGE, config.acknowledge_delay_s)
+        if self._debts.pay(self._effects):
+            self._set_timer(ACKNOWLEDGE, config.acknowledge_delay_s)
         if config.resend_s is not None:
             self._set_timer(RESEND, config.resend_s)
+        if self.config.patience_s is not None:
+            self._set_timer(PATIENCE, self.config.patience_s / 4)
 
-    def _timer(self, name: str) -> None:
+    def _timer(self, stimulus: TimerFired) -> None:
+        name = stimulus.name
         self._timers.discard(name)
         if name == ACKNOWLEDGE:
-            for session in self._dirty:
-                if session.unacknowledged():
-                    self._send(session.peer, session.acknowledge())
-            self._dirty.clear()
+            self._debts.pay_all(self._effects)
         elif name == RESEND:
-            for peer, session in self._sessions.items():
-                self._send(peer, session.resend())
+            for session in self._sessions.values():
+                session.resend(self._effects)
+        elif name == PATIENCE:
+            self._cut_off_the_slow()
+        else:
+            self._desk.timer(name)
 
     def _set_timer(self, name: str, delay_s: float) -> None:
         if name not in self._timers:
             self._timers.add(name)
             self._effects.append(SetTimer(name, self._now_s + delay_s))
 
+    def _cut_off_the_slow(self) -> None:
+        """Give up clients that settle nothing: their publishers' windows stand still because of them."""
+        patience_s = self.config.patience_s or 0.0
+        slow = [
+            session
+            for peer, session in self._sessions.items()
+            if peer not in self._neighbours and not session.is_moving(self._now_s, patience_s, self.config.queue_max)
+        ]
+        for session in slow:
+            text = f"{session.unsettled()} messages were waiting, none was taken for {patience_s:g} s"
+            self._effects.append(Refuse(session.peer, "slow-consumer", text))
+            self._left(PeerLeft(session.peer))
+
 
 def _key(message: Control) -> tuple[str, str, str | None]:
-    kind = "advertisement" if isinstance(message, Advertise | Unadvertise) else "subscription"
-    return kind, message.id, message.header.tree
+    return kind_of(message), message.id, message.header.tree
 
 
 def _withdrawal(message: Control) -> Control:

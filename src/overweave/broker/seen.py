@@ -1,35 +1,37 @@
 """Which publications a peer has seen, to drop duplicates by (publisher, sequence number) in bounded memory."""
 
-#: Numbers of one publisher that may be outstanding between the oldest gap and the newest; older gaps are given up.
-WINDOW = 65_536
-
 
 class Seen:
-    """Per publisher: all numbers below a mark, and some above it.
+    """Per publisher: the highest number, and a bit for each of the ``window`` numbers up to it; older ones count as seen.
 
-    >>> seen = Seen()
+    A publisher has no more unsettled publications than its session's window, and what is settled comes no more.
+
+    >>> seen = Seen(window=100)
     >>> [seen.add("p", number) for number in (0, 2, 1, 2)]
     [True, True, True, False]
     """
 
-    def __init__(self) -> None:
-        self._marks: dict[str, int] = {}
-        self._above: dict[str, set[int]] = {}
+    __slots__ = ("_mask", "_publishers", "_window")
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._mask = (1 << window) - 1
+        #: [highest number, its bit and those of the numbers before it from the lowest bit on]
+        self._publishers: dict[str, list[int]] = {}
 
     def add(self, publisher: str, sequence: int) -> bool:
         """Whether this publication is new; it is not from now on."""
-        mark = self._marks.get(publisher, 0)
-        if sequence == mark and not self._above.get(publisher):
-            self._marks[publisher] = mark + 1
+        marks = self._publishers.get(publisher)
+        if marks is None:
+            self._publishers[publisher] = [sequence, 1]
             return True
-        above = self._above.setdefault(publisher, set())
-        if sequence < mark or sequence in above:
+        ahead = sequence - marks[0]
+        if ahead > 0:
+            marks[0] = sequence
+            marks[1] = (marks[1] << ahead | 1) & self._mask if ahead < self._window else 1
+            return True
+        bit = 1 << -ahead if -ahead < self._window else 0
+        if bit == 0 or marks[1] & bit:
             return False
-        above.add(sequence)
-        if len(above) > WINDOW:
-            mark = min(above)
-        while mark in above:
-            above.remove(mark)
-            mark += 1
-        self._marks[publisher] = mark
+        marks[1] |= bit
         return True

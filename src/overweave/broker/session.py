@@ -1,27 +1,62 @@
 """Sessions: an ordered stream of contents to and from one peer over a connection that may lose, repeat, reorder or break.
 
-Each content has a number. The receiver takes them in order and settles each when all that it caused is settled; the sender
-keeps what is not settled and sends it again when asked to. So a publication stays with somebody until the last broker and
-client on its way has it, and the crash of any one broker loses none. When a peer comes back with a new incarnation it has
-forgotten everything: both directions start again at 0, publications that were not settled are sent again, and control is
-not, because the routing state is told anew (`Synced`).
+Rows of publications are numbered one by one, and so is every other content. The receiver takes contents in order and settles
+each when all that it caused is settled; the sender keeps what is not settled and sends it again when asked to. So a publication
+stays with somebody until the last broker and client on its way has it, and the crash of any one broker loses none. When a peer
+comes back with a new incarnation it has forgotten everything: both directions start again at 0, publications that were not
+settled are sent again, and control is not, because the routing state is told anew (`Synced`).
+
+All that goes out is appended to the effects of whoever asked.
 """
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
+from overweave.contract.batches import Batch
 from overweave.contract.config import SessionConfig
-from overweave.contract.frames import Acknowledgement, Content, Data, Frame, Hello
-from overweave.language.messages import Publish
+from overweave.contract.effects import Effect, SendFrame
+from overweave.contract.frames import Acknowledgement, BatchFrame, Frame, Hello, Word, WordFrame
+
+
+class Debts:
+    """The sessions of one core that owe their peer an acknowledgement: at once, or before long."""
+
+    __slots__ = ("later", "now")
+
+    def __init__(self) -> None:
+        self.now: dict[Session, None] = {}
+        self.later: dict[Session, None] = {}
+
+    def pay(self, effects: list[Effect]) -> bool:
+        """Acknowledge what is due at once; whether the rest is to be paid before long."""
+        if self.now:
+            for session in self.now:
+                session.acknowledge(effects)
+                self.later.pop(session, None)
+            self.now.clear()
+        return bool(self.later)
+
+    def pay_all(self, effects: list[Effect]) -> None:
+        """Acknowledge all that is due, unless it went out with other things."""
+        for session in self.later:
+            if session.owes():
+                session.acknowledge(effects)
+        self.later.clear()
+
+    def forget(self, session: "Session") -> None:
+        """A session that is no more."""
+        self.now.pop(session, None)
+        self.later.pop(session, None)
 
 
 class Custody:
-    """What keeps an incoming content unsettled: the copies of it that went on and are not settled yet."""
+    """What keeps an incoming content unsettled: the copies of its rows that went on and are not settled yet."""
 
-    __slots__ = ("_followers", "_remaining", "_sequence", "_session", "_stream")
+    __slots__ = ("_followers", "_remaining", "_rows", "_sequence", "_session", "_stream")
 
-    def __init__(self, session: "Session", sequence: int) -> None:
-        self._session, self._stream, self._sequence = session, session.stream, sequence
+    def __init__(self, session: "Session", sequence: int, rows: int) -> None:
+        self._session, self._stream, self._sequence, self._rows = session, session.stream, sequence, rows
         self._remaining = 1
         self._followers: list[Custody] | None = None
 
@@ -30,63 +65,73 @@ class Custody:
         """Whether all copies are settled."""
         return self._remaining == 0
 
-    def hold(self) -> "Custody":
-        """One more copy goes on."""
-        self._remaining += 1
-        return self
+    def hold(self, copies: int = 1) -> None:
+        """So many more copies go on."""
+        self._remaining += copies
 
     def release(self) -> None:
         """One copy, or the processing itself, is done."""
         self._remaining -= 1
         if self._remaining == 0:
             if self._session.stream == self._stream:
-                self._session.settle(self._sequence)
-            for follower in self._followers or ():
-                follower.release()
+                self._session.settle(self._sequence, self._rows)
+            if self._followers is not None:
+                for follower in self._followers:
+                    follower.release()
 
     def follow(self, first: "Custody") -> None:
-        """Be settled when ``first`` is, of which this is a duplicate: until then its sender must keep it."""
-        if first.done:
-            self.release()
-        elif first._followers is None:
-            first._followers = [self]
-        else:
-            first._followers.append(self)
+        """Not be settled before ``first`` is, of which this has a duplicate: until then its sender must keep it."""
+        if not first.done:
+            self.hold()
+            first._followers = [*(first._followers or ()), self]
+
+
+#: A word (None: it is a batch), a batch, how many rows it has, and whom to tell when the peer has settled it.
+_Unsettled = tuple[Word | None, Batch | None, int, Custody | None]
 
 
 class Session:
     """One side of the stream to one peer."""
 
-    def __init__(self, peer: str, incarnation: int, config: SessionConfig, dirty: "dict[Session, None]") -> None:
+    __slots__ = (
+        "_acknowledged", "_base", "_config", "_debts", "_expected", "_next", "_peer_expected", "_sent", "_settled",
+        "_settled_ahead", "_unsettled", "_watched_base", "_watched_s", "connected", "established", "incarnation", "peer",
+        "peer_incarnation", "stream",
+    )  # fmt: skip
+
+    def __init__(self, peer: str, incarnation: int, config: SessionConfig, debts: Debts) -> None:
         self.peer = peer
         self.incarnation = incarnation
-        #: Sessions that owe their peer an acknowledgement put themselves here.
-        self._dirty = dirty
-        self.config = config
+        self._debts = debts
+        self._config = config
         self.connected = False
         #: Both sides know whom they talk to.
         self.established = False
         self.peer_incarnation = 0
         #: Counts the streams there have been; numbers of an earlier one mean nothing now.
         self.stream = 0
-        #: Sent or waiting, not settled by the peer: the first of them has the number ``_base``.
-        self._unsettled: deque[tuple[Content, Custody | None]] = deque()
+        #: Sent or waiting, not settled by the peer: the first of them has the number ``_base``, and ``_sent`` of them are out.
+        self._unsettled: deque[_Unsettled] = deque()
         self._base = 0
-        #: The number of the next one to put on the connection, and of the next one that the peer expects.
+        self._sent = 0
+        #: The number of the next row to put on the connection, and of the next one that the peer expects.
         self._next = 0
         self._peer_expected = 0
-        #: The number of the next one to come in; those before ``_settled`` are settled, and some after it.
+        #: The number of the next row to come in; those before ``_settled`` are settled, and some stretches after it.
         self._expected = 0
         self._settled = 0
-        self._settled_ahead: set[int] = set()
+        self._settled_ahead: dict[int, int] = {}
         self._acknowledged = 0
+        #: Where `is_moving` last saw a change, and when.
+        self._watched_base = -1
+        self._watched_s = 0.0
 
     # ---- the connection
 
-    def connect(self) -> Iterator[Frame]:
+    def connect(self, effects: list[Effect]) -> None:
         """The connection is open."""
         self.connected, self.established = True, False
-        yield self._hello()
+        self._put(self._hello(), effects)
 
     def disconnect(self) -> None:
         """The connection is gone; what is not settled waits."""
@@ -94,23 +139,50 @@ class Session:
 
     # ---- out
 
-    def send(self, content: Content, custody: Custody | None = None) -> list[Frame]:
-        """Send a content, now or when there is room; ``custody`` is released when the peer has settled it."""
-        self._unsettled.append((content, custody))
-        return self._fill_window()
+    def say(self, word: Word, effects: list[Effect]) -> None:
+        """Send a word, now or when there is room."""
+        self._unsettled.append((word, None, 1, None))
+        self._fill_window(effects)
+
+    def send(self, batch: Batch, custody: Custody | None, effects: list[Effect]) -> None:
+        """Send publications, now or when there is room; ``custody`` is released when the peer has settled them."""
+        unsettled, rows = self._unsettled, batch.count
+        unsettled.append((None, batch, rows, custody))
+        number, sent = self._next, self._sent + 1
+        if sent == len(unsettled) and self.established and number - self._base < self._config.window:
+            self._next = number + rows
+            self._sent = sent
+            self._acknowledged = settled = self._settled
+            frame = BatchFrame(self.incarnation, self.peer_incarnation, number, settled, batch)
+            effects.append(SendFrame(self.peer, frame))
 
     def unsettled(self) -> int:
         """How many contents the peer has not settled."""
         return len(self._unsettled)
 
-    def resend(self) -> Iterator[Frame]:
+    def is_moving(self, now_s: float, patience_s: float, queue_max: int) -> bool:
+        """Whether the peer has settled something since it was asked last, or not long ago, or has nothing to settle."""
+        if not self._unsettled or self._base != self._watched_base:
+            self._watched_base, self._watched_s = self._base, now_s
+        return len(self._unsettled) <= queue_max and now_s - self._watched_s <= patience_s
+
+    def batches(self) -> Iterator[tuple[Batch, Custody]]:
+        """The publications that the peer has not settled, with their custody."""
+        for _, batch, _, custody in self._unsettled:
+            if batch is not None and custody is not None:
+                yield batch, custody
+
+    def resend(self, effects: list[Effect]) -> None:
         """Repeat whatever the peer may not have got."""
         if self.connected and not self.established:
-            yield self._hello()
-        elif self.established:
-            # At least one goes out, to be told what is settled: an acknowledgement may have been lost.
-            self._next = max(self._base, min(self._peer_expected, self._base + len(self._unsettled) - 1))
-            yield from self._fill_window()
+            self._put(self._hello(), effects)
+        elif self.established and self._unsettled:
+            self._back_to(self._peer_expected)
+            if self._sent == len(self._unsettled):
+                # At least one goes out, to be told what is settled: an acknowledgement may have been lost.
+                self._sent -= 1
+                self._next -= self._unsettled[-1][2]
+            self._fill_window(effects)
 
     def abandon(self) -> None:
         """The peer will not come back: nothing waits for it any more."""
@@ -123,7 +195,7 @@ class Session:
         """Whether the peer has forgotten all that was before; then it has to be greeted."""
         return self.connected and frame.incarnation > self.peer_incarnation
 
-    def hello(self, frame: Hello, greeting: Iterable[Content] = ()) -> Iterator[Frame]:
+    def hello(self, frame: Hello, greeting: Iterable[Word], effects: list[Effect]) -> None:
         """The peer introduces itself; to a new one ``greeting`` goes first."""
         if not self.connected or frame.incarnation < self.peer_incarnation:
             return
@@ -131,100 +203,119 @@ class Session:
             self.peer_incarnation = frame.incarnation
             self._start_again(greeting)
         if frame.peer_incarnation != self.incarnation:
-            yield self._hello()
+            self._put(self._hello(), effects)
             return
         self.established = True
         if not frame.heard:
-            yield self._hello()
+            self._put(self._hello(), effects)
         self._take(frame.acknowledged, frame.expected)
-        self._next = max(self._base, min(self._next, frame.expected))
-        yield from self._fill_window()
+        self._back_to(frame.expected)
+        self._fill_window(effects)
 
-    def data(self, frame: Data) -> Custody | None:
+    def data(self, frame: WordFrame | BatchFrame, rows: int) -> Custody | None:
         """The custody of the next content in order, to be released when it is processed; None for any other frame."""
-        if not self._current(frame):
+        if not self.established or frame.incarnation != self.peer_incarnation or frame.peer_incarnation != self.incarnation:
             return None
-        self._take(frame.acknowledged, self._peer_expected)
+        if frame.acknowledged > self._base:
+            self._take(frame.acknowledged, self._peer_expected)
         if frame.sequence != self._expected:
-            self._dirty[self] = None  # the sender seems not to know what we have
+            self._debts.later[self] = None  # the sender seems not to know what we have
             self._acknowledged = -1
             return None
-        self._expected += 1
-        return Custody(self, frame.sequence)
+        self._expected += rows
+        return Custody(self, frame.sequence, rows)
 
-    def acknowledgement(self, frame: Acknowledgement) -> Iterator[Frame]:
+    def acknowledgement(self, frame: Acknowledgement, effects: list[Effect]) -> None:
         """The peer has settled more: go on sending."""
-        if self._current(frame):
+        if self.established and frame.incarnation == self.peer_incarnation and frame.peer_incarnation == self.incarnation:
             self._take(frame.acknowledged, frame.expected)
-            yield from self._fill_window()
+            if self._sent < len(self._unsettled):
+                self._fill_window(effects)
 
-    def settle(self, sequence: int) -> None:
+    def settle(self, sequence: int, rows: int) -> None:
         """The content with this number, and all that it caused, is settled."""
-        self._dirty[self] = None
-        if sequence == self._settled and not self._settled_ahead:
-            self._settled += 1
+        ahead = self._settled_ahead
+        if sequence != self._settled:
+            ahead[sequence] = sequence + rows
             return
-        self._settled_ahead.add(sequence)
-        while self._settled in self._settled_ahead:
-            self._settled_ahead.remove(self._settled)
-            self._settled += 1
+        settled = sequence + rows
+        while settled in ahead:
+            settled = ahead.pop(settled)
+        self._settled = settled
+        if settled - self._acknowledged >= self._config.acknowledge_every:
+            self._debts.now[self] = None
+        else:
+            self._debts.later[self] = None
 
-    def unacknowledged(self) -> int:
-        """How many settled contents the peer has not been told of; one at least when it is to be told again."""
-        return self._settled - self._acknowledged
+    def owes(self) -> bool:
+        """Whether the peer has not been told of all that is settled, or is to be told again."""
+        return self._settled > self._acknowledged
 
-    def acknowledge(self) -> Iterator[Frame]:
+    def acknowledge(self, effects: list[Effect]) -> None:
         """Tell the peer what is settled."""
         if self.established:
             self._acknowledged = self._settled
-            yield Acknowledgement(self.incarnation, self.peer_incarnation, self._settled, self._expected)
+            self._put(Acknowledgement(self.incarnation, self.peer_incarnation, self._settled, self._expected), effects)
 
     def validate(self) -> None:
         """Check what must always hold."""
-        assert self._base <= self._next <= self._base + len(self._unsettled)
+        assert 0 <= self._sent <= len(self._unsettled)
+        assert self._next == self._base + sum(rows for _, _, rows, _ in islice(self._unsettled, self._sent))
         assert -1 <= self._acknowledged <= self._settled <= self._expected
-        assert all(self._settled < sequence < self._expected for sequence in self._settled_ahead)
+        assert all(self._settled < start < end <= self._expected for start, end in self._settled_ahead.items())
         assert self.connected or not self.established
 
     # ---- helpers
 
+    def _put(self, frame: Frame, effects: list[Effect]) -> None:
+        effects.append(SendFrame(self.peer, frame))
+
     def _hello(self) -> Hello:
         return Hello(self.incarnation, self.peer_incarnation, self._settled, self._expected, self.established)
-
-    def _current(self, frame: Data | Acknowledgement) -> bool:
-        return self.established and frame.incarnation == self.peer_incarnation and frame.peer_incarnation == self.incarnation
 
     def _take(self, acknowledged: int, expected: int) -> None:
         """The peer has settled all before ``acknowledged`` and got all before ``expected``."""
         self._peer_expected = max(self._peer_expected, expected)
         while self._base < acknowledged and self._unsettled:
             self._settle_oldest()
-        self._next = max(self._next, self._base)
 
     def _settle_oldest(self) -> None:
-        _, custody = self._unsettled.popleft()
-        self._base += 1
-        self._next = max(self._next, self._base)
+        _, _, rows, custody = self._unsettled.popleft()
+        self._base += rows
+        if self._sent:
+            self._sent -= 1
+        else:
+            self._next = self._base
         if custody is not None:
             custody.release()
 
-    def _fill_window(self) -> list[Frame]:
-        """All that may go out now and has not."""
-        end = self._base + min(self.config.window, len(self._unsettled))
-        if not self.established or self._next >= end:
-            return []
-        frames: list[Frame] = [
-            Data(self.incarnation, self.peer_incarnation, number, self._settled, self._unsettled[number - self._base][0])
-            for number in range(self._next, end)
-        ]
-        self._acknowledged = self._settled
-        self._next = end
-        return frames
+    def _back_to(self, expected: int) -> None:
+        """Take back what the peer has not got, to be sent again."""
+        while self._sent and self._next > expected:
+            self._sent -= 1
+            self._next -= self._unsettled[self._sent][2]
 
-    def _start_again(self, greeting: Iterable[Content]) -> None:
+    def _fill_window(self, effects: list[Effect]) -> None:
+        """All that may go out now and has not."""
+        limit = self._base + self._config.window
+        if not self.established or self._next >= limit:
+            return
+        for word, batch, rows, _ in islice(self._unsettled, self._sent, None):
+            if self._next >= limit:
+                break
+            numbers = self.incarnation, self.peer_incarnation, self._next, self._settled
+            if word is not None:
+                self._put(WordFrame(*numbers, word), effects)
+            elif batch is not None:
+                self._put(BatchFrame(*numbers, batch), effects)
+            self._next += rows
+            self._sent += 1
+        self._acknowledged = self._settled
+
+    def _start_again(self, greeting: Iterable[Word]) -> None:
         self.established = False
         self.stream += 1
-        publications = [entry for entry in self._unsettled if isinstance(entry[0], Publish)]
-        self._unsettled = deque([*((content, None) for content in greeting), *publications])
-        self._base = self._next = self._peer_expected = self._expected = self._settled = self._acknowledged = 0
+        publications = [entry for entry in self._unsettled if entry[0] is None]
+        self._unsettled = deque([*((word, None, 1, None) for word in greeting), *publications])
+        self._base = self._sent = self._next = self._peer_expected = self._expected = self._settled = self._acknowledged = 0
         self._settled_ahead.clear()

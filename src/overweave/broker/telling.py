@@ -1,10 +1,11 @@
 """Telling: who among the neighbours has told all it knows and wants, and to whom we have (docs/decisions/0004).
 
-What is told in one direction waits only for what comes from behind, and subscriptions for the advertisements ahead: in a
-tree nobody waits in a circle, whoever restarts.
+In a tree, what is told in one direction waits only for what comes from behind, and subscriptions for the advertisements
+ahead: nobody waits in a circle, whoever restarts. Where there are cycles a broker waits until each neighbour has said that
+it knows all, or that it has just started and has said all it knows.
 """
 
-from overweave.contract.frames import Announced, Content, Synced
+from overweave.contract.frames import Announced, Synced, Word
 
 
 class Telling:
@@ -12,18 +13,19 @@ class Telling:
 
     def __init__(self) -> None:
         self._unannounced: set[str] = set()
-        self._unsynced: set[str] = set()
+        #: Who has not told what it wants.
+        self.unsynced: set[str] = set()
         self._announced_to: set[str] = set()
         self._synced_to: set[str] = set()
 
     def add(self, neighbour: str) -> None:
         """A neighbour of which nothing is known."""
         self._unannounced.add(neighbour)
-        self._unsynced.add(neighbour)
+        self.unsynced.add(neighbour)
 
     def remove(self, neighbour: str) -> None:
         """A neighbour that is none any more; nobody waits for it."""
-        for several in (self._unannounced, self._unsynced, self._announced_to, self._synced_to):
+        for several in (self._unannounced, self.unsynced, self._announced_to, self._synced_to):
             several.discard(neighbour)
 
     def forgotten_by(self, neighbour: str) -> None:
@@ -37,19 +39,39 @@ class Telling:
 
     def synced(self, neighbour: str) -> None:
         """A neighbour has told all that it wants."""
-        self._unsynced.discard(neighbour)
+        self.unsynced.discard(neighbour)
 
     def knows_all_but(self, peer: str) -> bool:
         """Whether all neighbours but ``peer`` have told what they want."""
-        return not self._unsynced or self._unsynced == {peer}
+        return not self.unsynced or self.unsynced == {peer}
 
-    def marks(self, neighbour: str) -> list[Content]:
+    def marks(self, neighbour: str) -> list[Word]:
         """What can now be said to be complete for a neighbour, and was not yet."""
-        marks: list[Content] = []
+        marks: list[Word] = []
         if neighbour not in self._announced_to and self._unannounced <= {neighbour}:
             self._announced_to.add(neighbour)
             marks.append(Announced())
         if neighbour not in self._synced_to and neighbour not in self._unannounced and self.knows_all_but(neighbour):
+            self._synced_to.add(neighbour)
+            marks.append(Synced())
+        return marks
+
+
+class TellingInCycles(Telling):
+    """Likewise where the overlay has cycles; ``Announced`` stands for all that a broker which has just started knows."""
+
+    def announced(self, neighbour: str) -> None:
+        """See `Telling.announced`; it may not know more for long, so nobody waits for it."""
+        super().announced(neighbour)
+        self.unsynced.discard(neighbour)
+
+    def marks(self, neighbour: str) -> list[Word]:
+        """See `Telling.marks`."""
+        marks: list[Word] = []
+        if neighbour not in self._announced_to:
+            self._announced_to.add(neighbour)
+            marks.append(Announced())
+        if neighbour not in self._synced_to and not self.unsynced:
             self._synced_to.add(neighbour)
             marks.append(Synced())
         return marks

@@ -6,9 +6,9 @@ import msgspec
 class SessionConfig(msgspec.Struct, frozen=True):
     """How two peers exchange frames."""
 
-    #: Contents that may be on their way to a peer without its acknowledgement; more wait in the session.
+    #: Rows that may be on their way to a peer without its acknowledgement, but for the rest of a batch; more wait in the session.
     window: int = 1024
-    #: After so many settled contents an acknowledgement goes out at once, else after the delay.
+    #: After so many settled rows an acknowledgement goes out at once, else after the delay.
     acknowledge_every: int = 64
     acknowledge_delay_s: float = 0.02
     #: Send again what was not acknowledged for so long, doubling up to the maximum. None: connections lose nothing.
@@ -20,7 +20,9 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """What a broker core needs to know besides its neighbours."""
 
     session: SessionConfig = SessionConfig()
-    #: Goes into trace rows.
-    run: str = "run"
-    #: Write a trace row per arrival.
-    trace: bool = False
+    #: A client that settles nothing for so long, though there is something to settle, is cut off. None: never.
+    patience_s: float | None = None
+    #: Contents that may wait for one client, before it is cut off without patience.
+    queue_max: int = 100_000
+    #: How many steps of messages a broker remembers for `BrokerCore.story`.
+    story_length: int = 0

@@ -2,12 +2,12 @@
 
 import msgspec
 
+from overweave.contract.batches import Batch
 from overweave.contract.frames import Frame
 from overweave.contract.records import Record
-from overweave.language.messages import Publish
 
 
-class SendFrame(msgspec.Struct, frozen=True):
+class SendFrame(msgspec.Struct, frozen=True, gc=False):
     """Put a frame on the connection to a peer; it may get lost, the core knows how to deal with that."""
 
     peer: str
@@ -28,14 +28,14 @@ class Keep(msgspec.Struct, frozen=True):
     value: object
 
 
-class Deliver(msgspec.Struct, frozen=True):
-    """Hand a publication to the application (effects of a client's core)."""
+class Deliver(msgspec.Struct, frozen=True, gc=False):
+    """Hand publications to the application (effects of a client's core)."""
 
-    publish: Publish
     subscription: str
+    batch: Batch
 
 
-class Note(msgspec.Struct, frozen=True):
+class Note(msgspec.Struct, frozen=True, gc=False):
     """A row for the trace."""
 
     record: Record

@@ -1,12 +1,13 @@
 """Frames: what crosses a connection between two peers (two brokers, or a broker and a client).
 
 A stream between two peers is named by their incarnations: who restarts counts up, and what belongs to an older pair is dropped.
-Sequence numbers count contents from 0 in each direction of a stream.
+Sequence numbers count rows of publications, and all other contents as one each, from 0 in each direction of a stream.
 """
 
 import msgspec
 
-from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from overweave.contract.batches import Batch
+from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
 
 
 class Announced(msgspec.Struct, frozen=True, tag="announced"):
@@ -17,7 +18,8 @@ class Synced(msgspec.Struct, frozen=True, tag="synced"):
     """The sender has now said all that its peer must know of its routing state, as if they met for the first time."""
 
 
-Content = Advertise | Unadvertise | Subscribe | Unsubscribe | Publish | Announced | Synced
+#: What is said besides publications.
+Word = Advertise | Unadvertise | Subscribe | Unsubscribe | Announced | Synced
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -33,18 +35,28 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     heard: bool
 
 
-class Data(msgspec.Struct, frozen=True, tag="data"):
-    """One content with its number; ``acknowledged`` counts the contents of the other direction that are settled."""
+class WordFrame(msgspec.Struct, frozen=True, tag="word"):
+    """A word with its number; ``acknowledged`` counts the rows of the other direction that are settled."""
 
     incarnation: int
     peer_incarnation: int
     sequence: int
     acknowledged: int
-    content: Content
+    word: Word
+
+
+class BatchFrame(msgspec.Struct, frozen=True, gc=False, tag="batch"):
+    """Publications with the number of the first row."""
+
+    incarnation: int
+    peer_incarnation: int
+    sequence: int
+    acknowledged: int
+    batch: Batch
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, tag="acknowledgement"):
-    """All contents before ``acknowledged`` are settled (processed, and what they caused is settled too), ``expected`` is next."""
+    """All rows before ``acknowledged`` are settled (processed, and what they caused is settled too), ``expected`` is next."""
 
     incarnation: int
     peer_incarnation: int
@@ -52,4 +64,4 @@ class Acknowledgement(msgspec.Struct, frozen=True, tag="acknowledgement"):
     expected: int
 
 
-Frame = Hello | Data | Acknowledgement
+Frame = Hello | WordFrame | BatchFrame | Acknowledgement

@@ -24,7 +24,7 @@ class PeerLeft(msgspec.Struct, frozen=True):
     peer: str
 
 
-class FrameArrived(msgspec.Struct, frozen=True):
+class FrameArrived(msgspec.Struct, frozen=True, gc=False):
     """A frame came in over the connection to a peer."""
 
     peer: str

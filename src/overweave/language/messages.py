@@ -48,7 +48,7 @@ class Unsubscribe(msgspec.Struct, frozen=True, tag="unsubscribe"):
     header: Header = _EMPTY
 
 
-class Publish(msgspec.Struct, frozen=True, tag="publish"):
+class Publish(msgspec.Struct, frozen=True, gc=False, tag="publish"):
     """Content on its way; the payload takes no part in matching.
 
     >>> Publish(Publication({"volume": 7}), Header("p1", 1)).header.sequence

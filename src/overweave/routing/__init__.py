@@ -26,13 +26,15 @@ def _parent(broker: str, overlay: Overlay) -> str | None:
     return None if path is None or len(path) < 2 else path[1]
 
 
+def _hierarchical(identity: bool) -> Callable[[str, Overlay], Routing]:
+    return lambda broker, overlay: Hierarchical(_parent(broker, overlay), identity=identity)
+
+
 PROTOCOLS: dict[str, RoutingProtocol] = {
-    "flooding": RoutingProtocol(lambda _, __: Flooding(), acyclic=True),
-    "simple": RoutingProtocol(lambda _, __: Simple(), acyclic=True),
-    "hierarchical-simple": RoutingProtocol(
-        lambda broker, overlay: Hierarchical(_parent(broker, overlay), identity=False), acyclic=True
-    ),
-    "identity": RoutingProtocol(lambda broker, overlay: Hierarchical(_parent(broker, overlay)), acyclic=True),
-    "filter": RoutingProtocol(lambda _, __: FilterBased(), acyclic=True),
-    "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), acyclic=False),
+    "flooding": RoutingProtocol(lambda _, __: Flooding(), Flooding.acyclic),
+    "simple": RoutingProtocol(lambda _, __: Simple(), Simple.acyclic),
+    "hierarchical-simple": RoutingProtocol(_hierarchical(identity=False), Hierarchical.acyclic),
+    "identity": RoutingProtocol(_hierarchical(identity=True), Hierarchical.acyclic),
+    "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic),
+    "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), FilterBasedGeneral.acyclic),
 }

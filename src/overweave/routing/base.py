@@ -1,35 +1,29 @@
 """What a routing protocol is, and what most of them share.
 
-A protocol is told what arrives, from which neighbour (or None: from a client of this broker), and answers what to
-send where. It keeps the tables; sessions, clients and time are not its business.
+A protocol is told what arrives and from whom, and answers what to send where. Who was added as a neighbour is one; any other
+peer is a client of this broker. It keeps the tables; sessions and time are not its business.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol, cast
+from collections.abc import Iterable
+from typing import Protocol
 
-from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
+from overweave.contract.batches import Batch
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
-from overweave.language.relations import matches
 from overweave.matching.index import Index
 
-#: A neighbour, or None for this broker's own clients.
-Origin = str | None
-#: Up to so many subscriptions are matched one by one: most tables of a large overlay are small, and an index takes room.
-_FEW = 8
 #: What to send, and to which neighbour.
 Send = tuple[str, Control]
-
-
-class Route(NamedTuple):
-    """Where one publication goes: to neighbours, and to subscriptions of this broker's own clients. Its header may change."""
-
-    neighbours: Sequence[str]
-    subscriptions: Sequence[str]
-    publish: Publish
+#: Which publications go to which peer: a neighbour, or a client of this broker.
+Forward = tuple[str, Batch]
 
 
 class Routing(Protocol):
     """A routing protocol at one broker."""
+
+    @property
+    def acyclic(self) -> bool:
+        """Whether it needs an overlay without cycles."""
 
     def add_neighbour(self, neighbour: str) -> None:
         """There is a link to ``neighbour`` from now on."""
@@ -37,11 +31,11 @@ class Routing(Protocol):
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """There is none any more, and nothing that came over it holds."""
 
-    def handle(self, message: Control, origin: Origin) -> Iterable[Send]:
-        """Take in a control message; one that is known already changes nothing."""
+    def handle(self, message: Control, peer: str) -> Iterable[Send]:
+        """Take in what a neighbour or a client says; what is known already changes nothing."""
 
-    def route(self, publish: Publish, origin: Origin) -> Route:
-        """Where a publication goes."""
+    def route(self, batch: Batch, origin: str | None) -> list[Forward]:
+        """Where publications go that came from a neighbour, or from a client (None). Their headers may change."""
 
     def announce(self, neighbour: str) -> Iterable[Control]:
         """All that ``neighbour`` must know when it has forgotten everything."""
@@ -56,37 +50,37 @@ class Routing(Protocol):
 class ByKind:
     """What a protocol does with a control message, a method per kind of message."""
 
-    def handle(self, message: Control, origin: Origin) -> Iterable[Send]:
+    def handle(self, message: Control, peer: str) -> Iterable[Send]:
         """See `Routing.handle`."""
         match message:
             case Advertise():
-                return self._advertise(message, origin)
+                return self._advertise(message, peer)
             case Unadvertise():
-                return self._unadvertise(message, origin)
+                return self._unadvertise(message, peer)
             case Subscribe():
-                return self._subscribe(message, origin)
+                return self._subscribe(message, peer)
             case Unsubscribe():
-                return self._unsubscribe(message, origin)
+                return self._unsubscribe(message, peer)
 
-    def _advertise(self, message: Advertise, origin: Origin) -> list[Send]:
+    def _advertise(self, message: Advertise, peer: str) -> list[Send]:
         raise NotImplementedError
 
-    def _unadvertise(self, message: Unadvertise, origin: Origin) -> list[Send]:
+    def _unadvertise(self, message: Unadvertise, peer: str) -> list[Send]:
         raise NotImplementedError
 
-    def _subscribe(self, message: Subscribe, origin: Origin) -> list[Send]:
+    def _subscribe(self, message: Subscribe, peer: str) -> list[Send]:
         raise NotImplementedError
 
-    def _unsubscribe(self, message: Unsubscribe, origin: Origin) -> list[Send]:
+    def _unsubscribe(self, message: Unsubscribe, peer: str) -> list[Send]:
         raise NotImplementedError
 
 
 class SubscriptionTable:
-    """The publication routing table: subscriptions with their last hop, and an index over them once it pays."""
+    """The publication routing table: subscriptions with the peer each came from, and an index over them."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, tuple[Filter, Origin]] = {}
-        self._index: Index | None = None
+        self._entries: dict[str, tuple[Filter, str]] = {}
+        self._index = Index()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -94,40 +88,31 @@ class SubscriptionTable:
     def __contains__(self, id: str) -> bool:
         return id in self._entries
 
-    def add(self, id: str, filter: Filter, origin: Origin) -> bool:
+    def add(self, id: str, filter: Filter, peer: str) -> bool:
         """Take a subscription in; False when it is known."""
         if id in self._entries:
             return False
-        self._entries[id] = (filter, origin)
-        if self._index is not None:
-            self._index.add(id, filter, origin)
-        elif len(self._entries) > _FEW:
-            self._index = Index()
-            self._index.add_many((id, filter, origin) for id, (filter, origin) in self._entries.items())
+        self._entries[id] = (filter, peer)
+        self._index.add(id, filter, peer)
         return True
 
-    def remove(self, id: str, origin: Origin) -> Filter | None:
-        """Forget a subscription that came from ``origin``; None when there is no such one."""
+    def remove(self, id: str, peer: str) -> Filter | None:
+        """Forget a subscription that came from ``peer``; None when there is no such one."""
         entry = self._entries.get(id)
-        if entry is None or entry[1] != origin:
+        if entry is None or entry[1] != peer:
             return None
         del self._entries[id]
-        if self._index is not None:
-            self._index.remove(id)
+        self._index.remove(id)
         return entry[0]
 
-    def items(self) -> list[tuple[str, Filter, Origin]]:
+    def items(self) -> list[tuple[str, Filter, str]]:
         """All entries."""
-        return [(id, filter, origin) for id, (filter, origin) in self._entries.items()]
+        return [(id, filter, peer) for id, (filter, peer) in self._entries.items()]
 
-    def of(self, origin: Origin) -> list[Subscribe]:
-        """All that came from ``origin``."""
-        return [Subscribe(id, filter) for id, (filter, of) in self._entries.items() if of == origin]
+    def of(self, peer: str) -> list[Subscribe]:
+        """All that came from ``peer``."""
+        return [Subscribe(id, filter) for id, (filter, of) in self._entries.items() if of == peer]
 
-    def route(self, publish: Publish, origin: Origin) -> tuple[list[str], list[str]]:
-        """The neighbours and local subscriptions that a publication matches, without going back where it came from."""
-        if self._index is not None:
-            return cast("tuple[list[str], list[str]]", self._index.route(publish.publication, origin))
-        found = [(id, of) for id, (filter, of) in self._entries.items() if matches(filter, publish.publication)]
-        neighbours = dict.fromkeys(of for _, of in found if of is not None and of != origin)
-        return list(neighbours), [id for id, of in found if of is None]
+    def route(self, batch: Batch, origin: str | None) -> list[Forward]:
+        """The peers whose subscriptions some publications match, but not back to the neighbour they came from."""
+        return batch.spread(self._index, origin) if self._entries else []  # type: ignore[return-value]

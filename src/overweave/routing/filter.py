@@ -4,18 +4,21 @@ advertisements they intersect, publications follow the subscriptions back and ar
 
 from collections.abc import Iterable
 
-from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
+from overweave.contract.batches import Batch
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
-from overweave.routing.base import ByKind, Origin, Route, Send, SubscriptionTable
+from overweave.routing.base import ByKind, Forward, Send, SubscriptionTable
 from overweave.routing.offers import Offers
 
 
 class FilterBased(ByKind):
     """At one broker: the SRT (advertisements with their last hop), the PRT (subscriptions with theirs), and the offers."""
 
+    acyclic = True
+
     def __init__(self) -> None:
-        self._advertisements: dict[str, tuple[Filter, Origin]] = {}
+        self._advertisements: dict[str, tuple[Filter, str]] = {}
         #: The same filters by the neighbour they came from.
         self._advertised_by: dict[str, dict[str, Filter]] = {}
         self._table = SubscriptionTable()
@@ -35,9 +38,9 @@ class FilterBased(ByKind):
         del self._offers[neighbour], self._advertised_by[neighbour]
         return [(to, message) for to, message in sends if to != neighbour]
 
-    def route(self, publish: Publish, origin: Origin) -> Route:
+    def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
-        return Route(*self._table.route(publish, origin), publish)
+        return self._table.route(batch, origin)
 
     def announce(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.announce`."""
@@ -57,45 +60,41 @@ class FilterBased(ByKind):
             "offers": sum(map(len, self._offers.values())),
         }
 
-    def _advertise(self, message: Advertise, origin: Origin) -> list[Send]:
+    def _advertise(self, message: Advertise, peer: str) -> list[Send]:
         if message.id in self._advertisements:
             return []
-        self._advertisements[message.id] = (message.filter, origin)
-        if origin is not None:
-            self._advertised_by[origin][message.id] = message.filter
-        sends: list[Send] = [(neighbour, message) for neighbour in self._offers if neighbour != origin]
-        if origin is not None:
+        self._advertisements[message.id] = (message.filter, peer)
+        sends: list[Send] = [(neighbour, message) for neighbour in self._offers if neighbour != peer]
+        if peer in self._offers:
+            self._advertised_by[peer][message.id] = message.filter
             for id, filter, of in self._table.items():
-                if of != origin and intersects(message.filter, filter) and self._offers[origin].offer(id, filter):
-                    sends.append((origin, Subscribe(id, filter)))
+                if of != peer and intersects(message.filter, filter) and self._offers[peer].offer(id, filter):
+                    sends.append((peer, Subscribe(id, filter)))
         return sends
 
-    def _unadvertise(self, message: Unadvertise, origin: Origin) -> list[Send]:
-        if self._advertisements.get(message.id, (None, ""))[1] != origin:
+    def _unadvertise(self, message: Unadvertise, peer: str) -> list[Send]:
+        if self._advertisements.get(message.id, (None, ""))[1] != peer:
             return []
         del self._advertisements[message.id]
-        if origin is not None:
-            del self._advertised_by[origin][message.id]
-        sends: list[Send] = [(neighbour, message) for neighbour in self._offers if neighbour != origin]
-        if origin is not None:
-            unwanted = [
-                id for id, filter, _ in self._table.items() if id in self._offers[origin] and origin not in self._towards(filter)
-            ]
-            for id in unwanted:
-                sends += self._withdraw(origin, id)
+        sends: list[Send] = [(neighbour, message) for neighbour in self._offers if neighbour != peer]
+        if peer in self._offers:
+            del self._advertised_by[peer][message.id]
+            offers = self._offers[peer]
+            for id in [id for id, filter, _ in self._table.items() if id in offers and peer not in self._towards(filter)]:
+                sends += self._withdraw(peer, id)
         return sends
 
-    def _subscribe(self, message: Subscribe, origin: Origin) -> list[Send]:
-        if not self._table.add(message.id, message.filter, origin):
+    def _subscribe(self, message: Subscribe, peer: str) -> list[Send]:
+        if not self._table.add(message.id, message.filter, peer):
             return []
         return [
             (neighbour, message)
             for neighbour in self._towards(message.filter)
-            if neighbour != origin and self._offers[neighbour].offer(message.id, message.filter)
+            if neighbour != peer and self._offers[neighbour].offer(message.id, message.filter)
         ]
 
-    def _unsubscribe(self, message: Unsubscribe, origin: Origin) -> list[Send]:
-        if self._table.remove(message.id, origin) is None:
+    def _unsubscribe(self, message: Unsubscribe, peer: str) -> list[Send]:
+        if self._table.remove(message.id, peer) is None:
             return []
         return [send for neighbour in self._offers for send in self._withdraw(neighbour, message.id)]
 

@@ -9,12 +9,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from overweave.contract.batches import Batch, Rows
 from overweave.errors import InvalidInput
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects, matches
-from overweave.routing.base import ByKind, Origin, Route, Send, SubscriptionTable
+from overweave.routing.base import ByKind, Forward, Send, SubscriptionTable
 from overweave.routing.offers import Offers
 
 _GONE_MAX = 65_536
@@ -23,15 +24,20 @@ _GONE_MAX = 65_536
 class _Tree:
     """One advertisement at one broker: the way up, what came from below, and what was told upwards."""
 
-    def __init__(self, filter: Filter, parent: Origin) -> None:
+    def __init__(self, filter: Filter, parent: str | None, path: tuple[str, ...]) -> None:
         self.filter = filter
         self.parent = parent
+        #: The brokers between the advertiser and this one: who is among them does not hear of it from here, or a broker that
+        #: comes back could hang its tree onto its own branches.
+        self.path = path
         self.table = SubscriptionTable()
         self.offers = Offers()
 
 
 class FilterBasedGeneral(ByKind):
     """At one broker: its clients' subscriptions, and the trees."""
+
+    acyclic = False
 
     def __init__(self) -> None:
         self._neighbours: list[str] = []
@@ -58,20 +64,21 @@ class FilterBasedGeneral(ByKind):
         self._neighbours.remove(neighbour)
         return [(to, message) for to, message in sends if to != neighbour]
 
-    def route(self, publish: Publish, origin: Origin) -> Route:
+    def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
-        if origin is None:
-            publish = self._on_its_tree(publish)
-        tree = self._trees.get(str(publish.header.tree))
-        neighbours = [] if tree is None else tree.table.route(publish, origin)[0]
-        return Route(neighbours, self._local.route(publish, None)[1], publish)
+        forwards = self._local.route(batch, None)
+        for id, rows in self._by_tree(batch, origin).items():
+            tree = self._trees.get(id)
+            if tree is not None:
+                forwards = [*forwards, *tree.table.route(Rows(tuple(rows)), origin)]
+        return forwards
 
     def announce(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.announce`."""
         for id, tree in self._trees.items():
-            if tree.parent != neighbour:
-                yield Advertise(id, tree.filter)
-            else:
+            if neighbour not in tree.path:
+                yield Advertise(id, tree.filter, Header(path=tree.path))
+            elif tree.parent == neighbour:
                 yield from (Subscribe(told, filter, Header(tree=id)) for told, filter in tree.offers.told())
 
     def learned(self, neighbour: str) -> Iterable[Control]:
@@ -97,6 +104,13 @@ class FilterBasedGeneral(ByKind):
             "offers": sum(len(tree.offers) for tree in self._trees.values()),
         }
 
+    def _by_tree(self, batch: Batch, origin: str | None) -> dict[str, list[Publish]]:
+        found: dict[str, list[Publish]] = {}
+        for publish in batch.publishes():
+            known = publish if origin is not None else self._on_its_tree(publish)
+            found.setdefault(str(known.header.tree), []).append(known)
+        return found
+
     def _on_its_tree(self, publish: Publish) -> Publish:
         """A client's publication with the id of the advertisement that it falls under."""
         for id, tree in self._trees.items():
@@ -104,19 +118,23 @@ class FilterBasedGeneral(ByKind):
                 return msgspec.structs.replace(publish, header=msgspec.structs.replace(publish.header, tree=id))
         raise InvalidInput(f"publication {publish.publication}: expected one within an advertisement of its publisher")
 
-    def _advertise(self, message: Advertise, origin: Origin) -> list[Send]:
+    def _advertise(self, message: Advertise, peer: str) -> list[Send]:
         if message.id in self._trees or message.id in self._gone:
             self.duplicates += 1
             return []
-        self._trees[message.id] = _Tree(message.filter, origin)
-        sends: list[Send] = [(neighbour, message) for neighbour in self._neighbours if neighbour != origin]
+        near = peer in self._neighbours
+        tree = self._trees[message.id] = _Tree(
+            message.filter, peer if near else None, (*message.header.path, peer) if near else ()
+        )
+        told = Advertise(message.id, message.filter, Header(path=tree.path))
+        sends: list[Send] = [(neighbour, told) for neighbour in self._neighbours if neighbour not in tree.path]
         for id, filter, _ in self._local.items():
             sends += self._offer(message.id, id, filter)
         for early, of in self._early.pop(message.id, {}).values():
             sends += self._subscribe(early, of)
         return sends
 
-    def _unadvertise(self, message: Unadvertise, origin: Origin) -> list[Send]:
+    def _unadvertise(self, message: Unadvertise, peer: str) -> list[Send]:
         if message.id in self._gone:
             return []
         self._gone[message.id] = None
@@ -124,30 +142,30 @@ class FilterBasedGeneral(ByKind):
             del self._gone[next(iter(self._gone))]
         self._trees.pop(message.id, None)
         self._early.pop(message.id, None)
-        return [(neighbour, message) for neighbour in self._neighbours if neighbour != origin]
+        return [(neighbour, message) for neighbour in self._neighbours if neighbour != peer]
 
-    def _subscribe(self, message: Subscribe, origin: Origin) -> list[Send]:
-        if origin is None:
-            if not self._local.add(message.id, message.filter, None):
+    def _subscribe(self, message: Subscribe, peer: str) -> list[Send]:
+        if peer not in self._neighbours:
+            if not self._local.add(message.id, message.filter, peer):
                 return []
             return [send for tree in self._trees for send in self._offer(tree, message.id, message.filter)]
         tree_id = str(message.header.tree)
         tree = self._trees.get(tree_id)
         if tree is None and tree_id not in self._gone:
-            self._early.setdefault(tree_id, {})[message.id] = (message, origin)
-        if tree is None or not tree.table.add(message.id, message.filter, origin):
+            self._early.setdefault(tree_id, {})[message.id] = (message, peer)
+        if tree is None or not tree.table.add(message.id, message.filter, peer):
             return []
         return self._offer(tree_id, message.id, message.filter)
 
-    def _unsubscribe(self, message: Unsubscribe, origin: Origin) -> list[Send]:
-        if origin is None:
-            if self._local.remove(message.id, None) is None:
+    def _unsubscribe(self, message: Unsubscribe, peer: str) -> list[Send]:
+        if peer not in self._neighbours:
+            if self._local.remove(message.id, peer) is None:
                 return []
             return [send for tree in self._trees for send in self._withdraw(tree, message.id)]
         tree_id = str(message.header.tree)
         self._early.get(tree_id, {}).pop(message.id, None)
         tree = self._trees.get(tree_id)
-        if tree is None or tree.table.remove(message.id, origin) is None:
+        if tree is None or tree.table.remove(message.id, peer) is None:
             return []
         return self._withdraw(tree_id, message.id)
 

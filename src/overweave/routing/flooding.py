@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable
 
-from overweave.language.messages import Control, Publish, Subscribe, Unsubscribe
-from overweave.routing.base import Origin, Route, Send, SubscriptionTable
+from overweave.contract.batches import Batch
+from overweave.language.messages import Control, Subscribe, Unsubscribe
+from overweave.routing.base import Forward, Send, SubscriptionTable
 
 
 class Flooding:
     """Publications go to all neighbours but the one they came from; only the last step looks at filters."""
+
+    acyclic = True
 
     def __init__(self) -> None:
         self._local = SubscriptionTable()
@@ -22,18 +25,18 @@ class Flooding:
         self._neighbours.remove(neighbour)
         return ()
 
-    def handle(self, message: Control, origin: Origin) -> Iterable[Send]:
+    def handle(self, message: Control, peer: str) -> Iterable[Send]:
         """Nothing is told to others."""
         if isinstance(message, Subscribe):
-            self._local.add(message.id, message.filter, origin)
+            self._local.add(message.id, message.filter, peer)
         elif isinstance(message, Unsubscribe):
-            self._local.remove(message.id, origin)
+            self._local.remove(message.id, peer)
         return ()
 
-    def route(self, publish: Publish, origin: Origin) -> Route:
+    def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
-        _, subscriptions = self._local.route(publish, origin)
-        return Route([neighbour for neighbour in self._neighbours if neighbour != origin], subscriptions, publish)
+        everywhere = [(neighbour, batch) for neighbour in self._neighbours if neighbour != origin]
+        return [*everywhere, *self._local.route(batch, None)]
 
     def announce(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
         """See `Routing.announce`."""

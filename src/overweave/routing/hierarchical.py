@@ -8,13 +8,16 @@ Publications climb to the root whatever is subscribed there, and descend whereve
 
 from collections.abc import Iterable
 
-from overweave.language.messages import Control, Publish, Subscribe, Unsubscribe
+from overweave.contract.batches import Batch
+from overweave.language.messages import Control, Subscribe, Unsubscribe
 from overweave.language.predicates import Filter
-from overweave.routing.base import Origin, Route, Send, SubscriptionTable
+from overweave.routing.base import Forward, Send, SubscriptionTable
 
 
 class Hierarchical:
     """At one broker, with the link to its ``parent`` (None: it is the root)."""
+
+    acyclic = True
 
     def __init__(self, parent: str | None = None, *, identity: bool = True) -> None:
         self._parent = parent
@@ -32,20 +35,19 @@ class Hierarchical:
             self._parent = None
         return [send for message in self._table.of(neighbour) for send in self.handle(Unsubscribe(message.id), neighbour)]
 
-    def handle(self, message: Control, origin: Origin) -> Iterable[Send]:
+    def handle(self, message: Control, peer: str) -> Iterable[Send]:
         """See `Routing.handle`."""
-        if isinstance(message, Subscribe) and self._table.add(message.id, message.filter, origin):
+        if isinstance(message, Subscribe) and self._table.add(message.id, message.filter, peer):
             return self._subscribe(message)
         if isinstance(message, Unsubscribe):
-            filter = self._table.remove(message.id, origin)
+            filter = self._table.remove(message.id, peer)
             return () if filter is None else self._unsubscribe(message, filter)
         return ()
 
-    def route(self, publish: Publish, origin: Origin) -> Route:
+    def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
-        children, subscriptions = self._table.route(publish, origin)
-        up = [self._parent] if self._parent is not None and self._parent != origin else []
-        return Route([*up, *children], subscriptions, publish)
+        down = self._table.route(batch, origin)
+        return down if self._parent is None or self._parent == origin else [(self._parent, batch), *down]
 
     def announce(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.announce`."""

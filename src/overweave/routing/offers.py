@@ -76,5 +76,5 @@ class Offers:
 
     def _find_cover(self, filter: Filter) -> str | None:
         point = witness(filter) if self._index is not None else None
-        candidates = self._told if self._index is None or point is None else self._index.route(point)[1]
+        candidates = self._told if self._index is None or point is None else self._index.ids(point)
         return next((str(id) for id in candidates if covers(self._told[str(id)], filter)), None)

@@ -5,12 +5,15 @@ Acyclic overlays only. No advertisements are needed, and none are kept.
 
 from collections.abc import Iterable
 
-from overweave.language.messages import Control, Publish, Subscribe, Unsubscribe
-from overweave.routing.base import Origin, Route, Send, SubscriptionTable
+from overweave.contract.batches import Batch
+from overweave.language.messages import Control, Subscribe, Unsubscribe
+from overweave.routing.base import Forward, Send, SubscriptionTable
 
 
 class Simple:
     """Subscriptions are flooded, each on its own, whatever others there are."""
+
+    acyclic = True
 
     def __init__(self) -> None:
         self._table = SubscriptionTable()
@@ -26,23 +29,23 @@ class Simple:
         self._neighbours.remove(neighbour)
         return [(to, message) for to, message in sends if to != neighbour]
 
-    def handle(self, message: Control, origin: Origin) -> Iterable[Send]:
+    def handle(self, message: Control, peer: str) -> Iterable[Send]:
         """See `Routing.handle`."""
         if isinstance(message, Subscribe):
-            changed = self._table.add(message.id, message.filter, origin)
+            changed = self._table.add(message.id, message.filter, peer)
         elif isinstance(message, Unsubscribe):
-            changed = self._table.remove(message.id, origin) is not None
+            changed = self._table.remove(message.id, peer) is not None
         else:
             changed = False
-        return [(neighbour, message) for neighbour in self._neighbours if neighbour != origin] if changed else ()
+        return [(neighbour, message) for neighbour in self._neighbours if neighbour != peer] if changed else ()
 
-    def route(self, publish: Publish, origin: Origin) -> Route:
+    def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
-        return Route(*self._table.route(publish, origin), publish)
+        return self._table.route(batch, origin)
 
     def announce(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.announce`."""
-        return [Subscribe(id, filter) for id, filter, origin in self._table.items() if origin != neighbour]
+        return [Subscribe(id, filter) for id, filter, of in self._table.items() if of != neighbour]
 
     def learned(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.learned`."""

@@ -1,30 +1,69 @@
-"""The conformance check of routing protocols, on a network that loses nothing but takes its time.
+"""The conformance check of routing protocols: random scripts of clients, and an oracle that knows no network.
 
-Brokers are nothing but their routing protocol, links are queues, and which of them moves next is up to the seed. Whatever
-clients do, when the network has come to rest every publication must reach exactly the subscriptions that the naive oracle
-names, once, and when everything is withdrawn all tables must be empty.
+Whatever clients do, when the network has come to rest every publication must reach exactly the subscriptions that the naive
+oracle names, once, and when everything is withdrawn all tables must be empty. It runs in two worlds: `ToyNetwork`, where
+brokers are nothing but their protocol and which link moves next is up to the seed; and `CoreNetwork`, the simulator with
+whole broker cores, where clients also come and go.
 """
 
 from collections import Counter, deque
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
+from overweave.contract.batches import Rows
+from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
+from overweave.language.publications import Publication
 from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
-from overweave.routing.base import Origin, Routing
+from overweave.routing.base import Routing
 
 SYMBOLS = ("IBM", "YHOO", "MSFT")
+MakeRouting = Callable[[str, Overlay], Routing]
+
+
+def check_routing(make: MakeRouting, overlay: Overlay, seed: int, steps: int = 60) -> "ToyNetwork":
+    """Raise an AssertionError unless the protocol delivers exactly what it should throughout a random script."""
+    network = ToyNetwork(overlay, make, seed)
+    _run(network, overlay, seed, steps)
+    return network
+
+
+def check_core(make: MakeRouting, overlay: Overlay, seed: int, steps: int = 60) -> "CoreNetwork":
+    """Likewise for brokers with that protocol, among clients that come and go."""
+    network = CoreNetwork(overlay, make, seed)
+    _run(network, overlay, seed, steps)
+    return network
+
+
+class World(Protocol):
+    """Where a script can run. Advertisements and subscriptions belong to a client of their own, named like them."""
+
+    def say(self, broker: str, message: Control) -> None:
+        """A client of ``broker`` says something."""
+
+    def leave(self, broker: str, message: Control) -> None:
+        """A client goes without a word; ``message`` is what it should have said."""
+
+    def rest(self) -> None:
+        """Go on until nothing moves."""
+
+    def publish(self, broker: str, advertisement: str, publication: Publication) -> Counter[str]:
+        """Publish, and see which subscriptions got it how often."""
+
+    def sizes(self) -> dict[str, dict[str, int]]:
+        """The tables of each broker."""
 
 
 class ToyNetwork:
-    """Routing protocols joined by queues."""
+    """Routing protocols joined by queues that lose nothing and take their time."""
 
-    def __init__(self, overlay: Overlay, make: Callable[[str, Overlay], Routing], seed: int) -> None:
+    def __init__(self, overlay: Overlay, make: MakeRouting, seed: int) -> None:
         self.random = np.random.default_rng(seed)
         self.brokers = {id: make(id, overlay) for id in overlay.ids}
         self._queues: dict[tuple[str, str], deque[Control | Publish]] = {}
@@ -32,16 +71,28 @@ class ToyNetwork:
             for neighbour in overlay.neighbours(id):
                 routing.add_neighbour(neighbour)
                 self._queues[id, neighbour] = deque()
-        #: Who got what: (publisher, sequence, subscription).
-        self.deliveries: Counter[tuple[str, int, str]] = Counter()
+        self._deliveries: Counter[str] = Counter()
+        self._sequence = 0
         #: How many publications arrived at a broker over a link, now and when a client spoke last.
         self.hops = 0
         self._hops_before = 0
 
-    def say(self, broker: str, message: Control | Publish) -> None:
-        """A client of ``broker`` says something."""
-        self._hops_before = self.hops
+    def say(self, broker: str, message: Control) -> None:
+        """See `World.say`."""
         self._take(broker, message, None)
+
+    def leave(self, broker: str, message: Control) -> None:
+        """See `World.leave`: a protocol is told like of any withdrawal."""
+        self._take(broker, message, None)
+
+    def publish(self, broker: str, advertisement: str, publication: Publication) -> Counter[str]:
+        """See `World.publish`."""
+        self._deliveries.clear()
+        self._hops_before = self.hops
+        self._sequence += 1
+        self._take(broker, Publish(publication, Header(publisher=advertisement, sequence=self._sequence)), None)
+        self.rest()
+        return self._deliveries
 
     def rest(self) -> None:
         """Let all queues run empty, in an order that the seed decides."""
@@ -52,38 +103,74 @@ class ToyNetwork:
             source, target = busy[int(self.random.integers(len(busy)))]
             self._take(target, self._queues[source, target].popleft(), source)
 
-    def _take(self, broker: str, message: Control | Publish, origin: Origin) -> None:
+    def sizes(self) -> dict[str, dict[str, int]]:
+        """See `World.sizes`."""
+        return {id: routing.sizes() for id, routing in self.brokers.items()}
+
+    def _take(self, broker: str, message: Control | Publish, origin: str | None) -> None:
         routing = self.brokers[broker]
         if not isinstance(message, Publish):
-            for neighbour, sent in routing.handle(message, origin):
+            for neighbour, sent in routing.handle(message, origin or f"client of {message.id}"):
                 self._queues[broker, neighbour].append(sent)
             return
         self.hops += origin is not None
         assert self.hops < 5_000 + self._hops_before, "publications run in circles"
-        route = routing.route(message, origin)
-        for neighbour in route.neighbours:
-            self._queues[broker, neighbour].append(route.publish)
-        for subscription in route.subscriptions:
-            self.deliveries[message.header.publisher, message.header.sequence, subscription] += 1
+        for peer, batch in routing.route(Rows((message,)), origin):
+            if peer in self.brokers:
+                self._queues[broker, peer] += batch.publishes()
+            else:
+                self._deliveries[peer.removeprefix("client of ")] += 1
 
 
-def check_routing(make: Callable[[str, Overlay], Routing], overlay: Overlay, seed: int, steps: int = 60) -> ToyNetwork:
-    """Raise an AssertionError unless the protocol delivers exactly what it should throughout a random script."""
-    network = ToyNetwork(overlay, make, seed)
-    script = _Script(network, overlay, seed)
+class CoreNetwork:
+    """Whole brokers in the simulator."""
+
+    def __init__(self, overlay: Overlay, make: MakeRouting, seed: int) -> None:
+        self._overlay = overlay
+        self.simulated = SimulatedNetwork(overlay, make, seed)
+
+    def say(self, broker: str, message: Control) -> None:
+        """See `World.say`."""
+        if isinstance(message, Advertise | Subscribe):
+            self.simulated.add_client(message.id, broker)
+        self.simulated.say(message.id, message)
+
+    def leave(self, broker: str, message: Control) -> None:  # noqa: ARG002
+        """See `World.leave`."""
+        self.simulated.remove_client(message.id)
+
+    def publish(self, broker: str, advertisement: str, publication: Publication) -> Counter[str]:  # noqa: ARG002
+        """See `World.publish`."""
+        self.simulated.deliveries.clear()
+        self.simulated.publish(advertisement, publication)
+        self.rest()
+        return Counter({id: count for (_, _, id), count in self.simulated.deliveries.items()})
+
+    def rest(self) -> None:
+        """Let time pass until nothing is planned, and check all brokers."""
+        self.simulated.kernel.run()
+        for id in self._overlay.ids:
+            self.simulated.broker(id).validate()
+
+    def sizes(self) -> dict[str, dict[str, int]]:
+        """See `World.sizes`."""
+        return {id: self.simulated.broker(id).statistics().tables for id in self._overlay.ids}
+
+
+def _run(world: World, overlay: Overlay, seed: int, steps: int) -> None:
+    script = _Script(world, overlay, seed)
     for _ in range(steps):
         script.step()
     script.withdraw_all()
-    for id, routing in network.brokers.items():
-        assert not any(routing.sizes().values()), f"{id} still has {routing.sizes()} after all was withdrawn"
-    return network
+    for id, sizes in world.sizes().items():
+        assert not any(sizes.values()), f"{id} still has {sizes} after all was withdrawn"
 
 
 class _Script:
-    """Clients that advertise, subscribe, publish and withdraw at random."""
+    """Clients that advertise, subscribe, publish, withdraw and leave at random."""
 
-    def __init__(self, network: ToyNetwork, overlay: Overlay, seed: int) -> None:
-        self._network = network
+    def __init__(self, world: World, overlay: Overlay, seed: int) -> None:
+        self._world = world
         self._ids = overlay.ids
         self._random = np.random.default_rng(seed + 1)
         self._advertisements: dict[str, tuple[str, Filter, str]] = {}
@@ -108,18 +195,18 @@ class _Script:
             self._unsubscribe(id)
         for id in self._shuffled(list(self._advertisements)):
             self._unadvertise(id)
-        self._network.rest()
+        self._world.rest()
 
     def _advertise(self) -> None:
         broker, symbol = self._pick(self._ids), self._pick(SYMBOLS)
         id = self._new("a")
         filter = parse_filter(f"[class,eq,'STOCK'],[symbol,eq,'{symbol}'],[price,isPresent,0],[volume,>=,0]")
         self._advertisements[id] = (broker, filter, symbol)
-        self._network.say(broker, Advertise(id, filter))
+        self._world.say(broker, Advertise(id, filter))
 
     def _unadvertise(self, id: str) -> None:
         broker, _, _ = self._advertisements.pop(id)
-        self._network.say(broker, Unadvertise(id))
+        self._withdraw(broker, Unadvertise(id))
 
     def _subscribe(self) -> None:
         broker, id = self._pick(self._ids), self._new("s")
@@ -132,26 +219,28 @@ class _Script:
             if self._random.random() < 0.6
         ]
         self._subscriptions[id] = (broker, parse_filter(",".join(parts)))
-        self._network.say(broker, Subscribe(id, self._subscriptions[id][1]))
+        self._world.say(broker, Subscribe(id, self._subscriptions[id][1]))
 
     def _unsubscribe(self, id: str) -> None:
         broker, _ = self._subscriptions.pop(id)
-        self._network.say(broker, Unsubscribe(id))
+        self._withdraw(broker, Unsubscribe(id))
+
+    def _withdraw(self, broker: str, message: Control) -> None:
+        if self._random.random() < 0.5:
+            self._world.say(broker, message)
+        else:
+            self._world.leave(broker, message)
 
     def _publish(self) -> None:
         """Publish when all is quiet, and see who got it."""
-        self._network.rest()
-        broker, _, symbol = self._advertisements[self._pick(list(self._advertisements))]
+        self._world.rest()
+        advertisement = self._pick(list(self._advertisements))
+        broker, _, symbol = self._advertisements[advertisement]
         price, volume = self._random.integers(0, 10, 2)
         publication = parse_publication(f"[class,'STOCK'],[symbol,'{symbol}'],[price,{price}],[volume,{volume}]")
-        self._count += 1
-        self._network.deliveries.clear()
-        self._network.say(broker, Publish(publication, Header(publisher="p", sequence=self._count)))
-        self._network.rest()
-        expected = Counter(
-            ("p", self._count, id) for id, (_, filter) in self._subscriptions.items() if matches(filter, publication)
-        )
-        assert self._network.deliveries == expected, f"{publication} from {broker}: {self._network.deliveries} != {expected}"
+        delivered = self._world.publish(broker, advertisement, publication)
+        expected = Counter(id for id, (_, filter) in self._subscriptions.items() if matches(filter, publication))
+        assert delivered == expected, f"{publication} from {broker}: {delivered} != {expected}"
 
     def _new(self, prefix: str) -> str:
         self._count += 1

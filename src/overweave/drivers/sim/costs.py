@@ -2,10 +2,8 @@
 
 import msgspec
 
-from overweave.contract.frames import Data, Frame
+from overweave.contract.frames import BatchFrame, Frame
 from overweave.errors import InvalidInput
-from overweave.language.codec import encode_publication
-from overweave.language.messages import Publish
 
 #: What a frame weighs besides the content of a publication: header, ids and filter.
 FRAME_BYTES = 64
@@ -39,13 +37,13 @@ class Costs(msgspec.Struct, frozen=True):
 
     def service_s(self, frame: Frame, subscriptions: int) -> float:
         """How long a broker is busy with a frame: publications are matched, all else is quick."""
-        if isinstance(frame, Data) and isinstance(frame.content, Publish):
-            return self.matching_delay_base_s + subscriptions * self.matching_delay_per_subscription_s
+        if isinstance(frame, BatchFrame):
+            return frame.batch.count * (self.matching_delay_base_s + subscriptions * self.matching_delay_per_subscription_s)
         return 0.0
 
 
 def frame_bytes(frame: Frame) -> int:
     """What a frame weighs on a link."""
-    if isinstance(frame, Data) and isinstance(frame.content, Publish):
-        return FRAME_BYTES + len(encode_publication(frame.content.publication)) + len(frame.content.payload)
+    if isinstance(frame, BatchFrame):
+        return FRAME_BYTES * frame.batch.count + frame.batch.size_bytes()
     return FRAME_BYTES

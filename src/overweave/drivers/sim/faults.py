@@ -48,3 +48,13 @@ class Faults(msgspec.Struct, frozen=True):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise InvalidInput(f"faults.{name}: expected a time above 0, got {value}")
+
+    @property
+    def lossy(self) -> bool:
+        """Whether frames on an open connection may get lost, doubled or delayed."""
+        return bool(self.loss or self.duplication or self.reordering)
+
+    @property
+    def lose_frames(self) -> bool:
+        """Whether anything can be lost, so that it has to be sent again."""
+        return self.lossy or any((self.cut_every_s, self.crash_every_s, self.partition_every_s))

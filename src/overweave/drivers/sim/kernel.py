@@ -1,11 +1,12 @@
-"""The kernel: a heap of (time, sequence, action). Same actions in, same order out."""
+"""The kernel: a heap of (time, sequence, action, argument). Same actions in, same order out."""
 
 import gc
-import heapq
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from heapq import heappop, heappush
+from typing import Any
 
-Action = Callable[[], None]
+Action = Callable[[Any], None]
 
 
 @contextmanager
@@ -22,31 +23,35 @@ class Kernel:
     """Simulated time.
 
     >>> kernel, said = Kernel(), []
-    >>> kernel.at(2.0, lambda: said.append(("b", kernel.now_s)))
-    >>> kernel.at(1.0, lambda: said.append(("a", kernel.now_s)))
+    >>> kernel.at(2.0, said.append, "b")
+    >>> kernel.at(1.0, said.append, "a")
     >>> kernel.run()
-    >>> said
-    [('a', 1.0), ('b', 2.0)]
+    >>> said, kernel.now_s
+    (['a', 'b'], 2.0)
     """
+
+    __slots__ = ("_heap", "count", "now_s")
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        self._heap: list[tuple[float, int, Action]] = []
-        self._count = 0
-        #: How many actions have been done.
-        self.events = 0
+        self._heap: list[tuple[float, int, Action, Any]] = []
+        #: How many actions have been planned.
+        self.count = 0
 
-    def at(self, time_s: float, action: Action) -> None:
-        """Do ``action`` at a time, after all that was put there before."""
-        self._count += 1
-        heapq.heappush(self._heap, (max(time_s, self.now_s), self._count, action))
+    def at(self, time_s: float, action: Action, argument: Any = None) -> None:
+        """Call ``action(argument)`` at a time, after all that was put there before."""
+        self.count = count = self.count + 1
+        heappush(self._heap, (time_s if time_s > self.now_s else self.now_s, count, action, argument))
 
     def run(self, until_s: float = float("inf")) -> None:
         """Go on until nothing is left to do, or until a time."""
-        heap, pop = self._heap, heapq.heappop
+        heap = self._heap
         while heap and heap[0][0] <= until_s:
-            self.now_s, _, action = pop(heap)
-            self.events += 1
-            action()
+            self.now_s, _, action, argument = heappop(heap)
+            action(argument)
         if until_s != float("inf"):
             self.now_s = until_s
+
+    def pending(self) -> int:
+        """How many actions are planned and not done."""
+        return len(self._heap)

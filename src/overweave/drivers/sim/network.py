@@ -1,21 +1,21 @@
 """A simulated network: brokers and clients on an overlay, with delays and faults."""
 
 from collections import Counter
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from overweave.broker.client import ClientCore
 from overweave.broker.core import BrokerCore
 from overweave.contract.config import BrokerConfig, SessionConfig
-from overweave.contract.effects import Deliver, Effect, Keep, Note, Refuse, SendFrame, SetTimer
-from overweave.contract.frames import Frame
+from overweave.contract.effects import Deliver, Keep, Note, Refuse
+from overweave.contract.modules import Module
 from overweave.contract.records import Record
-from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
+from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, PeerLeft
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
-from overweave.drivers.sim.kernel import Action, Kernel
+from overweave.drivers.sim.kernel import Kernel
+from overweave.drivers.sim.nodes import Channel, Node
 from overweave.drivers.sim.station import Station
 from overweave.language.messages import Control
 from overweave.language.predicates import Filter
@@ -24,6 +24,10 @@ from overweave.overlay.graph import Overlay
 from overweave.routing.base import Routing
 
 MakeRouting = Callable[[str, Overlay], Routing]
+#: The modules of a broker, by name.
+MakeModules = Callable[[str], Mapping[str, Module]]
+#: Hears of a publisher, a sequence number and the subscription that got it.
+OnDelivery = Callable[[str, int, str], None]
 
 
 class SimulatedNetwork:
@@ -37,63 +41,84 @@ class SimulatedNetwork:
         faults: Faults | None = None,
         costs: Costs | None = None,
         config: BrokerConfig | None = None,
+        make_modules: MakeModules = lambda _: {},
+        on_delivery: OnDelivery | None = None,
     ) -> None:
         self.kernel = Kernel()
         self._random = np.random.default_rng(seed)
         self._overlay = overlay
-        self._make_routing = make_routing
+        self._make_routing, self._make_modules = make_routing, make_modules
         self._faults = faults or Faults()
         self._costs = costs or Costs()
-        self._free = self._costs.free
-        #: The queues of the brokers that run, to look at.
-        self.stations: dict[str, Station] = {}
-        self._config = config or _config_for(self._faults)
+        self._config = config or BrokerConfig(SessionConfig(resend_s=0.3 if self._faults.lose_frames else None))
         self._journals: dict[str, dict[tuple[str, str], tuple[str, Filter]]] = {id: {} for id in overlay.ids}
         self._incarnations = dict.fromkeys(overlay.ids, 0)
-        self._cores: dict[str, BrokerCore | ClientCore] = {}
-        self._channels: dict[tuple[str, str], _Channel] = {}
-        self._skews_s: dict[str, float] = {}
-        #: Clients that do not read, and what waits for them.
-        self._paused: dict[str, list[Action]] = {}
-        self._troubled_until_s = self._faults.until_s if _lossy(self._faults) else 0.0
-        #: Who got what: (publisher, sequence, subscription).
+        #: Who runs: all clients, and the brokers that have not crashed.
+        self._nodes: dict[str, Node] = {}
+        #: The clients with their broker.
+        self._clients: dict[str, str] = {}
+        self._on_delivery = on_delivery or self._count_delivery
+        #: Who got what: (publisher, sequence, subscription), unless somebody else counts.
         self.deliveries: Counter[tuple[str, int, str]] = Counter()
         self.records: list[Record] = []
         self.refusals: list[Refuse] = []
         self.frames = 0
         for id in overlay.ids:
-            self._skew(id)
             self._start(id)
         for link in overlay.links:
-            self._connect(*link.ends)
+            self._connect(link.ends)
         self._plan_faults()
 
     # ---- what clients do
 
     def add_client(self, id: str, broker: str) -> None:
         """Attach a client to a broker."""
-        self._cores[id] = ClientCore(id, broker, self._config.session)
-        self._skew(id)
-        if broker in self._cores:
-            self._connect(id, broker)
+        self._clients[id] = broker
+        self._nodes[id] = Node(self, self.kernel, id, ClientCore(id, broker, self._config.session), self._skew_s())
+        self._connect((id, broker))
+
+    def remove_client(self, id: str) -> None:
+        """Detach a client for good."""
+        broker = self._nodes.get(self._clients[id])
+        self._disconnect((id, self._clients.pop(id)))
+        self._nodes.pop(id).alive = False
+        if broker is not None:
+            broker.handle(PeerLeft(id))
 
     def say(self, client: str, message: Control) -> None:
         """Have a client advertise, subscribe or withdraw."""
-        self._carry_out(client, self._client(client).say(message, self._clock_s(client)))
+        node = self._nodes[client]
+        node.carry_out(self._client(client).say(message, node.clock_s()))
 
     def publish(self, client: str, publication: Publication) -> None:
         """Have a client publish."""
-        self._carry_out(client, self._client(client).publish(publication, self._clock_s(client)))
+        node = self._nodes[client]
+        node.carry_out(self._client(client).publish(publication, node.clock_s()))
+
+    # ---- to look at
 
     def unsettled(self) -> int:
         """How many contents of clients are not settled."""
-        return sum(core.unsettled() for core in self._cores.values() if isinstance(core, ClientCore))
+        return sum(self._client(id).unsettled() for id in self._clients)
 
     def broker(self, id: str) -> BrokerCore:
-        """A broker's core, to look at."""
-        core = self._cores[id]
+        """A broker's core."""
+        core = self._nodes[id].core
         assert isinstance(core, BrokerCore)
         return core
+
+    def running(self) -> list[str]:
+        """The brokers that have not crashed."""
+        return [id for id in self._overlay.ids if id in self._nodes]
+
+    def station(self, id: str) -> Station | None:
+        """The queues of a broker; None when it takes no time."""
+        return self._nodes[id].station
+
+    def is_whole(self) -> bool:
+        """Whether all brokers run and all connections are open."""
+        channels = sum(len(node.channels) for node in self._nodes.values())
+        return channels == 2 * (len(self._overlay.links) + len(self._clients))
 
     def settle(self, within_s: float = 600.0) -> None:
         """Go on until everything that clients said is settled."""
@@ -102,132 +127,90 @@ class SimulatedNetwork:
             assert self.kernel.now_s < end, f"{self.unsettled()} contents are not settled after {within_s} s"
             self.kernel.run(self.kernel.now_s + 0.5)
 
-    # ---- cores
+    # ---- what nodes leave to the network
+
+    def deliver(self, effect: Deliver) -> None:
+        """Tell what a client got."""
+        for publisher, sequence in effect.batch.identities():
+            self._on_delivery(publisher, sequence, effect.subscription)
+
+    def _count_delivery(self, publisher: str, sequence: int, subscription: str) -> None:
+        self.deliveries[publisher, sequence, subscription] += 1
+
+    def keep(self, node: Node, effect: Keep) -> None:
+        """Write to the journal of a broker."""
+        if effect.value is None:
+            self._journals[node.id].pop(effect.key, None)
+        else:
+            self._journals[node.id][effect.key] = effect.value  # type: ignore[assignment]
+
+    def note(self, effect: Note) -> None:
+        """Collect rows of the trace."""
+        self.records.append(effect.record)
+
+    def refuse(self, node: Node, effect: Refuse) -> None:
+        """Collect refusals, and close the connection."""
+        self.refusals.append(effect)
+        if effect.code == "slow-consumer":
+            self._disconnect((node.id, effect.peer))
+            self._clients.pop(effect.peer)
+            self._nodes.pop(effect.peer).alive = False
+
+    # ---- nodes and connections
 
     def _client(self, id: str) -> ClientCore:
-        core = self._cores[id]
+        core = self._nodes[id].core
         assert isinstance(core, ClientCore)
         return core
 
     def _start(self, broker: str) -> None:
         self._incarnations[broker] += 1
-        self._cores[broker] = BrokerCore(
+        core = BrokerCore(
             broker,
             self._make_routing(broker, self._overlay),
             self._overlay.neighbours(broker),
             self._config,
             self._incarnations[broker],
             self._journals[broker],
+            self._make_modules(broker),
         )
-        self.stations[broker] = Station(
-            self.kernel,
-            self._costs,
-            partial(self._subscriptions, broker),
-            lambda peer, frame: self._handle(broker, FrameArrived(peer, frame)),
-        )
+        node = self._nodes[broker] = Node(self, self.kernel, broker, core, self._skew_s())
+        if not self._costs.free:
+            node.station = Station(
+                self.kernel, self._costs, core.subscriptions, lambda peer, frame: node.handle(FrameArrived(peer, frame))
+            )
 
-    def _subscriptions(self, broker: str) -> int:
-        core = self._cores.get(broker)
-        return core.subscriptions() if isinstance(core, BrokerCore) else 0
-
-    def _handle(self, id: str, stimulus: Stimulus) -> None:
-        core = self._cores.get(id)
-        if core is not None:
-            self._carry_out(id, core.handle(stimulus, self._clock_s(id)))
-
-    def _clock_s(self, id: str) -> float:
-        """What a node takes for the time."""
-        return self.kernel.now_s + self._skews_s.get(id, 0.0)
-
-    def _carry_out(self, id: str, effects: list[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case SendFrame():
-                    self._transmit(id, effect.peer, effect.frame)
-                case Deliver(publish, subscription):
-                    self.deliveries[publish.header.publisher, publish.header.sequence, subscription] += 1
-                case SetTimer(name, at_s):
-                    self.kernel.at(at_s - self._skews_s.get(id, 0.0), partial(self._fire, id, self._cores[id], name))
-                case Keep(key, value):
-                    if value is None:
-                        self._journals[id].pop(key, None)
-                    else:
-                        self._journals[id][key] = value  # type: ignore[assignment]
-                case Note(record):
-                    self.records.append(record)
-                case Refuse():
-                    self.refusals.append(effect)
-
-    def _fire(self, id: str, core: BrokerCore | ClientCore, name: str) -> None:
-        if self._cores.get(id) is core:
-            self._handle(id, TimerFired(name))
-
-    # ---- connections
-
-    def _channel(self, source: str, target: str) -> "_Channel":
-        channel = self._channels.get((source, target))
-        if channel is None:
-            channel = self._channels[source, target] = _Channel()
-        return channel
-
-    def _connect(self, a: str, b: str) -> None:
-        if self._channel(a, b).open or a not in self._cores or b not in self._cores:
+    def _connect(self, ends: tuple[str, str]) -> None:
+        if ends[0] not in self._nodes or ends[1] not in self._nodes or ends[1] in self._nodes[ends[0]].channels:
             return
-        for id, peer in ((a, b), (b, a)):
-            self._channel(id, peer).set(open=True)
-        for id, peer in ((a, b), (b, a)):
-            self._handle(id, PeerConnected(peer, client=isinstance(self._cores[peer], ClientCore)))
+        a, b = (self._nodes[id] for id in ends)
+        fate = self._fate if self._faults.lossy else None
+        for node, peer in ((a, b), (b, a)):
+            node.channels[peer.id] = Channel(self, self.kernel, node, peer, self._costs.link_delay_s, fate)
+        for node, peer in ((a, b), (b, a)):
+            node.handle(PeerConnected(peer.id, client=peer.id in self._clients))
 
-    def _disconnect(self, a: str, b: str) -> None:
-        if self._channel(a, b).open:
-            for id, peer in ((a, b), (b, a)):
-                self._channel(id, peer).set(open=False)
-            for id, peer in ((a, b), (b, a)):
-                self._handle(id, PeerDisconnected(peer))
+    def _disconnect(self, ends: tuple[str, str]) -> None:
+        for id, peer in (ends, ends[::-1]):
+            channel = self._nodes[id].channels.pop(peer, None) if id in self._nodes else None
+            if channel is not None:
+                channel.open = False
+                self._nodes[id].handle(PeerDisconnected(peer))
 
     def _open(self) -> list[tuple[str, str]]:
         """The ends of all open connections, each once."""
-        return sorted(ends for ends, channel in self._channels.items() if channel.open and ends[0] < ends[1])
+        return sorted((id, peer) for id, node in self._nodes.items() for peer in node.channels if id < peer)
 
-    def is_whole(self) -> bool:
-        """Whether all brokers run and all connections are open."""
-        clients = sum(isinstance(core, ClientCore) for core in self._cores.values())
-        return len(self._open()) == len(self._overlay.links) + clients
-
-    def _transmit(self, source: str, target: str, frame: Frame) -> None:
-        """Put a frame on its way; it arrives unless it is lost, or the connection is."""
-        channel = self._channel(source, target)
-        if not channel.open:
-            return
-        self.frames += 1
-        station = None if self._free else self.stations.get(source)
-        leaves_s = self.kernel.now_s if station is None else station.departure_s(frame)
-        for late_s in self._fate() if self.kernel.now_s < self._troubled_until_s else _ON_TIME:
-            arrives_s = max(leaves_s + self._costs.link_delay_s, channel.last_arrival_s)
-            if late_s == 0.0:
-                channel.last_arrival_s = arrives_s
-            self.kernel.at(arrives_s + late_s, partial(self._arrive, source, target, channel, channel.connection, frame))
+    # ---- faults
 
     def _fate(self) -> list[float]:
-        """How late each copy of a frame comes; none when it is lost."""
         faults, random = self._faults, self._random.random
+        if self.kernel.now_s >= faults.until_s:
+            return [0.0]
         if random() < faults.loss:
             return []
         copies = 2 if random() < faults.duplication else 1
         return [random() * faults.delay_spike_s if random() < faults.reordering else 0.0 for _ in range(copies)]
-
-    def _arrive(self, source: str, target: str, channel: "_Channel", connection: int, frame: Frame) -> None:
-        if channel.connection != connection:
-            return
-        station = None if self._free else self.stations.get(target)
-        if target in self._paused:
-            self._paused[target].append(partial(self._arrive, source, target, channel, connection, frame))
-        elif station is None:
-            self._handle(target, FrameArrived(source, frame))
-        else:
-            station.take(source, frame)
-
-    # ---- faults
 
     def _plan_faults(self) -> None:
         faults = self._faults
@@ -237,83 +220,60 @@ class SimulatedNetwork:
             (faults.partition_every_s, self._partition),
             (faults.pause_every_s, self._pause),
         ):
-            time_s = 0.0
-            while every_s is not None and self._overlay.links:
-                time_s += self._random.exponential(every_s)
-                if time_s >= self._faults.until_s:
-                    break
-                self.kernel.at(time_s, strike)
+            if every_s is not None and self._overlay.links:
+                self._plan(strike, every_s)
+
+    def _plan(self, strike: Callable[[], None], every_s: float) -> None:
+        """Have a fault strike, and again and again, until the network is to heal."""
+
+        def at_last(_: object) -> None:
+            strike()
+            self._plan(strike, every_s)
+
+        time_s = self.kernel.now_s + self._random.exponential(every_s)
+        if time_s < self._faults.until_s:
+            self.kernel.at(time_s, at_last)
 
     def _cut(self) -> None:
         ends = self._open()
         if ends:
-            a, b = ends[int(self._random.integers(len(ends)))]
-            self._disconnect(a, b)
-            self.kernel.at(self.kernel.now_s + self._faults.cut_s, lambda: self._connect(a, b))
+            struck = ends[int(self._random.integers(len(ends)))]
+            self._disconnect(struck)
+            self.kernel.at(self.kernel.now_s + self._faults.cut_s, self._connect, struck)
 
     def _partition(self) -> None:
         half = {id for id in self._overlay.ids if self._random.random() < 0.5}
-        cut = [ends for ends in self._open() if (ends[0] in half) != (ends[1] in half) and set(ends) <= set(self._overlay.ids)]
-        for a, b in cut:
-            self._disconnect(a, b)
-            self.kernel.at(self.kernel.now_s + self._faults.partition_s, partial(self._connect, a, b))
+        brokers = set(self._overlay.ids)
+        for ends in self._open():
+            if (ends[0] in half) != (ends[1] in half) and brokers.issuperset(ends):
+                self._disconnect(ends)
+                self.kernel.at(self.kernel.now_s + self._faults.partition_s, self._connect, ends)
 
     def _pause(self) -> None:
-        reading = [id for id, core in self._cores.items() if isinstance(core, ClientCore) and id not in self._paused]
+        reading = [id for id in self._clients if self._nodes[id].waiting is None]
         if reading:
-            client = reading[int(self._random.integers(len(reading)))]
-            self._paused[client] = []
-            self.kernel.at(self.kernel.now_s + self._faults.pause_s, partial(self._resume, client))
+            client = self._nodes[reading[int(self._random.integers(len(reading)))]]
+            client.stop_reading()
+            self.kernel.at(self.kernel.now_s + self._faults.pause_s, client.read_on)
 
-    def _resume(self, client: str) -> None:
-        for arrive in self._paused.pop(client):
-            arrive()
-
-    def _skew(self, id: str) -> None:
-        if self._faults.clock_skew_s is not None:
-            self._skews_s[id] = float(self._random.uniform(-1, 1)) * self._faults.clock_skew_s
+    def _skew_s(self) -> float:
+        skew_s = self._faults.clock_skew_s
+        return 0.0 if skew_s is None else float(self._random.uniform(-1, 1)) * skew_s
 
     def _crash(self) -> None:
-        running = [id for id in self._overlay.ids if id in self._cores]
-        broker = running[int(self._random.integers(len(running)))] if running else None
-        if broker is None:
+        running = self.running()
+        if not running:
             return
-        peers = [a if b == broker else b for a, b in self._open() if broker in (a, b)]
-        del self._cores[broker], self.stations[broker]
-        for peer in peers:
-            self._disconnect(broker, peer)
-        self.kernel.at(self.kernel.now_s + self._faults.crash_s, lambda: self._restart(broker))
+        broker = running[int(self._random.integers(len(running)))]
+        node = self._nodes.pop(broker)
+        node.alive = False
+        for peer, channel in node.channels.items():
+            channel.open = False
+            self._disconnect((peer, broker))
+        self.kernel.at(self.kernel.now_s + self._faults.crash_s, self._restart, broker)
 
     def _restart(self, broker: str) -> None:
         self._start(broker)
-        clients = [id for id, core in self._cores.items() if isinstance(core, ClientCore) and core.broker == broker]
+        clients = [id for id, at in self._clients.items() if at == broker]
         for peer in (*self._overlay.neighbours(broker), *clients):
-            self._connect(broker, peer)
-
-
-class _Channel:
-    """One direction of a connection; ``connection`` changes whenever it opens or closes, and what was under way is lost."""
-
-    __slots__ = ("connection", "last_arrival_s", "open")
-
-    def __init__(self) -> None:
-        self.open = False
-        self.connection = 0
-        self.last_arrival_s = 0.0
-
-    def set(self, *, open: bool) -> None:
-        self.open = open
-        self.connection += 1
-
-
-_ON_TIME = [0.0]
-
-
-def _lossy(faults: Faults) -> bool:
-    return bool(faults.loss or faults.duplication or faults.reordering)
-
-
-def _config_for(faults: Faults) -> BrokerConfig:
-    """Frames that may get lost have to be sent again; without faults nothing is."""
-    resends = _lossy(faults) or faults.cut_every_s or faults.crash_every_s or faults.partition_every_s
-    return BrokerConfig(SessionConfig(resend_s=0.3 if resends else None))
+            self._connect((broker, peer))

@@ -6,18 +6,20 @@ duration, and the network goes on until everything is delivered.
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import TypeVar
 
 import msgspec
 
+from overweave.broker.modules.tracer import Tracer
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.records import Record
+from overweave.drivers.sim.checkers import Ledger, check_brokers, check_deliveries
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.kernel import nothing_dies
 from overweave.drivers.sim.metrics import Metrics, Tally, Utilisation, share
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.scenario import Scenario
+from overweave.drivers.sim.station import Station
 from overweave.drivers.sim.workload import Publisher, Workload, make_workload
 from overweave.errors import OverweaveError
 from overweave.language.messages import Advertise, Subscribe
@@ -59,8 +61,18 @@ class _Run:
         self._publications = 0
         faults = _ending(scenario.faults, SETUP_S + scenario.duration_s)
         make = PROTOCOLS[scenario.routing.protocol].make
-        config = _config(scenario, run)
-        self._network = SimulatedNetwork(overlay, make, scenario.seed, faults, scenario.costs, config)
+        self._ledger = Ledger((subscriber.id, subscriber.filter) for subscriber in workload.subscribers)
+        self._client_deliveries = 0
+        self._network = SimulatedNetwork(
+            overlay,
+            make,
+            scenario.seed,
+            faults,
+            scenario.costs,
+            _config(scenario),
+            make_modules=lambda broker: {"tracer": Tracer(broker, run), **scenario.make_modules(broker)},
+            on_delivery=self._delivered,
+        )
 
     def metrics(self, progress: Callable[[float], None]) -> Metrics:
         network, scenario, tally = self._network, self._scenario, self._tally
@@ -70,8 +82,9 @@ class _Run:
             self._publish(progress)
         work_s = [_since(now, before) for now, before in zip(self._work_s(), work_before, strict=True)]
         self._settle()
+        self._check()
         control_messages = sum(_since(self._control(), control_before))
-        queues = [station.queue_max for station in network.stations.values()]
+        queues = [station.queue_max for station in self._stations().values()]
         return Metrics(
             seed=scenario.seed,
             duration_s=scenario.duration_s,
@@ -79,7 +92,7 @@ class _Run:
             deliveries=tally.deliveries,
             pure_forwards=tally.pure_forwards,
             yield_=tally.yield_(),
-            client_deliveries=sum(network.deliveries.values()),
+            client_deliveries=self._client_deliveries,
             hops_mean=tally.hops_mean(),
             delay_s=tally.delay_s(),
             publication_hops=tally.publication_hops,
@@ -115,21 +128,34 @@ class _Run:
         for number in range(1, _SLICES + 1):
             kernel.run(start_s + duration_s * number / _SLICES)
             self._drain()
+            check_brokers(self._network, self._scenario.checks)
             progress(duration_s * number / _SLICES)
 
     def _plan(self, publisher: Publisher, publications: Iterator[Publication], start_s: float, number: int) -> None:
         """Publish the next one at its time, counted from the start so that errors do not add up."""
         after_s = publisher.phase_s + number / publisher.rate_hz
         if after_s < self._scenario.duration_s:
-            action = partial(self._publish_one, publisher, publications, start_s, number)
-            self._network.kernel.at(start_s + after_s, action)
+            self._network.kernel.at(start_s + after_s, self._publish_one, (publisher, publications, start_s, number))
 
-    def _publish_one(self, publisher: Publisher, publications: Iterator[Publication], start_s: float, number: int) -> None:
+    def _publish_one(self, planned: tuple[Publisher, Iterator[Publication], float, int]) -> None:
+        publisher, publications, start_s, number = planned
         publication = next(publications, None)
         if publication is not None:
             self._publications += 1
+            if self._scenario.checks.deliveries:
+                self._ledger.published(publisher.id, number, publication)
             self._network.publish(publisher.id, publication)
             self._plan(publisher, publications, start_s, number + 1)
+
+    def _delivered(self, publisher: str, sequence: int, subscription: str) -> None:
+        self._client_deliveries += 1
+        if self._scenario.checks.deliveries:
+            self._ledger.delivered(publisher, sequence, subscription)
+
+    def _check(self) -> None:
+        check_brokers(self._network, self._scenario.checks)
+        if not self._network.refusals:
+            check_deliveries(self._ledger)
 
     def _settle(self) -> None:
         """Go on until clients and brokers wait for nothing: a client's message is settled before all brokers know of it."""
@@ -159,11 +185,14 @@ class _Run:
     # ---- what is measured
 
     def _control(self) -> dict[str, int]:
-        running = self._network.stations
-        return {id: self._network.broker(id).statistics().control_out for id in running}
+        return {id: self._network.broker(id).statistics().control_out for id in self._network.running()}
+
+    def _stations(self) -> dict[str, Station]:
+        found = {id: self._network.station(id) for id in self._network.running()}
+        return {id: station for id, station in found.items() if station is not None}
 
     def _work_s(self) -> tuple[dict[str, float], dict[str, float]]:
-        stations = self._network.stations
+        stations = self._stations()
         busy_s = {id: station.busy_s for id, station in stations.items()}
         return busy_s, {id: station.output_busy_s for id, station in stations.items()}
 
@@ -178,11 +207,11 @@ def _ending(faults: Faults, end_s: float) -> Faults:
     return msgspec.structs.replace(faults, until_s=min(faults.until_s, end_s))
 
 
-def _config(scenario: Scenario, run: str) -> BrokerConfig:
+def _config(scenario: Scenario) -> BrokerConfig:
     """Frames may have to be sent again as soon as anything can go wrong; not before an answer can have come."""
     faulty = msgspec.structs.replace(scenario.faults, until_s=math.inf) != Faults()
     resend_s = max(0.3, 4 * scenario.costs.link_delay_s) if faulty else None
-    return BrokerConfig(SessionConfig(resend_s=resend_s), run=run, trace=True)
+    return BrokerConfig(SessionConfig(resend_s=resend_s))
 
 
 _Number = TypeVar("_Number", int, float)

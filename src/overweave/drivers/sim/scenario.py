@@ -13,6 +13,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from overweave.broker.modules import MODULES
+from overweave.contract.modules import Module
+from overweave.drivers.sim.checkers import Checks
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
 from overweave.errors import InvalidInput, OverlayError
@@ -23,8 +26,6 @@ from overweave.routing import PROTOCOLS
 
 #: Kinds of workload; `overweave.drivers.sim.workload` makes them.
 KINDS = ("stock",)
-#: Modules that a scenario can switch on by a table ``[modules.NAME]``: none is written yet.
-MODULES: tuple[str, ...] = ()
 
 _Values = TypeVar("_Values", bound=msgspec.Struct)
 
@@ -99,12 +100,19 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     workload: WorkloadSpec
     costs: Costs = Costs()
     faults: Faults = Faults()
+    checks: Checks = Checks()
+    #: By name, with their options.
+    modules: Mapping[str, msgspec.Struct] = {}
 
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise InvalidInput(f"seed: expected an integer of at least 0, got {self.seed}")
         if not 0 < self.duration_s < math.inf:
             raise InvalidInput(f"duration_s: expected a finite number above 0, got {self.duration_s:g}")
+
+    def make_modules(self, broker: str) -> dict[str, Module]:
+        """The modules of one broker."""
+        return {name: MODULES[name].make(broker, options) for name, options in self.modules.items()}
 
     def make_overlay(self) -> Overlay:
         """The overlay, which has to suit the protocol."""
@@ -142,17 +150,17 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
     Traceback (most recent call last):
     overweave.errors.InvalidInput: worklod: unknown key, the nearest known one is 'workload'
     """
-    _check_keys("", document, (*_fields(Scenario), "modules"))
-    for name in _table("modules", document.get("modules", {})):
-        raise InvalidInput(_unknown(f"modules.{name}", "module", MODULES, quoted=False))
+    _check_keys("", document, _fields(Scenario))
     tables: dict[str, Callable[[str, Any], Any]] = {
         "overlay": _overlay,
         "routing": lambda path, value: _values(RoutingSpec, path, value),
         "workload": lambda path, value: _values(WorkloadSpec, path, value),
         "costs": lambda path, value: _values(Costs, path, value),
         "faults": lambda path, value: _values(Faults, path, value),
+        "checks": lambda path, value: _values(Checks, path, value),
+        "modules": _modules,
     }
-    plain = {name: value for name, value in document.items() if name not in tables and name != "modules"}
+    plain = {name: value for name, value in document.items() if name not in tables}
     made = {name: make(name, document[name]) for name, make in tables.items() if name in document}
     for name in ("overlay", "workload"):
         if name not in document:
@@ -165,6 +173,15 @@ def _overlay(path: str, value: Any) -> OverlaySpec:
     if not isinstance(table.get("shape"), str):
         raise InvalidInput(f"{path}.shape: expected one of {', '.join(SHAPES)}, got {table.get('shape')!r}")
     return OverlaySpec(table.pop("shape"), table)
+
+
+def _modules(path: str, value: Any) -> dict[str, msgspec.Struct]:
+    found: dict[str, msgspec.Struct] = {}
+    for name, options in _table(path, value).items():
+        if name not in MODULES:
+            raise InvalidInput(_unknown(f"{path}.{name}", "module", MODULES, quoted=False))
+        found[name] = _values(MODULES[name].options, f"{path}.{name}", options)
+    return found
 
 
 def _values(type: type[_Values], path: str, value: Any) -> _Values:

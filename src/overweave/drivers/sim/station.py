@@ -1,17 +1,16 @@
 """A station: the queues of one simulated broker (THESIS fig 7.1).
 
 Frames wait in one input queue, control before publications, and are served one at a time; what goes out shares the broker's
-bandwidth.
+bandwidth. Nothing overtakes what the same peer has sent before, because a session would not take it.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from functools import partial
 
-from overweave.contract.frames import Data, Frame
+from overweave.contract.frames import BatchFrame, Frame, WordFrame
 from overweave.drivers.sim.costs import Costs, frame_bytes
 from overweave.drivers.sim.kernel import Kernel
-from overweave.language.messages import Publish
+from overweave.language.headers import Priority
 
 Job = tuple[str, Frame]
 
@@ -28,6 +27,8 @@ class Station:
         self._serve = serve
         self._control: deque[Job] = deque()
         self._publications: deque[Job] = deque()
+        #: How many frames of each peer are among the publications.
+        self._waiting: Counter[str] = Counter()
         self._busy = False
         self._output_free_s = 0.0
         #: Seconds that the engine and the uplink have worked, and the longest queue.
@@ -37,11 +38,18 @@ class Station:
 
     def take(self, peer: str, frame: Frame) -> None:
         """A frame has arrived."""
-        publication = isinstance(frame, Data) and isinstance(frame.content, Publish)
-        (self._publications if publication else self._control).append((peer, frame))
-        self.queue_max = max(self.queue_max, len(self._control) + len(self._publications))
+        if _can_wait(frame) or (self._waiting[peer] and isinstance(frame, WordFrame | BatchFrame)):
+            self._publications.append((peer, frame))
+            self._waiting[peer] += 1
+        else:
+            self._control.append((peer, frame))
+        self.queue_max = max(self.queue_max, self.queue_length())
         if not self._busy:
             self._begin()
+
+    def queue_length(self) -> int:
+        """How many frames wait."""
+        return len(self._control) + len(self._publications)
 
     def departure_s(self, frame: Frame) -> float:
         """When a frame that goes out now has left."""
@@ -54,20 +62,31 @@ class Station:
         return self._output_free_s
 
     def _begin(self) -> None:
-        queue = self._control or self._publications
-        while queue:
-            peer, frame = queue.popleft()
+        while job := self._next():
+            peer, frame = job
             takes_s = self._costs.service_s(frame, self._subscriptions())
             if takes_s > 0:
                 self._busy = True
                 self.busy_s += takes_s
-                self._kernel.at(self._kernel.now_s + takes_s, partial(self._end, peer, frame))
+                self._kernel.at(self._kernel.now_s + takes_s, self._end, job)
                 return
             self._serve(peer, frame)
-            queue = self._control or self._publications
 
-    def _end(self, peer: str, frame: Frame) -> None:
+    def _next(self) -> Job | None:
+        if self._control:
+            return self._control.popleft()
+        if not self._publications:
+            return None
+        job = self._publications.popleft()
+        self._waiting[job[0]] -= 1
+        return job
+
+    def _end(self, job: Job) -> None:
         self._busy = False
-        self._serve(peer, frame)
+        self._serve(*job)
         if not self._busy:
             self._begin()
+
+
+def _can_wait(frame: Frame) -> bool:
+    return isinstance(frame, BatchFrame) and frame.batch.priority() is Priority.PUBLICATION

@@ -1,0 +1,89 @@
+"""The desk: where modules sit in a broker. It hands them what concerns them, and does what they ask for.
+
+To the rest of the broker a module is a client without a connection.
+"""
+
+from collections.abc import Callable, Mapping
+
+from overweave.contract.batches import Batch, Rows
+from overweave.contract.effects import Effect, SetTimer
+from overweave.contract.modules import Heard, Module, ModuleStimulus, Passed, PublishControl, Received, Say, Started
+from overweave.contract.stimuli import LoadMeasured, TimerFired
+from overweave.language.headers import Header, Priority
+from overweave.language.messages import Control, Publish, Subscribe, Unsubscribe
+from overweave.language.relations import matches
+
+
+class Desk:
+    """The modules of one broker, by name."""
+
+    def __init__(
+        self,
+        broker: str,
+        modules: Mapping[str, Module],
+        say: Callable[[str, Control], None],
+        publish: Callable[[str, Batch], None],
+    ) -> None:
+        self._modules = {f"{broker}/{name}": module for name, module in modules.items()}
+        self._say, self._publish = say, publish
+        self._subscriptions: dict[str, dict[str, Subscribe]] = {peer: {} for peer in self._modules}
+        self._sequences = dict.fromkeys(self._modules, 0)
+        self._watching = {
+            kind: [peer for peer, module in self._modules.items() if kind in module.watches] for kind in (Passed, Heard)
+        }
+        self.watches_passed = bool(self._watching[Passed])
+        self._now_s = 0.0
+        self._effects: list[Effect] = []
+
+    def at(self, now_s: float, effects: list[Effect]) -> None:
+        """What time it is, and where effects go."""
+        self._now_s, self._effects = now_s, effects
+
+    def start(self) -> None:
+        """Tell all modules that they are in place."""
+        for peer in self._modules:
+            self._tell(peer, Started())
+
+    def watch(self, stimulus: Passed | Heard) -> None:
+        """Show something to those who watch for it."""
+        for peer in self._watching[type(stimulus)]:
+            self._tell(peer, stimulus)
+
+    def measured(self, stimulus: LoadMeasured) -> None:
+        """Show a measurement to all."""
+        for peer in self._modules:
+            self._tell(peer, stimulus)
+
+    def timer(self, name: str) -> None:
+        """A timer of a module has fired; its name begins with the module's."""
+        peer, _, rest = name.partition(":")
+        if peer in self._modules:
+            self._tell(peer, TimerFired(rest))
+
+    def receive(self, peer: str, batch: Batch) -> None:
+        """Publications for a module."""
+        for publish in batch.publishes():
+            for subscription in list(self._subscriptions[peer].values()):
+                if matches(subscription.filter, publish.publication):
+                    self._tell(peer, Received(publish, subscription.id))
+
+    def _tell(self, peer: str, stimulus: ModuleStimulus) -> None:
+        for effect in self._modules[peer].handle(stimulus, self._now_s):
+            match effect:
+                case Say(message):
+                    self._note(peer, message)
+                    self._say(peer, message)
+                case PublishControl(publication):
+                    header = Header(peer, self._sequences[peer], self._now_s, priority=Priority.CONTROL)
+                    self._sequences[peer] += 1
+                    self._publish(peer, Rows((Publish(publication, header),)))
+                case SetTimer(name, at_s):
+                    self._effects.append(SetTimer(f"{peer}:{name}", at_s))
+                case _:
+                    self._effects.append(effect)
+
+    def _note(self, peer: str, message: Control) -> None:
+        if isinstance(message, Subscribe):
+            self._subscriptions[peer][message.id] = message
+        elif isinstance(message, Unsubscribe):
+            self._subscriptions[peer].pop(message.id, None)

@@ -1,0 +1,58 @@
+"""The report: a broker publishes how it is doing, for whoever subscribes to it anywhere in the network.
+
+A publication of class ``BROKER_STATUS`` every so often, with the broker's id and the load that its driver measured last::
+
+    [class,'BROKER_STATUS'],[broker,'B1'],[input_hz,120.0],[output_bytes_per_s,24000.0],[matching_delay_s,1e-05],[queue_length,0]
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from overweave.contract.effects import SetTimer
+from overweave.contract.modules import ModuleEffect, ModuleStimulus, PublishControl, Say, Started
+from overweave.contract.stimuli import LoadMeasured, TimerFired
+from overweave.errors import InvalidInput
+from overweave.language.messages import Advertise
+from overweave.language.predicates import Filter, Operator, Predicate
+from overweave.language.publications import Publication
+
+CLASS = "BROKER_STATUS"
+_MEASURES = ("input_hz", "output_bytes_per_s", "matching_delay_s", "queue_length")
+
+
+class ReportOptions(msgspec.Struct, frozen=True):
+    """How often."""
+
+    every_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.every_s > 0:
+            raise InvalidInput(f"every_s: expected a time above 0, got {self.every_s:g}")
+
+
+class Report:
+    """The module at one broker."""
+
+    watches = ()
+
+    def __init__(self, broker: str, options: ReportOptions) -> None:
+        self._broker = broker
+        self._options = options
+        self._load = LoadMeasured(0.0, 0.0, 0.0, 0)
+
+    def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterator[ModuleEffect]:
+        """See `Module.handle`."""
+        if isinstance(stimulus, LoadMeasured):
+            self._load = stimulus
+        elif isinstance(stimulus, Started):
+            yield Say(Advertise(f"{self._broker}/report", self._advertisement()))
+            yield SetTimer("report", now_s + self._options.every_s)
+        elif isinstance(stimulus, TimerFired):
+            measures = {name: getattr(self._load, name) for name in _MEASURES}
+            yield PublishControl(Publication({"class": CLASS, "broker": self._broker, **measures}))
+            yield SetTimer("report", now_s + self._options.every_s)
+
+    def _advertisement(self) -> Filter:
+        names = (Predicate("class", Operator.EQ, CLASS), Predicate("broker", Operator.EQ, self._broker))
+        return Filter((*names, *(Predicate(name, Operator.PRESENT, 0) for name in _MEASURES)))

@@ -1,0 +1,67 @@
+"""The registry: what this broker's own clients have said, and whose it is. All of it is in the journal."""
+
+from collections.abc import Iterator, Mapping
+
+from overweave.contract.effects import Effect, Keep, Refuse
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.predicates import Filter
+
+#: The journal: what a client said, by kind and id, with the client's name.
+Journal = Mapping[tuple[str, str], tuple[str, Filter]]
+
+
+class Registry:
+    """Clients with their advertisements and subscriptions; an id belongs to one client."""
+
+    def __init__(self) -> None:
+        self._owners: dict[tuple[str, str], str] = {}
+        self._clients: dict[str, dict[tuple[str, str], None]] = {}
+
+    def add(self, client: str) -> None:
+        """A client that has said nothing yet."""
+        self._clients.setdefault(client, {})
+
+    def remove(self, client: str) -> None:
+        """A client whose messages are all withdrawn."""
+        del self._clients[client]
+
+    def take(self, client: str, message: Control, effects: list[Effect]) -> bool:
+        """Note what a client says; False when it speaks of what is not its own."""
+        key = kind_of(message), message.id
+        owner = self._owners.get(key)
+        if isinstance(message, Advertise | Subscribe):
+            if owner not in (None, client):
+                effects.append(Refuse(client, "id-in-use", f"{key[0]} {message.id!r}: expected an id that nobody else uses"))
+                return False
+            self._enter(client, key)
+            effects.append(Keep(key, (client, message.filter)))
+            return True
+        if owner != client:
+            return False
+        del self._owners[key], self._clients[client][key]
+        effects.append(Keep(key, None))
+        return True
+
+    def restore(self, journal: Journal) -> Iterator[tuple[str, Control]]:
+        """Take in what an earlier incarnation kept; each client with what it said."""
+        for key, (client, filter) in journal.items():
+            self.add(client)
+            self._enter(client, key)
+            yield client, Advertise(key[1], filter) if key[0] == "advertisement" else Subscribe(key[1], filter)
+
+    def withdrawals(self, client: str) -> list[Control]:
+        """What would withdraw all that a client has said."""
+        return [Unadvertise(id) if kind == "advertisement" else Unsubscribe(id) for kind, id in self._clients[client]]
+
+    def validate(self) -> None:
+        """Check what must always hold."""
+        assert {(key, client) for client, said in self._clients.items() for key in said} == set(self._owners.items())
+
+    def _enter(self, client: str, key: tuple[str, str]) -> None:
+        self._owners[key] = client
+        self._clients[client][key] = None
+
+
+def kind_of(message: Control) -> str:
+    """What a message is about."""
+    return "advertisement" if isinstance(message, Advertise | Unadvertise) else "subscription"

@@ -1,0 +1,174 @@
+"""Batches: publications on their way, some rows at a time.
+
+A batch is a value with two backings: objects, here, for the simulator and for whatever comes alone; and the bytes that came off a
+socket (`overweave.contract.raw`). Cores and routing protocols see only what both can do.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from overweave.language.codec import encode_publication
+from overweave.language.headers import Priority
+from overweave.language.messages import Publish
+from overweave.matching.base import Id, Link
+from overweave.matching.index import Index
+
+#: Whether a publication is new, by its publisher and sequence number.
+IsNew = Callable[[str, int], bool]
+_NO_ROWS = np.empty(0, np.int64)
+
+
+class Arrival(NamedTuple):
+    """What a trace tells of one row."""
+
+    publisher: str
+    sequence: int
+    hops: int
+    published_at_s: float
+    bytes: int
+
+
+class Batch(Protocol):
+    """Rows of publications; a frozen value."""
+
+    #: How many rows.
+    count: int
+    #: How many hops the most tired row has left.
+    ttl: int
+
+    def publishes(self) -> Sequence[Publish]:
+        """The rows as objects."""
+
+    def identities(self) -> Iterable[tuple[str, int]]:
+        """The publisher and sequence number of each row."""
+
+    def new(self, is_new: IsNew) -> NDArray[np.int64] | None:
+        """Which rows are new; None when all are."""
+
+    def take(self, rows: NDArray[np.int64]) -> "Batch":
+        """Some of the rows."""
+
+    def hopped(self) -> "Batch":
+        """All rows after one more hop."""
+
+    def alive(self) -> "Batch | None":
+        """The rows that may hop once more."""
+
+    def spread(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, Batch]]":
+        """Which rows match on which link of an index."""
+
+    def ids(self, index: Index) -> Iterable[list[Id]]:
+        """The ids of all filters in an index that each row matches."""
+
+    def arrivals(self) -> Iterable[Arrival]:
+        """What a trace tells of each row."""
+
+    def size_bytes(self) -> int:
+        """The content and payload of all rows."""
+
+    def priority(self) -> Priority:
+        """Who goes first in a queue."""
+
+
+class Rows:
+    """A batch of objects, mostly of one; ``hops`` were taken since their headers were written.
+
+    >>> from overweave.language.headers import Header
+    >>> from overweave.language.publications import Publication
+    >>> batch = Rows((Publish(Publication({"x": 1}), Header("p", 7)),)).hopped()
+    >>> batch.publishes()[0].header.hops, list(batch.identities())
+    (1, [('p', 7)])
+    """
+
+    __slots__ = ("_hops", "_rows", "count", "ttl")
+
+    def __init__(self, rows: tuple[Publish, ...], hops: int = 0) -> None:
+        self._rows = rows
+        self._hops = hops
+        self.count = len(rows)
+        self.ttl = (rows[0] if len(rows) == 1 else min(rows, key=_ttl)).header.ttl - hops
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Rows) and self.publishes() == other.publishes()
+
+    def __hash__(self) -> int:
+        return hash(self._rows)
+
+    def __repr__(self) -> str:
+        return f"Rows({self.publishes()!r})"
+
+    def publishes(self) -> Sequence[Publish]:
+        """See `Batch.publishes`."""
+        if self._hops == 0:
+            return self._rows
+        return tuple(msgspec.structs.replace(publish, header=publish.header.hopped(self._hops)) for publish in self._rows)
+
+    def identities(self) -> Iterator[tuple[str, int]]:
+        """See `Batch.identities`."""
+        for publish in self._rows:
+            yield publish.header.publisher, publish.header.sequence
+
+    def new(self, is_new: IsNew) -> NDArray[np.int64] | None:
+        """See `Batch.new`."""
+        if self.count == 1:
+            header = self._rows[0].header
+            return None if is_new(header.publisher, header.sequence) else _NO_ROWS
+        news = [is_new(publisher, sequence) for publisher, sequence in self.identities()]
+        return None if all(news) else np.flatnonzero(news)
+
+    def take(self, rows: NDArray[np.int64]) -> "Rows":
+        """See `Batch.take`."""
+        return self if len(rows) == self.count else Rows(tuple(self._rows[row] for row in rows.tolist()), self._hops)
+
+    def hopped(self) -> "Rows":
+        """See `Batch.hopped`."""
+        return Rows(self._rows, self._hops + 1)
+
+    def alive(self) -> "Rows | None":
+        """See `Batch.alive`."""
+        if self.ttl > 0:
+            return self
+        rows = tuple(publish for publish in self._rows if publish.header.ttl > self._hops)
+        return Rows(rows, self._hops) if rows else None
+
+    def spread(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, Rows]]":
+        """See `Batch.spread`."""
+        if self.count == 1:
+            return [(link, self) for link in index.links(self._rows[0].publication, exclude)]
+        found: dict[Link, list[Publish]] = {}
+        for publish in self._rows:
+            for link in index.links(publish.publication, exclude):
+                found.setdefault(link, []).append(publish)
+        return [(link, Rows(tuple(several), self._hops)) for link, several in found.items()]
+
+    def ids(self, index: Index) -> Iterator[list[Id]]:
+        """See `Batch.ids`."""
+        for publish in self._rows:
+            yield index.ids(publish.publication)
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """See `Batch.arrivals`."""
+        for publish in self._rows:
+            header = publish.header
+            hops = header.hops + self._hops
+            yield Arrival(header.publisher, header.sequence, hops, header.published_at_s, _size_bytes(publish))
+
+    def size_bytes(self) -> int:
+        """See `Batch.size_bytes`."""
+        return sum(map(_size_bytes, self._rows))
+
+    def priority(self) -> Priority:
+        """See `Batch.priority`."""
+        return self._rows[0].header.priority
+
+
+def _ttl(publish: Publish) -> int:
+    return publish.header.ttl
+
+
+def _size_bytes(publish: Publish) -> int:
+    return len(encode_publication(publish.publication)) + len(publish.payload)

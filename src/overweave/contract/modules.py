@@ -1,0 +1,72 @@
+"""Modules: what can be plugged into a broker, pure like the broker itself.
+
+A module watches what its broker does, sets timers, and talks to other brokers' modules by what brokers are there for: it
+advertises, subscribes and publishes like a client, with priority over clients' publications.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from overweave.contract.batches import Batch
+from overweave.contract.effects import Note, SetTimer
+from overweave.contract.stimuli import LoadMeasured, TimerFired
+from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.publications import Publication
+
+
+class Started(msgspec.Struct, frozen=True):
+    """The module is in its place."""
+
+
+class Passed(msgspec.Struct, frozen=True, gc=False):
+    """New publications came in from a peer, and went on to others (neighbours and clients)."""
+
+    batch: Batch
+    peer: str
+    to: list[tuple[str, Batch]]
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """A peer said something that changes routing tables; ``client`` tells a client from a neighbouring broker."""
+
+    message: Control
+    peer: str
+    client: bool
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A publication that the module has subscribed to."""
+
+    publish: Publish
+    subscription: str
+
+
+ModuleStimulus = Started | Passed | Heard | Received | TimerFired | LoadMeasured
+
+
+class Say(msgspec.Struct, frozen=True):
+    """Advertise, subscribe, or withdraw either."""
+
+    message: Advertise | Unadvertise | Subscribe | Unsubscribe
+
+
+class PublishControl(msgspec.Struct, frozen=True):
+    """Publish, before all that clients publish."""
+
+    publication: Publication
+
+
+ModuleEffect = Say | PublishControl | SetTimer | Note
+
+
+class Module(Protocol):
+    """A plug-in of one broker."""
+
+    @property
+    def watches(self) -> tuple[type, ...]:
+        """What it wants to see of `Passed` and `Heard`; the others come to whom they concern."""
+
+    def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterable[ModuleEffect]:
+        """The one door of the module."""

@@ -1,0 +1,143 @@
+"""Nodes and channels: a core with its clock and queues, and one direction of a connection between two of them."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from overweave.contract.effects import Deliver, Effect, Keep, Note, Refuse, SendFrame, SetTimer
+from overweave.contract.frames import Frame
+from overweave.contract.stimuli import FrameArrived, Stimulus, TimerFired
+from overweave.drivers.sim.kernel import Kernel
+from overweave.drivers.sim.station import Station
+
+#: How late each copy of a frame comes; none when it is lost.
+Fate = Callable[[], list[float]]
+
+
+class Core(Protocol):
+    """A broker's or a client's core."""
+
+    def handle(self, stimulus: Stimulus, now_s: float) -> list[Effect]:
+        """The one door."""
+
+
+class World(Protocol):
+    """What nodes leave to the network that they are in."""
+
+    frames: int
+
+    def deliver(self, effect: Deliver) -> None:
+        """A client got something."""
+
+    def keep(self, node: "Node", effect: Keep) -> None:
+        """Something must survive a crash."""
+
+    def note(self, effect: Note) -> None:
+        """A row for the trace."""
+
+    def refuse(self, node: "Node", effect: Refuse) -> None:
+        """A peer did something wrong."""
+
+
+class Node:
+    """One core in simulated time."""
+
+    __slots__ = ("_kernel", "_world", "alive", "channels", "core", "id", "skew_s", "station", "waiting")
+
+    def __init__(self, world: World, kernel: Kernel, id: str, core: Core, skew_s: float) -> None:
+        self._world = world
+        self._kernel = kernel
+        self.id = id
+        self.core = core
+        #: What its clock is wrong by.
+        self.skew_s = skew_s
+        #: The open connections to others.
+        self.channels: dict[str, Channel] = {}
+        #: The queues of a broker that takes time or bandwidth.
+        self.station: Station | None = None
+        #: What arrived while the node does not read (None: it does).
+        self.waiting: list[tuple[Channel, Frame]] | None = None
+        self.alive = True
+
+    def clock_s(self) -> float:
+        """What the node takes for the time."""
+        return self._kernel.now_s + self.skew_s
+
+    def handle(self, stimulus: Stimulus) -> None:
+        """Something happens to the core; do what it asks for."""
+        self.carry_out(self.core.handle(stimulus, self._kernel.now_s + self.skew_s))
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        """Do what a core asked for."""
+        for effect in effects:
+            if isinstance(effect, SendFrame):
+                channel = self.channels.get(effect.peer)
+                if channel is not None:
+                    channel.send(effect.frame)
+            elif isinstance(effect, Deliver):
+                self._world.deliver(effect)
+            elif isinstance(effect, SetTimer):
+                self._kernel.at(effect.at_s - self.skew_s, self._fire, effect.name)
+            elif isinstance(effect, Note):
+                self._world.note(effect)
+            elif isinstance(effect, Keep):
+                self._world.keep(self, effect)
+            else:
+                self._world.refuse(self, effect)
+
+    def stop_reading(self) -> None:
+        """Leave what arrives on the connection."""
+        self.waiting = []
+
+    def read_on(self, _: object = None) -> None:
+        """Take in what has waited, and what comes."""
+        waiting, self.waiting = self.waiting or [], None
+        for channel, frame in waiting:
+            channel.arrive(frame)
+
+    def _fire(self, name: str) -> None:
+        if self.alive:
+            self.handle(TimerFired(name))
+
+
+class Channel:
+    """One direction of one connection; what is under way when it closes is lost."""
+
+    __slots__ = ("_delay_s", "_fate", "_kernel", "_last_arrival_s", "_source", "_target", "_world", "arrive", "open")
+
+    def __init__(self, world: World, kernel: Kernel, source: Node, target: Node, delay_s: float, fate: Fate | None) -> None:
+        self._world = world
+        self._kernel = kernel
+        self._source, self._target = source, target
+        self._delay_s = delay_s
+        self._fate = fate
+        self._last_arrival_s = 0.0
+        self.open = True
+        #: Bound once: it goes on the heap with every frame.
+        self.arrive = self._arrive
+
+    def send(self, frame: Frame) -> None:
+        """Put a frame on its way; it arrives unless it is lost, or the connection is."""
+        self._world.frames += 1
+        station = self._source.station
+        leaves_s = self._kernel.now_s if station is None else station.departure_s(frame)
+        # Frames overtake each other by their fate alone.
+        arrives_s = max(leaves_s + self._delay_s, self._last_arrival_s)
+        if self._fate is None:
+            self._last_arrival_s = arrives_s
+            self._kernel.at(arrives_s, self.arrive, frame)
+            return
+        for late_s in self._fate():
+            if late_s == 0.0:
+                self._last_arrival_s = arrives_s
+            self._kernel.at(arrives_s + late_s, self.arrive, frame)
+
+    def _arrive(self, frame: Frame) -> None:
+        target = self._target
+        if not self.open:
+            return
+        if target.waiting is not None:
+            target.waiting.append((self, frame))
+        elif target.station is None:
+            target.handle(FrameArrived(self._source.id, frame))
+        else:
+            target.station.take(self._source.id, frame)

@@ -1,0 +1,66 @@
+"""Batches of objects against rows one by one."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overweave.broker.seen import Seen
+from overweave.contract.batches import Rows
+from overweave.language.headers import Header
+from overweave.language.messages import Publish
+from overweave.language.publications import Publication
+from overweave.language.syntax import parse_filter
+from overweave.matching.index import Index
+
+
+def batch(*numbers, ttl=9):
+    return Rows(tuple(Publish(Publication({"x": number}), Header("p", number, ttl=ttl)) for number in numbers))
+
+
+def numbers(rows):
+    return [publish.header.sequence for publish in rows.publishes()]
+
+
+@given(st.lists(st.integers(0, 20), min_size=1, max_size=6, unique=True))
+def test_rows_go_where_each_would_go_alone(sequences):
+    index = Index()
+    for low in (3, 8, 15):
+        index.add(low, parse_filter(f"[x,>=,{low}]"), f"B{low}")
+    spread = {link: numbers(some) for link, some in batch(*sequences).spread(index, exclude="B8")}
+    expected = {f"B{low}": [x for x in sequences if x >= low] for low in (3, 15)}
+    assert spread == {link: some for link, some in expected.items() if some}
+    assert [sorted(ids) for ids in batch(*sequences).ids(index)] == [[low for low in (3, 8, 15) if x >= low] for x in sequences]
+
+
+@given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 4))
+def test_what_is_new_is_new_once(sequences, size):
+    seen, got = Seen(window=100), []
+    for start in range(0, len(sequences), size):
+        some = batch(*dict.fromkeys(sequences[start : start + size]))
+        new = some.new(seen.add)
+        if new is None:
+            got += numbers(some)
+        elif len(new):
+            got += numbers(some.take(new))
+    assert got == list(dict.fromkeys(sequences))
+
+
+@given(st.lists(st.integers(0, 300), max_size=60))
+def test_seen_remembers_a_window_and_takes_older_ones_for_seen(sequences):
+    seen, window, known, highest = Seen(50), 50, set(), -1
+    for sequence in sequences:
+        expected = sequence not in known and sequence > highest - window
+        assert seen.add("p", sequence) == expected
+        known.add(sequence)
+        highest = max(highest, sequence)
+
+
+def test_hops_are_counted_and_the_tired_stay():
+    one = batch(1, 2, ttl=2).hopped()
+    assert (one.ttl, one.alive()) == (1, one)
+    mixed = Rows((*batch(1, ttl=1).publishes(), *batch(2, ttl=5).publishes())).hopped()
+    assert mixed.ttl == 0
+    assert numbers(mixed.alive()) == [2]
+    assert [(publish.header.hops, publish.header.ttl) for publish in mixed.publishes()] == [(1, 0), (1, 4)]
+    assert batch(1, ttl=1).hopped().alive() is None
+    assert numbers(batch(4, 5, 6).take(np.array([0, 2]))) == [4, 6]
