@@ -47,7 +47,7 @@ def test_what_is_new_is_new_once(sequences, size):
 
 @given(st.lists(st.integers(0, 300), max_size=60))
 def test_seen_remembers_a_window_and_takes_older_ones_for_seen(sequences):
-    seen, window, known, highest = Seen(50), 50, set(), -1
+    seen, window, known, highest = Seen(64), 64, set(), -1
     for sequence in sequences:
         expected = sequence not in known and sequence > highest - window
         assert seen.add("p", sequence) == expected

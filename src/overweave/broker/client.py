@@ -4,6 +4,8 @@ It numbers what it publishes, keeps what its broker has not settled, and says al
 a broker that has forgotten them. Whatever comes twice is handed out once.
 """
 
+from collections.abc import Sequence
+
 from overweave.broker.seen import Seen
 from overweave.broker.session import Debts, Session
 from overweave.contract.batches import Batch, Rows
@@ -50,12 +52,13 @@ class ClientCore:
         self._session.say(message, effects)
         return self._watch(effects, now_s)
 
-    def publish(self, publication: Publication, now_s: float, payload: bytes = b"") -> list[Effect]:
-        """Publish; settled when everybody who wants it has it."""
-        header = Header(publisher=self.id, sequence=self._sequence, published_at_s=now_s)
-        self._sequence += 1
+    def publish(self, publications: Sequence[Publication], now_s: float) -> list[Effect]:
+        """Publish some together; they are settled when everybody who wants them has them."""
+        first = self._sequence
+        self._sequence += len(publications)
+        rows = tuple(Publish(publication, Header(self.id, first + i, now_s)) for i, publication in enumerate(publications))
         effects: list[Effect] = []
-        self._session.send(Rows((Publish(publication, header, payload),)), None, effects)
+        self._session.send(Rows(rows), None, effects)
         return self._watch(effects, now_s)
 
     def unsettled(self) -> int:

@@ -21,7 +21,7 @@ from overweave.broker.telling import Telling, TellingInCycles
 from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Effect, Refuse, SetTimer
-from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Hello, Synced, Word, WordFrame
+from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Frame, Hello, Synced, Word, WordFrame
 from overweave.contract.modules import Heard, Module, Passed
 from overweave.contract.stimuli import (
     FrameArrived,
@@ -86,7 +86,6 @@ class BrokerCore:
         self._desk = Desk(id, modules or {}, self._module_says, self._module_publishes)
         self._has_modules = bool(modules)
         self._doors = {
-            FrameArrived: self._frame,
             TimerFired: self._timer,
             PeerConnected: self._connected,
             PeerDisconnected: self._disconnected,
@@ -114,7 +113,10 @@ class BrokerCore:
             if not self._started:
                 self._desk.start()
                 self._started = True
-        self._doors[type(stimulus)](stimulus)  # type: ignore[operator]
+        if isinstance(stimulus, FrameArrived):
+            self._frame(stimulus.peer, stimulus.frame)
+        else:
+            self._doors[type(stimulus)](stimulus)  # type: ignore[operator]
         self._watch()
         return effects
 
@@ -147,8 +149,7 @@ class BrokerCore:
 
     # ---- frames
 
-    def _frame(self, stimulus: FrameArrived) -> None:
-        peer, frame = stimulus.peer, stimulus.frame
+    def _frame(self, peer: str, frame: Frame) -> None:
         session = self._sessions.get(peer)
         if session is None:
             return

@@ -2,7 +2,7 @@
 
 
 class Seen:
-    """Per publisher: the highest number, and a bit for each of the ``window`` numbers up to it; older ones count as seen.
+    """Per publisher: the highest number, and a bit for each of the last ``window`` numbers; older ones count as seen.
 
     A publisher has no more unsettled publications than its session's window, and what is settled comes no more.
 
@@ -11,27 +11,38 @@ class Seen:
     [True, True, True, False]
     """
 
-    __slots__ = ("_mask", "_publishers", "_window")
+    __slots__ = ("_mask", "_publishers")
 
     def __init__(self, window: int) -> None:
-        self._window = window
-        self._mask = (1 << window) - 1
-        #: [highest number, its bit and those of the numbers before it from the lowest bit on]
-        self._publishers: dict[str, list[int]] = {}
+        #: Rings of bits have a power of two of them.
+        self._mask = (1 << max(window - 1, 63).bit_length()) - 1
+        self._publishers: dict[str, tuple[list[int], bytearray]] = {}
 
     def add(self, publisher: str, sequence: int) -> bool:
         """Whether this publication is new; it is not from now on."""
+        mask = self._mask
+        at, bit = (sequence & mask) >> 3, 1 << (sequence & 7)
         marks = self._publishers.get(publisher)
         if marks is None:
-            self._publishers[publisher] = [sequence, 1]
+            ring = bytearray((mask + 1) >> 3)
+            self._publishers[publisher] = ([sequence], ring)
+            ring[at] = bit
             return True
-        ahead = sequence - marks[0]
+        highest, ring = marks
+        ahead = sequence - highest[0]
         if ahead > 0:
-            marks[0] = sequence
-            marks[1] = (marks[1] << ahead | 1) & self._mask if ahead < self._window else 1
-            return True
-        bit = 1 << -ahead if -ahead < self._window else 0
-        if bit == 0 or marks[1] & bit:
+            if ahead > 1:
+                self._clear(ring, highest[0] + 1, min(ahead - 1, mask + 1))
+            highest[0] = sequence
+        elif ahead < -mask or ring[at] & bit:
             return False
-        marks[1] |= bit
+        ring[at] |= bit
         return True
+
+    def _clear(self, ring: bytearray, first: int, count: int) -> None:
+        """Forget what was ``window`` numbers before those that were passed over."""
+        if count > self._mask:
+            ring[:] = bytes(len(ring))
+            return
+        for number in range(first, first + count):
+            ring[(number & self._mask) >> 3] &= ~(1 << (number & 7))

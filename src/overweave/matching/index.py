@@ -27,7 +27,6 @@ from overweave.matching.kernels.match import (
     group_by_link,
     hit_filters,
     hit_links,
-    match_publication,
     match_publications,
 )
 from overweave.matching.kernels.partitions import rebuild_partitions
@@ -272,26 +271,6 @@ class Index:
         ids = self._ids
         return [ids[slot] for slot in found.slots.tolist()], found.ends
 
-    def route(self, publication: Publication, origin: Link = None) -> tuple[list[Link], list[Id]]:
-        """What a broker asks: the next hops of a publication, not back to ``origin``, and the ids of its own clients' filters.
-
-        >>> from overweave.language.syntax import parse_filter
-        >>> index = Index()
-        >>> for id, link in (("s1", "B2"), ("s2", "B3"), ("s3", None)):
-        ...     index.add(id, parse_filter("[x,>,0]"), link)
-        >>> index.route(Publication({"x": 1}), origin="B2")
-        (['B3'], ['s3'])
-        """
-        wanted, hits, counts = self._routing(origin)
-        found, _ = self._scratch()
-        data = np.frombuffer(encode_publication(publication), np.uint8)
-        _refuse_if(not match_publication(self._address, data, wanted, hits, found, counts))
-        count, ids, key = counts[0], self._ids, hits.tobytes()
-        links = self._hops.get(key)
-        if links is None:
-            links = self._hops[key] = [self._links[number] for number in np.flatnonzero(hits[0]).tolist() if number]
-        return links, [ids[slot] for slot in found[0, :count].tolist()] if count else []
-
     def search(
         self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], wanted: NDArray[np.int8]
     ) -> Found:
@@ -348,10 +327,7 @@ class Index:
         """Make what an index has for speed alone."""
         self._hit_links, self._hit_filters = direct(hit_links), direct(hit_filters)
         self._insert_filter, self._remove_filter = direct(insert_filter), direct(remove_filter)
-        #: What `route` needs per origin, and the links by their hits; both hold while the links stay the same.
-        self._routings: dict[Link, tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.int64]]] = {}
-        self._hops: dict[bytes, list[Link]] = {}
-        #: Links by the mask of their numbers; likewise.
+        #: Links by the mask of their numbers, as long as the links stay the same.
         self._masks: dict[int, tuple[Link, ...]] = {}
         #: Where kernels list what matches: for each of the publications matched together, and all in a row.
         self._listed = _NO_ROOM_TO_LIST
@@ -417,17 +393,6 @@ class Index:
         if len(self._masks) >= _MASKS_MAX:
             self._masks.clear()
         made = self._masks[mask] = tuple(link for number, link in enumerate(links) if mask >> number & 1)
-        return made
-
-    def _routing(self, origin: Link) -> tuple[NDArray[np.int8], NDArray[np.bool_], NDArray[np.int64]]:
-        """What is wanted of each link for a publication from ``origin``, and room for the answer."""
-        made = self._routings.get(origin)
-        if made is None:
-            wanted = np.full(len(self._links), WHETHER, np.int8)
-            wanted[0] = WHICH
-            if origin is not None and origin in self._link_numbers:
-                wanted[self._link_numbers[origin]] = NOTHING
-            made = self._routings[origin] = wanted, np.zeros((1, len(wanted)), np.bool_), np.zeros(1, np.int64)
         return made
 
     def _scratch(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -497,8 +462,6 @@ class Index:
             self._links_changed()
 
     def _links_changed(self) -> None:
-        self._routings.clear()
-        self._hops.clear()
         self._masks.clear()
 
 

@@ -90,10 +90,10 @@ class SimulatedNetwork:
         node = self._nodes[client]
         node.carry_out(self._client(client).say(message, node.clock_s()))
 
-    def publish(self, client: str, publication: Publication) -> None:
-        """Have a client publish."""
+    def publish(self, client: str, *publications: Publication) -> None:
+        """Have a client publish, all of them together."""
         node = self._nodes[client]
-        node.carry_out(self._client(client).publish(publication, node.clock_s()))
+        node.carry_out(self._client(client).publish(publications, node.clock_s()))
 
     # ---- to look at
 

@@ -50,19 +50,6 @@ def match_publications(address, data, starts, stops, row, wanted, hits, found, s
 
 
 @kernel
-def match_publication(address, data, wanted, hits, found, counts):
-    """Match one publication: the short way for one that comes alone. False when it is malformed."""
-    state = state_at(address)
-    clear_values(state, 0)
-    if not unpack_publication(state, 0, data, 0, len(data)):
-        return False
-    for link in range(hits.shape[1]):
-        hits[0, link] = False
-    _match_tile(state, data, 1, wanted, hits, found, counts)
-    return True
-
-
-@kernel
 def hit_links(address, place, length, exclude):
     """The links other than ``exclude`` and 0 that the publication at ``place`` matches: a bit for each.
 
