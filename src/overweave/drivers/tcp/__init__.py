@@ -1,0 +1,1 @@
+"""The same cores over real sockets: framing, connections, brokers, clients."""

@@ -1,0 +1,55 @@
+"""Settings of one live broker: everything that its process depends on, as one value. Files and flags are read elsewhere."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from overweave.contract.config import BrokerConfig, SessionConfig
+from overweave.overlay.graph import Overlay
+
+
+class SecuritySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a broker and its peers prove who they are. Nothing set: nobody has to, which only loopback addresses allow."""
+
+    #: PEM files of the broker's certificate and key (for ``tls://``), and of the authorities that others' certificates need.
+    certificate: Path | None = None
+    key: Path | None = None
+    authorities: Path | None = None
+    #: Peers must show a certificate of those authorities (mutual TLS).
+    mutual: bool = False
+    #: A TOML file of clients and brokers with their tokens and rights. None: anybody may do anything.
+    tokens: Path | None = None
+    #: What this broker shows to its neighbours.
+    token: str | None = None
+    #: Listen on an address that is not loopback though nobody has to prove anything.
+    insecure: bool = False
+
+
+class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker of a network that every broker knows the shape of."""
+
+    id: str
+    #: ``tcp://HOST:PORT`` or ``tls://HOST:PORT``, here and for all brokers of the network.
+    listen: str
+    overlay: Overlay
+    urls: Mapping[str, str]
+    #: A name of `PROTOCOLS`.
+    routing: str = "filter"
+    #: By name (of `MODULES`), with their options.
+    modules: Mapping[str, msgspec.Struct] = {}
+    #: Directory for the trace (None: no trace), with the name of the run.
+    trace: Path | None = None
+    run: str = "live"
+    #: Directory for what must survive a crash (None: nothing does).
+    state: Path | None = None
+    #: ``HOST:PORT`` where metrics and health are served over HTTP (None: nowhere).
+    metrics: str | None = None
+    security: SecuritySettings = SecuritySettings()
+    config: BrokerConfig = BrokerConfig(
+        session=SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), patience_s=5.0
+    )
+    #: A client that is gone for so long is taken to have left.
+    grace_s: float = 30.0
+    #: A peer is pinged after so long without a word, and taken for dead after three times as long.
+    heartbeat_s: float = 5.0
