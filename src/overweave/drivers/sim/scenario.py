@@ -1,15 +1,12 @@
 """Scenarios: everything that a simulation depends on, as one value read from TOML (``scenario.toml`` of the interfaces).
 
-Whatever is wrong is refused before anything runs, with the path of the field and what was expected; the file's name is put
-before it by `read_scenario`. An unknown key anywhere is an error that names the nearest known one.
+Whatever is wrong is refused before anything runs, with the path of the field and what was expected (`overweave.drivers.tables`).
 """
 
-import inspect
 import math
-import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -18,16 +15,25 @@ from overweave.contract.modules import Module
 from overweave.drivers.sim.checkers import Checks
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
-from overweave.errors import InvalidInput, OverlayError
-from overweave.overlay.checks import nearest
+from overweave.drivers.tables import (
+    check_keys,
+    check_suits,
+    converted,
+    fields,
+    modules,
+    read_toml,
+    shaped,
+    table,
+    unknown,
+    values,
+)
+from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
-from overweave.overlay.shapes import SHAPES, make_overlay
+from overweave.overlay.shapes import SHAPES
 from overweave.routing import PROTOCOLS
 
 #: Kinds of workload; `overweave.drivers.sim.workload` makes them.
 KINDS = ("stock",)
-
-_Values = TypeVar("_Values", bound=msgspec.Struct)
 
 
 class OverlaySpec(msgspec.Struct, frozen=True):
@@ -42,22 +48,7 @@ class OverlaySpec(msgspec.Struct, frozen=True):
         >>> OverlaySpec("chain", {"brokers": 3}).make(seed=1)
         Overlay(3 brokers B1…B3, 2 primary links)
         """
-        if self.shape not in SHAPES:
-            raise InvalidInput(_unknown("overlay.shape", self.shape, SHAPES))
-        parameters = inspect.signature(SHAPES[self.shape]).parameters
-        for name, value in self.options.items():
-            if name not in parameters:
-                raise InvalidInput(_unknown(f"overlay.{name}", "key", parameters, quoted=False))
-            if isinstance(value, bool) or not isinstance(value, int | float | str):
-                raise InvalidInput(f"overlay.{name}: expected a number or a text, got {value!r}")
-        options = {"seed": seed, **self.options} if "seed" in parameters else self.options
-        for name, parameter in parameters.items():
-            if parameter.default is inspect.Parameter.empty and name not in options:
-                raise InvalidInput(f"overlay.{name}: expected a value, which shape {self.shape!r} needs")
-        try:
-            return make_overlay(self.shape, **options)
-        except OverlayError as error:
-            raise InvalidInput(f"overlay.{str(error).removeprefix(f'shape {self.shape!r}: ')}") from None
+        return shaped("overlay", self.shape, self.options, seed)
 
 
 class RoutingSpec(msgspec.Struct, frozen=True):
@@ -67,7 +58,7 @@ class RoutingSpec(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
-            raise InvalidInput(_unknown("routing.protocol", self.protocol, PROTOCOLS))
+            raise InvalidInput(unknown("routing.protocol", self.protocol, PROTOCOLS))
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +71,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise InvalidInput(_unknown("workload.kind", self.kind, KINDS))
+            raise InvalidInput(unknown("workload.kind", self.kind, KINDS))
         if self.publishers < 1:
             raise InvalidInput(f"workload.publishers: expected an integer of at least 1, got {self.publishers}")
         if self.subscriptions_per_publisher < 0:
@@ -117,30 +108,19 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     def make_overlay(self) -> Overlay:
         """The overlay, which has to suit the protocol."""
         overlay = self.overlay.make(self.seed)
-        if PROTOCOLS[self.routing.protocol].acyclic and not overlay.is_tree():
-            fit = ", ".join(name for name, protocol in PROTOCOLS.items() if not protocol.acyclic)
-            raise InvalidInput(
-                f"routing.protocol: expected one for overlays with cycles ({fit}), as overlay.shape {self.overlay.shape!r} "
-                f"has some here; {self.routing.protocol!r} needs a tree"
-            )
+        check_suits("routing.protocol", self.routing.protocol, overlay, f"overlay.shape {self.overlay.shape!r}")
         return overlay
 
 
 def read_scenario(path: Path, seed: int | None = None) -> Scenario:
     """The scenario of a TOML file, with another seed if one is given."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+
+    def make(document: dict[str, Any]) -> Scenario:
         scenario = scenario_of(document if seed is None else {**document, "seed": seed})
         scenario.make_overlay()
-    except OSError as error:
-        raise InvalidInput(f"{path}: expected a readable file, found {(error.strerror or str(error)).lower()}") from None
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path}: expected UTF-8 text, found byte {error.object[error.start]:#04x} at {error.start}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"{path}: expected TOML, found: {error}") from None
-    except InvalidInput as error:
-        raise InvalidInput(f"{path}: {error}") from None
-    return scenario
+        return scenario
+
+    return read_toml(path, make)
 
 
 def scenario_of(document: Mapping[str, Any]) -> Scenario:
@@ -150,85 +130,26 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
     Traceback (most recent call last):
     overweave.errors.InvalidInput: worklod: unknown key, the nearest known one is 'workload'
     """
-    _check_keys("", document, _fields(Scenario))
+    check_keys("", document, fields(Scenario))
     tables: dict[str, Callable[[str, Any], Any]] = {
         "overlay": _overlay,
-        "routing": lambda path, value: _values(RoutingSpec, path, value),
-        "workload": lambda path, value: _values(WorkloadSpec, path, value),
-        "costs": lambda path, value: _values(Costs, path, value),
-        "faults": lambda path, value: _values(Faults, path, value),
-        "checks": lambda path, value: _values(Checks, path, value),
-        "modules": _modules,
+        "routing": lambda path, value: values(RoutingSpec, path, value),
+        "workload": lambda path, value: values(WorkloadSpec, path, value),
+        "costs": lambda path, value: values(Costs, path, value),
+        "faults": lambda path, value: values(Faults, path, value),
+        "checks": lambda path, value: values(Checks, path, value),
+        "modules": modules,
     }
     plain = {name: value for name, value in document.items() if name not in tables}
     made = {name: make(name, document[name]) for name, make in tables.items() if name in document}
     for name in ("overlay", "workload"):
         if name not in document:
             raise InvalidInput(f"{name}: expected a table [{name}], which is missing")
-    return Scenario(**made, **_converted(Scenario, "", plain))
+    return Scenario(**made, **converted(Scenario, "", plain))
 
 
 def _overlay(path: str, value: Any) -> OverlaySpec:
-    table = dict(_table(path, value))
-    if not isinstance(table.get("shape"), str):
-        raise InvalidInput(f"{path}.shape: expected one of {', '.join(SHAPES)}, got {table.get('shape')!r}")
-    return OverlaySpec(table.pop("shape"), table)
-
-
-def _modules(path: str, value: Any) -> dict[str, msgspec.Struct]:
-    found: dict[str, msgspec.Struct] = {}
-    for name, options in _table(path, value).items():
-        if name not in MODULES:
-            raise InvalidInput(_unknown(f"{path}.{name}", "module", MODULES, quoted=False))
-        found[name] = _values(MODULES[name].options, f"{path}.{name}", options)
-    return found
-
-
-def _values(type: type[_Values], path: str, value: Any) -> _Values:
-    table = _table(path, value)
-    _check_keys(f"{path}.", table, _fields(type))
-    for field in msgspec.structs.fields(type):
-        if field.required and field.name not in table:
-            raise InvalidInput(f"{path}.{field.name}: expected a value, which is missing")
-    return type(**_converted(type, f"{path}.", table))
-
-
-def _converted(type: type[msgspec.Struct], prefix: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    types = {field.name: field.type for field in msgspec.structs.fields(type)}
-    found = {}
-    for name, value in table.items():
-        try:
-            found[name] = msgspec.convert(value, types[name])
-        except (msgspec.ValidationError, OverflowError):
-            raise InvalidInput(f"{prefix}{name}: expected {_NOUNS.get(types[name], 'a number')}, got {value!r}") from None
-        # Only the end of the faults may be never.
-        if isinstance(found[name], float) and not math.isfinite(found[name]) and name != "until_s":
-            raise InvalidInput(f"{prefix}{name}: expected a finite number, got {value!r}")
-    return found
-
-
-_NOUNS: Mapping[Any, str] = {int: "an integer", float: "a number", str: "a text"}
-
-
-def _table(path: str, value: Any) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping):
-        raise InvalidInput(f"{path}: expected a table [{path}], got {value!r}")
-    return value
-
-
-def _check_keys(prefix: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
-    known = list(known)
-    for name in table:
-        if name not in known:
-            raise InvalidInput(_unknown(f"{prefix}{name}", "key", known, quoted=False))
-
-
-def _fields(type: type[msgspec.Struct]) -> list[str]:
-    return [field.name for field in msgspec.structs.fields(type)]
-
-
-def _unknown(path: str, what: str, known: Iterable[str], quoted: bool = True) -> str:
-    """An error's text: a value that is not known, or the last part of the path."""
-    if quoted:
-        return f"{path}: unknown {what!r}, {nearest(what, known)}"
-    return f"{path}: unknown {what}, {nearest(path.rpartition('.')[2], known)}"
+    options = dict(table(path, value))
+    if not isinstance(options.get("shape"), str):
+        raise InvalidInput(f"{path}.shape: expected one of {', '.join(SHAPES)}, got {options.get('shape')!r}")
+    return OverlaySpec(options.pop("shape"), options)
