@@ -37,7 +37,7 @@ def test_what_is_new_is_new_once(sequences, size):
     seen, got = Seen(window=100), []
     for start in range(0, len(sequences), size):
         some = batch(*dict.fromkeys(sequences[start : start + size]))
-        new = some.new(seen.add)
+        new = some.new(seen)
         if new is None:
             got += numbers(some)
         elif len(new):

@@ -99,7 +99,7 @@ class ClientCore:
             self._session.hello(frame, greeting, effects)
 
     def _deliver(self, batch: Batch, effects: list[Effect]) -> None:
-        new = batch.new(self._seen.add)
+        new = batch.new(self._seen)
         if self._subscriptions is None or (new is not None and not len(new)):
             return
         if new is not None:

@@ -181,7 +181,7 @@ class BrokerCore:
 
     def _publications(self, batch: Batch, peer: str, custody: Custody) -> None:
         self._publications_in += batch.count
-        new = batch.new(self._seen.add)
+        new = batch.new(self._seen)
         if new is not None:
             self._follow_first_copies(batch, new, custody)
             if not len(new):

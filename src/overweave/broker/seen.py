@@ -39,6 +39,13 @@ class Seen:
         ring[at] |= bit
         return True
 
+    def marks(self, publisher: str, sequence: int) -> tuple[list[int], bytearray]:
+        """The highest number of a publisher and its ring of bits; of a new one, as if all before ``sequence`` were open."""
+        marks = self._publishers.get(publisher)
+        if marks is None:
+            marks = self._publishers[publisher] = ([sequence - 1], bytearray((self._mask + 1) >> 3))
+        return marks
+
     def _clear(self, ring: bytearray, first: int, count: int) -> None:
         """Forget what was ``window`` numbers before those that were passed over."""
         if count > self._mask:

@@ -4,7 +4,7 @@ A batch is a value with two backings: objects, here, for the simulator and for w
 socket (`overweave.contract.raw`). Cores and routing protocols see only what both can do.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -17,8 +17,6 @@ from overweave.language.messages import Publish
 from overweave.matching.base import Id, Link
 from overweave.matching.index import Index
 
-#: Whether a publication is new, by its publisher and sequence number.
-IsNew = Callable[[str, int], bool]
 _NO_ROWS = np.empty(0, np.int64)
 
 
@@ -30,6 +28,16 @@ class Arrival(NamedTuple):
     hops: int
     published_at_s: float
     bytes: int
+
+
+class SeenRows(Protocol):
+    """What a peer has seen, by publisher and sequence number (`overweave.broker.seen`)."""
+
+    def add(self, publisher: str, sequence: int) -> bool:
+        """Whether a publication is new; it is not from now on."""
+
+    def marks(self, publisher: str, sequence: int) -> tuple[list[int], bytearray]:
+        """The highest number of a publisher and the ring of bits up to it, for the caller to go on from ``sequence``."""
 
 
 class Batch(Protocol):
@@ -46,7 +54,7 @@ class Batch(Protocol):
     def identities(self) -> Iterable[tuple[str, int]]:
         """The publisher and sequence number of each row."""
 
-    def new(self, is_new: IsNew) -> NDArray[np.int64] | None:
+    def new(self, seen: SeenRows) -> NDArray[np.int64] | None:
         """Which rows are new; None when all are."""
 
     def take(self, rows: NDArray[np.int64]) -> "Batch":
@@ -112,12 +120,12 @@ class Rows:
         for publish in self._rows:
             yield publish.header.publisher, publish.header.sequence
 
-    def new(self, is_new: IsNew) -> NDArray[np.int64] | None:
+    def new(self, seen: SeenRows) -> NDArray[np.int64] | None:
         """See `Batch.new`."""
         if self.count == 1:
             header = self._rows[0].header
-            return None if is_new(header.publisher, header.sequence) else _NO_ROWS
-        news = [is_new(publisher, sequence) for publisher, sequence in self.identities()]
+            return None if seen.add(header.publisher, header.sequence) else _NO_ROWS
+        news = [seen.add(publisher, sequence) for publisher, sequence in self.identities()]
         return None if all(news) else np.flatnonzero(news)
 
     def take(self, rows: NDArray[np.int64]) -> "Rows":

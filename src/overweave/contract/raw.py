@@ -1,0 +1,259 @@
+"""Batches as bytes: rows as they came off a socket, read where they lie and sent on as they are.
+
+::
+
+    row := u32 length of what follows, u64 sequence, f64 published_at_s, u8 hops, u8 ttl, u8 priority, u8 0,
+           u16 n, u16 m, u32 k, n bytes publisher, m bytes of the rest of the header (msgpack; none when all is default),
+           k bytes content (`overweave.language.codec`), payload
+
+Routing patches hops and ttl and copies the rows it selects; nothing else is decoded but what some filter mentions.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from overweave.contract.batches import Arrival, Batch, SeenRows
+from overweave.contract.row_kernels import (
+    BAD,
+    GOOD,
+    HEAD,
+    check_contents,
+    gather_rows,
+    hop_rows,
+    mark_seen,
+    read_times,
+    walk_rows,
+    write_heads,
+)
+from overweave.errors import LanguageError, WireError
+from overweave.language.codec import decode_publication, encode_publication
+from overweave.language.headers import Header, Priority
+from overweave.language.messages import Publish
+from overweave.matching.base import Id, Link
+from overweave.matching.index import Index
+
+_ROW = struct.Struct("<IQdBBBBHHI")
+_U64 = struct.Struct("<Q")
+_F64 = struct.Struct("<d")
+#: The fields of a header that rows carry on their own; the others are the rest.
+_PLAIN = Header()
+_FIXED = {"publisher": "", "sequence": 0, "published_at_s": 0.0, "hops": 0, "ttl": _PLAIN.ttl, "priority": _PLAIN.priority}
+_header_decoder = msgspec.msgpack.Decoder(Header)
+Bytes = NDArray[np.uint8]
+
+
+def encode_rows(publishes: Iterable[Publish]) -> bytes:
+    """Rows of publications one after the other.
+
+    >>> from overweave.language.publications import Publication
+    >>> len(encode_rows([Publish(Publication({"x": 1}), Header("p", 7))]))
+    46
+    """
+    return b"".join(map(_encode_row, publishes))
+
+
+def wire_of(batch: Batch) -> bytes | Bytes:
+    """The rows of any batch in their wire form."""
+    return batch.data if isinstance(batch, RawRows) else encode_rows(batch.publishes())
+
+
+class RawRows:
+    """Rows that lie one after the other in ``data``; anything unsound in their layout is a `WireError`.
+
+    >>> from overweave.language.publications import Publication
+    >>> rows = RawRows(encode_rows([Publish(Publication({"x": i}), Header("p", i)) for i in range(3)]), 3)
+    >>> rows.take(np.array([0, 2])).publishes()[1].header.sequence
+    2
+    """
+
+    __slots__ = (
+        "__dict__", "_content_ends", "_content_starts", "_data", "_hops", "_new_publisher", "_sequences", "_starts", "count",
+        "ttl",
+    )  # fmt: skip
+
+    def __init__(self, data: bytes | memoryview | Bytes, count: int) -> None:
+        self._data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
+        self.count = count
+        if not 0 < count <= len(self._data) // HEAD:
+            raise WireError(0, f"rows of at least {HEAD} bytes, got {count} in {len(self._data)} bytes")
+        self._starts, *others = np.empty(count + 1, np.int64), *(np.empty(count, np.int64) for _ in range(3))
+        self._content_starts, self._content_ends, self._sequences = others
+        self._hops, self._new_publisher = np.empty(count, np.uint8), np.empty(count, np.bool_)
+        sound, self.ttl = walk_rows(
+            self._data, count, self._starts, self._content_starts, self._content_ends, self._sequences, self._hops,
+            self._new_publisher,
+        )  # fmt: skip
+        if sound != count:
+            raise WireError(int(self._starts[sound - 1]) if sound else 0, f"row {sound} of {count} in its wire form")
+
+    @property
+    def data(self) -> Bytes:
+        """The rows in their wire form."""
+        return self._data
+
+    @cached_property
+    def _runs(self) -> list[tuple[str, int, int]]:
+        """The publishers, with the stretches of rows that each has."""
+        begins = np.flatnonzero(self._new_publisher).tolist()
+        return [(self._publisher(begin), begin, end) for begin, end in zip(begins, [*begins[1:], self.count], strict=True)]
+
+    def validate(self) -> None:
+        """Refuse contents that the codec would refuse."""
+        verdicts = np.empty(self.count, np.uint8)
+        check_contents(self._data, self._content_starts, self._content_ends, verdicts)
+        if (verdicts == GOOD).all():
+            return
+        for row in np.flatnonzero(verdicts != GOOD).tolist():
+            if verdicts[row] == BAD:
+                raise WireError(int(self._content_starts[row]), f"a publication in its wire form (row {row})")
+            self._content(row)
+
+    def numbered(self, first: int, published_at_s: float) -> "RawRows":
+        """The same rows as they are published anew, from a number on."""
+        data = self._data.copy()
+        write_heads(data, self._starts, first, np.uint64(_U64.unpack(_F64.pack(published_at_s))[0]))
+        return RawRows(data, self.count)
+
+    # ---- what a batch can do
+
+    def publishes(self) -> Sequence[Publish]:
+        """See `Batch.publishes`."""
+        return [self._publish(row) for row in range(self.count)]
+
+    def identities(self) -> Iterator[tuple[str, int]]:
+        """See `Batch.identities`."""
+        for publisher, begin, end in self._runs:
+            for sequence in self._sequences[begin:end].tolist():
+                yield publisher, sequence
+
+    def new(self, seen: SeenRows) -> NDArray[np.int64] | None:
+        """See `Batch.new`."""
+        fresh = np.empty(self.count, np.bool_)
+        new = 0
+        for publisher, begin, end in self._runs:
+            highest, ring = seen.marks(publisher, int(self._sequences[begin]))
+            some, highest[0] = mark_seen(
+                np.frombuffer(ring, np.uint8), len(ring) * 8 - 1, highest[0], self._sequences[begin:end], fresh[begin:end]
+            )
+            new += some
+        return None if new == self.count else np.flatnonzero(fresh)
+
+    def take(self, rows: NDArray[np.int64]) -> "RawRows":
+        """See `Batch.take`."""
+        if len(rows) == self.count:
+            return self
+        starts = np.empty(len(rows) + 1, np.int64)
+        data = np.empty(int((self._starts[rows + 1] - self._starts[rows]).sum()), np.uint8)
+        gather_rows(self._data, self._starts, rows, data, starts)
+        return RawRows(data, len(rows))
+
+    def hopped(self) -> "RawRows":
+        """See `Batch.hopped`."""
+        data = self._data.copy()
+        hop_rows(data, self._starts)
+        return self._over(data, max(self.ttl - 1, 0), np.minimum(self._hops, 254) + np.uint8(1))
+
+    def alive(self) -> "RawRows | None":
+        """See `Batch.alive`."""
+        if self.ttl > 0:
+            return self
+        rows = np.flatnonzero(self._data[self._starts[:-1] + 21])
+        return self.take(rows) if len(rows) else None
+
+    def spread(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, RawRows]]":
+        """See `Batch.spread`."""
+        found = index.links_of_rows(self._data, self._content_starts, self._content_ends, exclude)
+        return [(link, self.take(rows)) for link, rows in found]
+
+    def ids(self, index: Index) -> Iterator[list[Id]]:
+        """See `Batch.ids`."""
+        ids, ends = index.ids_of_rows(self._data, self._content_starts, self._content_ends)
+        begin = 0
+        for end in ends.tolist():
+            yield ids[begin:end]
+            begin = end
+
+    def arrivals(self) -> Iterator[Arrival]:
+        """See `Batch.arrivals`."""
+        times, sizes = np.empty(self.count), self._sizes()
+        read_times(self._data, self._starts, times)
+        for (publisher, sequence), hops, time_s, size in zip(
+            self.identities(), self._hops.tolist(), times.tolist(), sizes.tolist(), strict=True
+        ):
+            yield Arrival(publisher, sequence, hops, time_s, size)
+
+    def size_bytes(self) -> int:
+        """See `Batch.size_bytes`."""
+        return int(self._sizes().sum())
+
+    def priority(self) -> Priority:
+        """See `Batch.priority`."""
+        return Priority.CONTROL if self._data[22] == Priority.CONTROL else Priority.PUBLICATION
+
+    # ---- helpers
+
+    def _over(self, data: Bytes, ttl: int, hops: NDArray[np.uint8]) -> "RawRows":
+        """The same layout over other bytes."""
+        made = object.__new__(RawRows)
+        made._data, made.count, made.ttl, made._hops = data, self.count, ttl, hops
+        made._starts, made._sequences, made._new_publisher = self._starts, self._sequences, self._new_publisher
+        made._content_starts, made._content_ends = self._content_starts, self._content_ends
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def _sizes(self) -> NDArray[np.int64]:
+        """The content and payload of each row: all from where its content begins."""
+        return self._starts[1:] - self._content_starts
+
+    def _publisher(self, row: int) -> str:
+        at = int(self._starts[row])
+        length = int(self._data[at + 24]) | int(self._data[at + 25]) << 8
+        return _text(self._data[at + HEAD : at + HEAD + length].tobytes(), at)
+
+    def _content(self, row: int) -> bytes:
+        content = self._data[self._content_starts[row] : self._content_ends[row]].tobytes()
+        decode_publication(content)
+        return content
+
+    def _publish(self, row: int) -> Publish:
+        start, end = int(self._starts[row]), int(self._starts[row + 1])
+        data = self._data[start:end].tobytes()
+        _, sequence, published_at_s, hops, ttl, priority, _, publisher, extra, content = _ROW.unpack_from(data)
+        rest_at, content_at = HEAD + publisher, HEAD + publisher + extra
+        try:
+            rest = _header_decoder.decode(data[rest_at:content_at]) if extra else _PLAIN
+            header = msgspec.structs.replace(
+                rest, publisher=_text(data[HEAD:rest_at], start), sequence=sequence, published_at_s=published_at_s, hops=hops,
+                ttl=ttl, priority=Priority(priority),
+            )  # fmt: skip
+        except (msgspec.MsgspecError, LanguageError, ValueError) as error:
+            raise WireError(start, f"a header in its wire form: {error}") from None
+        publication = decode_publication(data[content_at : content_at + content])
+        return Publish(publication, header, data[content_at + content :])
+
+
+def _encode_row(publish: Publish) -> bytes:
+    header, content = publish.header, encode_publication(publish.publication)
+    publisher = header.publisher.encode()
+    if not 0 < len(publisher) < 65_536:
+        raise LanguageError(f"publisher {header.publisher!r}: expected a name of 1 to 65,535 bytes")
+    rest = msgspec.structs.replace(header, **_FIXED)
+    extra = b"" if rest == _PLAIN else msgspec.msgpack.encode(rest)
+    length = _ROW.size - 4 + len(publisher) + len(extra) + len(content) + len(publish.payload)
+    head = _ROW.pack(
+        length, header.sequence, header.published_at_s, min(header.hops, 255), min(header.ttl, 255), header.priority, 0,
+        len(publisher), len(extra), len(content),
+    )  # fmt: skip
+    return b"".join((head, publisher, extra, content, publish.payload))
+
+
+def _text(data: bytes, at: int) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise WireError(at, "a publisher's name in UTF-8") from None

@@ -1,0 +1,232 @@
+"""Kernels over rows of publications as bytes (see `overweave.contract.raw` for the layout). Little-endian, bounds checked."""
+
+import numpy as np
+
+from overweave.matching.kernels.compile import inlined, kernel
+
+#: Where things are in a row.
+SEQUENCE, PUBLISHED_AT, HOPS, TTL, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = 4, 12, 20, 21, 24, 26, 28, 32
+#: What `check_contents` says of a row.
+BAD, GOOD, UNSURE = 0, 1, 2
+#: Up to so many attributes are compared with each other.
+_FEW = 32
+_TEXT_BYTES_MAX = 1 << 20
+
+
+@kernel
+def walk_rows(data, count, starts, content_starts, content_ends, sequences, hops, new_publisher):
+    """Find ``count`` rows that fill ``data``; how many of them are sound (``count`` when all are), and the least ttl."""
+    at, ttl = 0, 255
+    for row in range(count):
+        if at + HEAD > len(data):
+            return row, ttl
+        end = at + 4 + _u32(data, at)
+        publisher, extra = _u16(data, at + PUBLISHER_LENGTH), _u16(data, at + EXTRA_LENGTH)
+        content = _u32(data, at + CONTENT_LENGTH)
+        if end > len(data) or at + HEAD + publisher + extra + content > end or publisher == 0:
+            return row, ttl
+        starts[row] = at
+        content_starts[row] = at + HEAD + publisher + extra
+        content_ends[row] = content_starts[row] + content
+        sequences[row] = np.int64(_u64(data, at + SEQUENCE))
+        if sequences[row] < 0:
+            return row, ttl
+        hops[row] = data[at + HOPS]
+        if data[at + TTL] < ttl:
+            ttl = int(data[at + TTL])
+        new_publisher[row] = row == 0 or not _same_publisher(data, starts[row - 1], at)
+        at = end
+    starts[count] = at
+    return (count if at == len(data) else count - 1), ttl
+
+
+@kernel
+def gather_rows(data, starts, rows, out, out_starts):
+    """Copy some rows one after the other."""
+    at = 0
+    for i in range(len(rows)):
+        start, end = starts[rows[i]], starts[rows[i] + 1]
+        out_starts[i] = at
+        for position in range(start, end):
+            out[at + position - start] = data[position]
+        at += end - start
+    out_starts[len(rows)] = at
+
+
+@kernel
+def hop_rows(data, starts):
+    """Count one more hop in each row."""
+    for row in range(len(starts) - 1):
+        at = starts[row]
+        if data[at + HOPS] < 255:
+            data[at + HOPS] += 1
+        if data[at + TTL] > 0:
+            data[at + TTL] -= 1
+
+
+@kernel
+def read_times(data, starts, times):
+    """When each row was published."""
+    words = times.view(np.uint64)
+    for row in range(len(starts) - 1):
+        words[row] = _u64(data, starts[row] + PUBLISHED_AT)
+
+
+@kernel
+def write_heads(data, starts, first, time_word):
+    """Number the rows from ``first`` on, as published at a time (the bits of a float)."""
+    for row in range(len(starts) - 1):
+        _put_u64(data, starts[row] + SEQUENCE, np.uint64(first + row))
+        _put_u64(data, starts[row] + PUBLISHED_AT, time_word)
+
+
+@kernel
+def mark_seen(ring, mask, highest, sequences, fresh):
+    """Which numbers are new, in a ring of bits for the last ``mask + 1`` up to ``highest``; how many are, and the new highest."""
+    new = 0
+    for i in range(len(sequences)):
+        sequence = sequences[i]
+        if sequence > highest:
+            if sequence - highest > mask:
+                ring[:] = 0
+            else:
+                for number in range(highest + 1, sequence):
+                    ring[(number & mask) >> 3] &= ~np.uint8(1 << (number & 7))
+            highest = sequence
+        elif sequence < highest - mask or ring[(sequence & mask) >> 3] & np.uint8(1 << (sequence & 7)):
+            fresh[i] = False
+            continue
+        ring[(sequence & mask) >> 3] |= np.uint8(1 << (sequence & 7))
+        fresh[i] = True
+        new += 1
+    return new, highest
+
+
+@kernel
+def check_contents(data, content_starts, content_ends, verdicts):
+    """Whether each content is a publication as the codec would take it; unsure of names that are not ASCII, and of many."""
+    for row in range(len(content_starts)):
+        verdicts[row] = _check_content(data, content_starts[row], content_ends[row])
+
+
+@kernel
+def _check_content(data, start, end):
+    if start + 2 > end:
+        return BAD
+    count = _u16(data, start)
+    if count == 0:
+        return BAD
+    if count > _FEW:
+        return UNSURE
+    verdict, at = GOOD, start + 2
+    for number in range(count):
+        if at + 2 > end:
+            return BAD
+        kind, length = data[at], np.int64(data[at + 1])
+        value = at + 2 + length
+        if length == 0 or value > end:
+            return BAD
+        for position in range(at + 2, value):
+            byte = data[position]
+            if byte >= 128:
+                verdict = UNSURE
+            elif byte <= 32 or byte == 127 or byte == 44 or byte == 91 or byte == 93 or byte == 39:
+                return BAD
+        if _named_before(data, start + 2, number, at, length):
+            return BAD
+        if kind <= 1:
+            at = value + 8
+        elif kind == 2 and value + 4 <= end:
+            size = _u32(data, value)
+            at = value + 4 + size
+            if size > _TEXT_BYTES_MAX or at > end or not _is_utf8(data, value + 4, at):
+                return BAD
+        else:
+            return BAD
+    return verdict if at == end else BAD
+
+
+@inlined
+def _named_before(data, first, number, at, length):
+    """Whether one of the first ``number`` attributes has the name of the one at ``at``."""
+    other = first
+    for _ in range(number):
+        size = np.int64(data[other + 1])
+        if size == length:
+            same = True
+            for i in range(2, 2 + length):
+                if data[other + i] != data[at + i]:
+                    same = False
+                    break
+            if same:
+                return True
+        other += 2 + size
+        if data[other - 2 - size] <= 1:
+            other += 8
+        else:
+            other += 4 + _u32(data, other)
+    return False
+
+
+@kernel
+def _is_utf8(data, start, end):
+    """Whether the bytes are UTF-8: no overlong form, no surrogate, nothing beyond U+10FFFF."""
+    at = start
+    while at < end:
+        byte = data[at]
+        if byte < 128:
+            at += 1
+            continue
+        if 0xC2 <= byte <= 0xDF:
+            more, low, high = 1, 0x80, 0xBF
+        elif 0xE0 <= byte <= 0xEF:
+            more = 2
+            low = 0xA0 if byte == 0xE0 else 0x80
+            high = 0x9F if byte == 0xED else 0xBF
+        elif 0xF0 <= byte <= 0xF4:
+            more = 3
+            low = 0x90 if byte == 0xF0 else 0x80
+            high = 0x8F if byte == 0xF4 else 0xBF
+        else:
+            return False
+        if at + more >= end:
+            return False
+        if data[at + 1] < low or data[at + 1] > high:
+            return False
+        for i in range(2, more + 1):
+            if data[at + i] < 0x80 or data[at + i] > 0xBF:
+                return False
+        at += more + 1
+    return True
+
+
+@inlined
+def _same_publisher(data, one, other):
+    length = _u16(data, one + PUBLISHER_LENGTH)
+    if _u16(data, other + PUBLISHER_LENGTH) != length:
+        return False
+    for i in range(HEAD, HEAD + length):
+        if data[one + i] != data[other + i]:
+            return False
+    return True
+
+
+@inlined
+def _u16(data, at):
+    return np.int64(data[at]) | np.int64(data[at + 1]) << 8
+
+
+@inlined
+def _u32(data, at):
+    return _u16(data, at) | _u16(data, at + 2) << 16
+
+
+@inlined
+def _u64(data, at):
+    return np.uint64(_u32(data, at)) | np.uint64(_u32(data, at + 4)) << np.uint64(32)
+
+
+@inlined
+def _put_u64(data, at, word):
+    for i in range(8):
+        data[at + i] = np.uint8((word >> np.uint64(8 * i)) & np.uint64(255))

@@ -1,0 +1,180 @@
+"""The wire form of frames, little-endian: what two peers exchange over a connection.
+
+::
+
+    frame := u32 length of what follows, u8 kind, body
+
+    OPEN (first on every connection)   := msgpack of `Open`
+    REFUSED                            := msgpack of `Refused`
+    PING, BYE                          := nothing
+    HELLO           := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected, u8 heard
+    ACKNOWLEDGEMENT := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected
+    WORD            := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u8 word, then for all but marks:
+                       u16 n, u16 m, n bytes id, m bytes header (msgpack), and for (un)advertised filters the filter (codec)
+    BATCH           := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u32 rows, rows (`contract.raw`)
+"""
+
+import struct
+from collections.abc import Sequence
+
+import msgspec
+
+from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Frame, Hello, Synced, Word, WordFrame
+from overweave.contract.raw import Bytes, RawRows, wire_of
+from overweave.errors import InvalidInput, WireError
+from overweave.language.codec import decode_filter, encode_filter
+from overweave.language.headers import Header
+from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
+
+VERSION = 1
+#: No frame is longer.
+FRAME_BYTES_MAX = 16 << 20
+#: Before a peer has said who it is, it is not given that much.
+OPEN_BYTES_MAX = 4096
+
+OPEN, REFUSED, PING, BYE, HELLO, ACKNOWLEDGEMENT, WORD, BATCH = range(8)
+#: The length and the kind of a frame.
+HEAD = struct.Struct("<IB")
+_HELLO = struct.Struct("<QQQQB")
+_ACKNOWLEDGEMENT = struct.Struct("<QQQQ")
+_WORD = struct.Struct("<QQQQB")
+_ID = struct.Struct("<HH")
+_BATCH = struct.Struct("<QQQQI")
+_WORDS: tuple[type[Word], ...] = (Advertise, Unadvertise, Subscribe, Unsubscribe, Announced, Synced)
+
+
+class Open(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who opens a connection: a broker or a client, with a name, what proves it, and a key by which it can come back."""
+
+    role: str
+    name: str
+    token: str | None = None
+    key: str | None = None
+    version: int = VERSION
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Why a connection is closed."""
+
+    code: str
+    text: str
+
+
+class Ping(msgspec.Struct, frozen=True):
+    """A sign of life."""
+
+
+class Bye(msgspec.Struct, frozen=True):
+    """The sender leaves for good, and wants nothing kept."""
+
+
+Message = Open | Refused | Ping | Bye | Frame
+_open_decoder, _refused_decoder = msgspec.msgpack.Decoder(Open), msgspec.msgpack.Decoder(Refused)
+_header_decoder = msgspec.msgpack.Decoder(Header)
+
+
+def encode(message: Message) -> Sequence[bytes | Bytes]:
+    """A message in its wire form, in pieces, so that rows are not copied.
+
+    >>> b"".join(encode(Ping())).hex(" ")
+    '01 00 00 00 02'
+    """
+    if isinstance(message, BatchFrame):
+        rows = wire_of(message.batch)
+        if len(rows) > FRAME_BYTES_MAX - _BATCH.size - 1:
+            raise InvalidInput(f"expected publications of at most {FRAME_BYTES_MAX:,} bytes together, got {len(rows):,}")
+        numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
+        return HEAD.pack(1 + _BATCH.size + len(rows), BATCH) + _BATCH.pack(*numbers, message.batch.count), rows
+    kind, body = _encoded(message)
+    return (HEAD.pack(1 + len(body), kind) + body,)
+
+
+def decode(kind: int, body: bytes | memoryview) -> Message:
+    """The message of a frame; anything that does not follow the layout is a `WireError`.
+
+    >>> decode(ACKNOWLEDGEMENT, bytes(32)).acknowledged
+    0
+    """
+    try:
+        if kind == BATCH:
+            incarnation, peer_incarnation, sequence, acknowledged, count = _BATCH.unpack_from(body)
+            rows = RawRows(memoryview(body)[_BATCH.size :], count)
+            return BatchFrame(incarnation, peer_incarnation, sequence, acknowledged, rows)
+        return _decoded(kind, bytes(body))
+    except struct.error:
+        raise WireError(0, f"a frame of kind {kind}, got {len(body)} bytes") from None
+    except msgspec.MsgspecError as error:
+        raise WireError(0, f"a frame of kind {kind}: {error}") from None
+
+
+def _encoded(message: Open | Refused | Ping | Bye | Hello | Acknowledgement | WordFrame) -> tuple[int, bytes]:
+    match message:
+        case Acknowledgement():
+            numbers = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected
+            return ACKNOWLEDGEMENT, _ACKNOWLEDGEMENT.pack(*numbers)
+        case Hello():
+            numbers = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected
+            return HELLO, _HELLO.pack(*numbers, message.heard)
+        case WordFrame():
+            numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
+            return WORD, _WORD.pack(*numbers, _WORDS.index(type(message.word))) + _encoded_word(message.word)
+        case Open():
+            return OPEN, msgspec.msgpack.encode(message)
+        case Refused():
+            return REFUSED, msgspec.msgpack.encode(message)
+        case Ping():
+            return PING, b""
+        case Bye():
+            return BYE, b""
+
+
+def _decoded(kind: int, body: bytes) -> Message:
+    if kind == ACKNOWLEDGEMENT:
+        return Acknowledgement(*_ACKNOWLEDGEMENT.unpack(body))
+    if kind == HELLO:
+        incarnation, peer_incarnation, acknowledged, expected, heard = _HELLO.unpack(body)
+        return Hello(incarnation, peer_incarnation, acknowledged, expected, bool(heard))
+    if kind == WORD:
+        incarnation, peer_incarnation, sequence, acknowledged, word = _WORD.unpack_from(body)
+        return WordFrame(incarnation, peer_incarnation, sequence, acknowledged, _decoded_word(word, body[_WORD.size :]))
+    if kind == OPEN:
+        return _open_decoder.decode(body)
+    if kind == REFUSED:
+        return _refused_decoder.decode(body)
+    if kind in (PING, BYE) and not body:
+        return Ping() if kind == PING else Bye()
+    raise WireError(0, f"a kind of frame from 0 to {BATCH}, got {kind} with {len(body)} bytes")
+
+
+def _encoded_word(word: Word) -> bytes:
+    if isinstance(word, Announced | Synced):
+        return b""
+    id, header = word.id.encode(), msgspec.msgpack.encode(word.header)
+    if len(id) > 65_535 or len(header) > 65_535:
+        raise InvalidInput(f"id {word.id[:24]!r}: expected an id and a header of at most 65,535 bytes")
+    filter = encode_filter(word.filter) if isinstance(word, Advertise | Subscribe) else b""
+    return _ID.pack(len(id), len(header)) + id + header + filter
+
+
+def _decoded_word(number: int, body: bytes) -> Word:
+    if number >= len(_WORDS):
+        raise WireError(0, f"a word from 0 to {len(_WORDS) - 1}, got {number}")
+    kind = _WORDS[number]
+    if kind is Announced or kind is Synced:
+        if body:
+            raise WireError(0, f"a mark of no bytes, got {len(body)}")
+        return Announced() if kind is Announced else Synced()
+    length, header_length = _ID.unpack_from(body)
+    header_at, filter_at = _ID.size + length, _ID.size + length + header_length
+    if filter_at > len(body) or not length:
+        raise WireError(0, "an id and a header within their frame")
+    try:
+        id, header = body[_ID.size : header_at].decode(), _header_decoder.decode(body[header_at:filter_at])
+        if kind is Advertise or kind is Subscribe:
+            filter = decode_filter(body[filter_at:])
+            return Advertise(id, filter, header) if kind is Advertise else Subscribe(id, filter, header)
+    except (UnicodeDecodeError, InvalidInput) as error:
+        raise WireError(0, f"a word: {error}") from None
+    if filter_at != len(body):
+        raise WireError(filter_at, f"the end, got {len(body) - filter_at} more bytes")
+    return Unadvertise(id, header) if kind is Unadvertise else Unsubscribe(id, header)

@@ -1,0 +1,142 @@
+"""Rows as bytes do what rows as objects do, and whatever is broken in them is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overweave.broker.seen import Seen
+from overweave.contract.batches import Rows
+from overweave.contract.raw import RawRows, encode_rows
+from overweave.errors import LanguageError, WireError
+from overweave.language.codec import decode_publication, encode_publication
+from overweave.language.headers import Header
+from overweave.language.messages import Publish
+from overweave.language.publications import Publication
+from overweave.language.syntax import parse_filter
+from overweave.matching.index import Index
+from overweave.testing.strategies import publications
+
+headers = st.builds(
+    Header,
+    publisher=st.sampled_from(["p", "q", "straße"]),
+    sequence=st.integers(0, 60),
+    published_at_s=st.floats(0, 1e9),
+    tree=st.sampled_from([None, "a1"]),
+    destinations=st.sampled_from([(), ("B1", "B2")]),
+    hops=st.integers(0, 3),
+    ttl=st.integers(0, 9),
+)
+publishes = st.builds(Publish, publications(), headers, st.binary(max_size=5))
+batches = st.lists(publishes, min_size=1, max_size=8)
+
+
+def told(batch):
+    """What a batch says, so that it can be compared though NaN equals nothing."""
+    return [(str(publish.publication), publish.header, publish.payload) for publish in batch.publishes()]
+
+
+def both(rows):
+    return Rows(tuple(rows)), RawRows(encode_rows(rows), len(rows))
+
+
+@given(batches)
+def test_rows_come_back_as_they_were(rows):
+    objects, raw = both(rows)
+    assert told(raw) == told(objects)
+    assert list(raw.identities()) == list(objects.identities())
+    assert list(raw.arrivals()) == list(objects.arrivals())
+    assert raw.size_bytes() == objects.size_bytes()
+    assert (raw.count, raw.priority()) == (objects.count, objects.priority())
+    raw.validate()
+
+
+@given(batches, st.integers(1, 4))
+def test_hops_and_the_tired(rows, hops):
+    objects, raw = both(rows)
+    for _ in range(hops):
+        objects, raw = objects.hopped(), raw.hopped()
+    assert told(raw) == told(objects)
+    alive, raw_alive = objects.alive(), raw.alive()
+    assert (raw_alive is None) == (alive is None)
+    if alive is not None:
+        assert told(raw_alive) == told(alive)
+
+
+@given(batches, st.data())
+def test_some_rows(rows, data):
+    objects, raw = both(rows)
+    some = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, unique=True).map(sorted)))
+    assert told(raw.take(some)) == told(objects.take(some))
+
+
+@given(st.lists(st.integers(-5, 25), min_size=1, max_size=9))
+def test_spread(values):
+    rows = [Publish(Publication({"x": x, "s": f"t{x}"}), Header("p", i)) for i, x in enumerate(values)]
+    index = Index()
+    for low in (0, 8, 15):
+        index.add(low, parse_filter(f"[x,>=,{low}]"), f"B{low}")
+    objects, raw = both(rows)
+    expected = {link: told(some) for link, some in objects.spread(index, "B8")}
+    assert {link: told(some) for link, some in raw.spread(index, "B8")} == expected
+    assert [sorted(ids) for ids in raw.ids(index)] == [sorted(ids) for ids in objects.ids(index)]
+
+
+@given(st.lists(batches, max_size=5))
+def test_what_is_new(several):
+    one, other = Seen(64), Seen(64)
+    for rows in several:
+        objects, raw = both(rows)
+        expected, found = objects.new(one), raw.new(other)
+        assert (expected is None) == (found is None)
+        assert found is None or found.tolist() == expected.tolist()
+
+
+@given(batches, st.integers(0, 1000))
+def test_rows_are_published_anew(rows, first):
+    _, raw = both(rows)
+    raw = raw.numbered(first, 7.5)
+    again = raw.publishes()
+    assert [publish.header.sequence for publish in again] == list(range(first, first + len(rows)))
+    assert {publish.header.published_at_s for publish in again} == {7.5}
+    assert [text for text, _, _ in told(raw)] == [str(publish.publication) for publish in rows]
+
+
+@settings(max_examples=400)
+@given(publications(), st.data())
+def test_contents_are_taken_when_the_codec_takes_them(publication, data):
+    content = bytearray(encode_publication(publication))
+    for _ in range(data.draw(st.integers(0, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    content = bytes(content[: data.draw(st.sampled_from([len(content), len(content), len(content) - 1]))])
+    try:
+        decode_publication(content)
+        sound = True
+    except (WireError, LanguageError):
+        sound = False
+    good = encode_publication(Publication({"x": 1}))
+    row = encode_rows([Publish(Publication({"x": 1}), Header("p", 1))])
+    length = int.from_bytes(row[:4], "little") - len(good) + len(content)
+    broken = length.to_bytes(4, "little") + row[4:28] + len(content).to_bytes(4, "little") + row[32:33] + content
+    rows = RawRows(broken, 1)
+    if sound:
+        rows.validate()
+    else:
+        with pytest.raises((WireError, LanguageError)):
+            rows.validate()
+
+
+@settings(max_examples=400)
+@given(batches, st.data())
+def test_broken_rows_are_refused_or_lie_within_their_bytes(rows, data):
+    encoded = bytearray(encode_rows(rows))
+    for _ in range(data.draw(st.integers(1, 4))):
+        encoded[data.draw(st.integers(0, len(encoded) - 1))] = data.draw(st.integers(0, 255))
+    encoded = encoded[: data.draw(st.integers(0, len(encoded)))] if data.draw(st.booleans()) else encoded
+    try:
+        raw = RawRows(bytes(encoded), data.draw(st.sampled_from([len(rows), len(rows) + 1, 10**9, 0])))
+        raw.validate()
+        told(raw)
+        raw.spread(Index())
+    except (WireError, LanguageError):
+        pass
