@@ -1,0 +1,265 @@
+"""Observing a live broker over HTTP: what it serves, and how others ask for it.
+
+=============== ==========================================================================================
+``/metrics``    the text format of Prometheus
+``/health``     status 200 or 503, ``{"broker": "B1", "status": "ok"}``
+``/statistics`` a `Snapshot` as JSON; this is what ``overweave status`` and ``top`` read
+=============== ==========================================================================================
+
+Nothing is counted here: every answer is made of the broker's own snapshot at that moment, in the broker's thread. The server
+knows just so much of HTTP/1.1 as it takes to answer a GET and close; whatever else is sent to it gets an error status or no
+answer at all.
+"""
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from overweave.broker.core import Statistics
+from overweave.drivers.tcp.logs import Log, printable
+from overweave.errors import InvalidInput, OverweaveError
+from overweave.language.values import excerpt
+
+#: What a request may have before its body, and how long one exchange may take.
+REQUEST_BYTES_MAX = 8192
+EXCHANGE_S_MAX = 5.0
+#: So many are answered at once, the others are sent away.
+CONNECTIONS_MAX = 64
+#: So many peers get a line of their own in the metrics, the rest one together: a client may call itself anything.
+PEERS_MAX = 20
+#: What an answer may have, and how long one may wait for it.
+ANSWER_BYTES_MAX = 1 << 24
+ANSWER_S_MAX = 2.0
+
+_PREFIX = "overweave"
+_TEXT, _JSON, _PROMETHEUS = "text/plain; charset=utf-8", "application/json", "text/plain; version=0.0.4; charset=utf-8"
+_REASONS = {
+    200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed",
+    500: "Internal Server Error", 503: "Service Unavailable",
+}  # fmt: skip
+_REQUEST = re.compile(rb"([A-Z]+) (/[!-~]*) HTTP/1\.([01])")
+_HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t -~\x80-\xff]*")
+_COUNTERS = {
+    "publications_in": "Publications that arrived.",
+    "publications_out": "Publications that went on to other brokers.",
+    "deliveries": "Publications that went to clients.",
+    "duplicates": "Publications that had arrived before.",
+    "control_in": "Control messages that arrived.",
+    "control_out": "Control messages that went to other brokers.",
+}
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """One broker at one moment. What is no number in JSON (an infinite gauge) is None."""
+
+    broker: str
+    healthy: bool
+    uptime_s: float
+    statistics: Statistics
+    gauges: dict[str, float | None]
+
+
+class Unobservable(OverweaveError):
+    """Somebody could not be asked, or gave no answer of a broker; the text says why."""
+
+
+class Observatory:
+    """What one broker shows: ``statistics`` is asked anew for every answer, and so are ``gauges`` (by name) and ``healthy``."""
+
+    def __init__(
+        self,
+        broker: str,
+        statistics: Callable[[], Statistics],
+        gauges: Callable[[], Mapping[str, float]] = dict,
+        healthy: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._broker = broker
+        self._statistics = statistics
+        self._gauges = gauges
+        self._healthy = healthy
+        self._log = Log(broker)
+        self._since_s = time.monotonic()
+        self._connections = 0
+        self._pages: dict[bytes, Callable[[], tuple[int, str, bytes]]] = {
+            b"/metrics": self._metrics, b"/health": self._health, b"/statistics": self._snapshot_page,
+        }  # fmt: skip
+        self.registry = CollectorRegistry()
+        self.registry.register(_Metrics(self.snapshot))
+
+    def snapshot(self) -> Snapshot:
+        """The broker now."""
+        gauges: dict[str, float | None] = dict(self._gauges())
+        return Snapshot(self._broker, self._healthy(), time.monotonic() - self._since_s, self._statistics(), gauges)
+
+    async def serve_http(self, host: str, port: int) -> asyncio.Server:
+        """Answer from now on, in the running loop, until the server that this returns is closed."""
+        return await asyncio.start_server(self._connected, host, port, limit=REQUEST_BYTES_MAX)
+
+    # ---- one connection: one request, one answer
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        try:
+            # A peer that vanishes, or neither sends nor reads, is no news.
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(EXCHANGE_S_MAX):
+                    await self._exchange(reader, writer)
+        except Exception as error:
+            self._log.error("observe-failed", error)
+        finally:
+            self._connections -= 1
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()
+            writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.set_write_buffer_limits(0)  # or drain would not wait for the last bytes
+        if self._connections > CONNECTIONS_MAX:
+            writer.write(_response(503, _TEXT, b"busy\n"))
+        else:
+            writer.write(await self._heard(reader))
+        await writer.drain()
+
+    async def _heard(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            return self._answer(await reader.readuntil(b"\r\n\r\n"))
+        except asyncio.LimitOverrunError:
+            return _response(400, _TEXT, b"expected a request of at most %d bytes\n" % REQUEST_BYTES_MAX)
+        except asyncio.IncompleteReadError as error:
+            return _response(400, _TEXT, b"expected a whole request\n") if error.partial else b""
+
+    def _answer(self, head: bytes) -> bytes:
+        asked = _parsed(head)
+        if asked is None:
+            return _response(400, _TEXT, b"expected a request of HTTP/1.1\n")
+        method, path = asked
+        page = self._pages.get(path)
+        if page is None:
+            return _response(404, _TEXT, b"expected one of %s\n" % b", ".join(self._pages))
+        if method != b"GET":
+            return _response(405, _TEXT, b"expected GET\n", "Allow: GET\r\n")
+        try:
+            return _response(*page())
+        except Exception as error:
+            self._log.error("observe-failed", error, page=path)
+            return _response(500, _TEXT, b"the broker's log says why\n")
+
+    # ---- pages
+
+    def _metrics(self) -> tuple[int, str, bytes]:
+        return 200, _PROMETHEUS, generate_latest(self.registry)
+
+    def _health(self) -> tuple[int, str, bytes]:
+        healthy = self._healthy()
+        status = {"broker": self._broker, "status": "ok" if healthy else "unhealthy"}
+        return 200 if healthy else 503, _JSON, msgspec.json.encode(status)
+
+    def _snapshot_page(self) -> tuple[int, str, bytes]:
+        return 200, _JSON, msgspec.json.encode(self.snapshot())
+
+
+async def ask(address: str, timeout_s: float = ANSWER_S_MAX) -> Snapshot:
+    """The snapshot that a broker serves at ``HOST:PORT``, or `Unobservable`."""
+    host, port = host_and_port(address)
+    try:
+        async with asyncio.timeout(timeout_s):
+            answer = await _get(host, port, "/statistics")
+    except TimeoutError:
+        raise Unobservable(f"no answer within {timeout_s:g} s") from None
+    except OSError as error:
+        raise Unobservable(printable(_text(error))) from None
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if not re.match(rb"HTTP/1\.[01] 200 ", head):
+        raise Unobservable(f"no broker's answer: {printable(head.partition(bytes([13]))[0], 40) or 'nothing'}")
+    try:
+        return msgspec.json.decode(body, type=Snapshot)
+    except msgspec.DecodeError:
+        raise Unobservable("no broker's answer: not a snapshot in JSON") from None
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """The parts of ``HOST:PORT``; ``http://`` may stand before it.
+
+    >>> host_and_port("127.0.0.1:9401"), host_and_port("http://[::1]:9401/")
+    (('127.0.0.1', 9401), ('::1', 9401))
+    """
+    match = re.fullmatch(r"(?:http://)?(?:\[([0-9A-Fa-f:.]+)\]|([^\s:/\[\]]+)):([0-9]{1,5})/?", text)
+    if match is None or not 0 < int(match[3]) < 1 << 16:
+        raise InvalidInput(f"expected HOST:PORT, found {excerpt(text)}")
+    return match[1] or match[2], int(match[3])
+
+
+class _Metrics(Collector):
+    """Makes the families of metrics when somebody scrapes."""
+
+    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._snapshot()
+        for name, text in _COUNTERS.items():
+            counter = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=["broker"])
+            counter.add_metric([now.broker], getattr(now.statistics, name))
+            yield counter
+        yield _by("table", "table_entries", "Entries of routing tables.", now.broker, now.statistics.tables)
+        yield _by("peer", "unsettled", "Messages that a peer has not settled.", now.broker, _largest(now.statistics.unsettled))
+        for name, value in {"uptime_s": now.uptime_s, **now.gauges}.items():
+            gauge = GaugeMetricFamily(f"{_PREFIX}_{re.sub('[^A-Za-z0-9_]', '_', name)}", f"Gauge {name}.", labels=["broker"])
+            gauge.add_metric([now.broker], float("nan") if value is None else value)
+            yield gauge
+
+
+def _by(label: str, name: str, text: str, broker: str, values: Mapping[str, int]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=["broker", label])
+    for key, value in values.items():
+        family.add_metric([broker, key], value)
+    return family
+
+
+def _largest(unsettled: Mapping[str, int]) -> dict[str, int]:
+    ordered = sorted(unsettled.items(), key=lambda entry: (-entry[1], entry[0]))
+    largest, others = dict(ordered[:PEERS_MAX]), ordered[PEERS_MAX:]
+    if others:
+        largest["others"] = largest.get("others", 0) + sum(count for _, count in others)
+    return largest
+
+
+def _parsed(head: bytes) -> tuple[bytes, bytes] | None:
+    """Method and path, or None for what is no request."""
+    first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
+    request = _REQUEST.fullmatch(first)
+    headers = [_HEADER.fullmatch(line) for line in lines]
+    hosts = sum(header[1].lower() == b"host" for header in headers if header)
+    if request is None or not all(headers) or hosts > 1 or (request[3] == b"1" and not hosts):
+        return None
+    return request[1], request[2].partition(b"?")[0]
+
+
+def _response(status: int, type: str, body: bytes, more: str = "") -> bytes:
+    lines = f"HTTP/1.1 {status} {_REASONS[status]}\r\nContent-Type: {type}\r\nContent-Length: {len(body)}\r\n{more}"
+    return f"{lines}Connection: close\r\n\r\n".encode() + body
+
+
+async def _get(host: str, port: int, path: str) -> bytes:
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n".encode())
+        pieces, length = [], 0
+        while length <= ANSWER_BYTES_MAX and (piece := await reader.read(1 << 16)):
+            pieces.append(piece)
+            length += len(piece)
+        return b"".join(pieces)
+    finally:
+        writer.close()
+
+
+def _text(error: OSError) -> str:
+    text = error.strerror or str(error) or type(error).__name__
+    return text if not text.startswith("Multiple exceptions") else "connection refused"
