@@ -19,6 +19,7 @@ from overweave.errors import (
     OverlayError,
     OverweaveError,
     ParseError,
+    Refused,
     UnknownId,
     WireError,
 )
@@ -26,6 +27,7 @@ from overweave.errors import (
 #: Type checkers take it for true; importing `typing` for it would take longer than all the rest here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from overweave.drivers.tcp.client import connect
     from overweave.language.predicates import Filter, Operator, Predicate
     from overweave.language.publications import Publication
     from overweave.language.relations import covers, intersects, matches
@@ -46,8 +48,10 @@ __all__ = [
     "ParseError",
     "Predicate",
     "Publication",
+    "Refused",
     "UnknownId",
     "WireError",
+    "connect",
     "covers",
     "intersects",
     "matches",
@@ -62,6 +66,7 @@ _LAZY = {
     "Operator": "overweave.language.predicates",
     "Predicate": "overweave.language.predicates",
     "Publication": "overweave.language.publications",
+    "connect": "overweave.drivers.tcp.client",
     "covers": "overweave.language.relations",
     "intersects": "overweave.language.relations",
     "matches": "overweave.language.relations",

@@ -8,6 +8,7 @@
     │   ├── WireError       bytes from outside do not follow the format: offset and expectation
     │   ├── LanguageError   a predicate, filter or publication that cannot exist
     │   └── OverlayError    an overlay that cannot exist, or a broker that is not in it
+    ├── Refused             a peer may not come in or go on: code and text
     ├── DuplicateId         an id was given twice
     └── UnknownId           an id was used that the receiver never heard of
 
@@ -69,6 +70,22 @@ class WireError(InvalidInput):
 
     def __reduce__(self) -> tuple[type["WireError"], tuple[int, str]]:
         return WireError, (self.offset, self.expected)
+
+
+class Refused(OverweaveError):
+    """A peer that may not come in or go on; ``code`` and ``text`` are what it is told.
+
+    >>> str(Refused("unauthorized", "expected a token"))
+    'unauthorized: expected a token'
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+        self.text = text
+
+    def __reduce__(self) -> tuple[type["Refused"], tuple[str, str]]:
+        return Refused, (self.code, self.text)
 
 
 class LanguageError(InvalidInput):

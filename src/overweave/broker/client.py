@@ -24,7 +24,9 @@ ACKNOWLEDGE, RESEND = "acknowledge", "resend"
 class ClientCore:
     """One client of one broker."""
 
-    def __init__(self, id: str, broker: str, config: SessionConfig | None = None, incarnation: int = 1) -> None:
+    def __init__(
+        self, id: str, broker: str, config: SessionConfig | None = None, incarnation: int = 1, first_sequence: int = 0
+    ) -> None:
         self.id = id
         self.broker = broker
         self._config = config or SessionConfig()
@@ -34,7 +36,8 @@ class ClientCore:
         #: Each subscription is a link of its own: who matches gets it.
         self._subscriptions: Index | None = None
         self._seen = Seen(2 * self._config.window)
-        self._sequence = 0
+        #: The number of the next publication; a client that comes back under its name must not begin where it began before.
+        self._sequence = first_sequence
         self._timers: set[str] = set()
 
     def say(self, message: Control, now_s: float) -> list[Effect]:
@@ -54,12 +57,24 @@ class ClientCore:
 
     def publish(self, publications: Sequence[Publication], now_s: float) -> list[Effect]:
         """Publish some together; they are settled when everybody who wants them has them."""
-        first = self._sequence
-        self._sequence += len(publications)
-        rows = tuple(Publish(publication, Header(self.id, first + i, now_s)) for i, publication in enumerate(publications))
+        headers = (Header(self.id, self._sequence + i, now_s) for i in range(len(publications)))
+        return self.send(Rows(tuple(map(Publish, publications, headers))), now_s)
+
+    def send(self, batch: Batch, now_s: float) -> list[Effect]:
+        """Publish rows that have their headers, numbered from `next_sequence` on."""
         effects: list[Effect] = []
-        self._session.send(Rows(rows), None, effects)
+        self._session.send(batch, None, effects)
+        self._sequence += batch.count
         return self._watch(effects, now_s)
+
+    @property
+    def next_sequence(self) -> int:
+        """The number of the next publication."""
+        return self._sequence
+
+    def unsettled_rows(self) -> int:
+        """How many rows and words the broker has not settled."""
+        return self._session.unsettled_rows()
 
     def unsettled(self) -> int:
         """How much of what was said is not settled."""

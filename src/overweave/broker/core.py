@@ -137,6 +137,15 @@ class BrokerCore:
         """How many subscriptions a publication is matched against."""
         return self._routing.sizes().get("subscriptions", 0)
 
+    def unsettled_rows(self, peer: str) -> int:
+        """How many rows of a peer are not settled here: as many as it may still have to send again."""
+        session = self._sessions.get(peer)
+        return 0 if session is None else session.unsettled_in()
+
+    def clients(self) -> list[str]:
+        """All clients, connected or not."""
+        return self._registry.clients()
+
     def story(self, id: str) -> list[Step]:
         """All that happened here to one advertisement, subscription or publication (``PUBLISHER:SEQUENCE``), as far as kept."""
         return self._story.of(id)

@@ -25,6 +25,10 @@ class Registry:
         """A client whose messages are all withdrawn."""
         del self._clients[client]
 
+    def clients(self) -> list[str]:
+        """All clients."""
+        return list(self._clients)
+
     def take(self, client: str, message: Control, effects: list[Effect]) -> bool:
         """Note what a client says; False when it speaks of what is not its own."""
         key = kind_of(message), message.id

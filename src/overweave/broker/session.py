@@ -160,6 +160,14 @@ class Session:
         """How many contents the peer has not settled."""
         return len(self._unsettled)
 
+    def unsettled_rows(self) -> int:
+        """How many rows, and words, the peer has not settled."""
+        return sum(rows for _, _, rows, _ in self._unsettled)
+
+    def unsettled_in(self) -> int:
+        """How many rows from the peer are not settled."""
+        return self._expected - self._settled
+
     def is_moving(self, now_s: float, patience_s: float, queue_max: int) -> bool:
         """Whether the peer has settled something since it was asked last, or not long ago, or has nothing to settle."""
         if not self._unsettled or self._base != self._watched_base:

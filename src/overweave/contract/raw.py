@@ -113,6 +113,15 @@ class RawRows:
                 raise WireError(int(self._content_starts[row]), f"a publication in its wire form (row {row})")
             self._content(row)
 
+    def check_origin(self, publisher: str) -> None:
+        """Refuse rows that cannot have come from this publisher: other names, hops, headers that only brokers write."""
+        heads = self._starts[:-1, None] + np.arange(20, 28)
+        hops, _, priority, zero, _, _, extra_low, extra_high = self._data[heads].T
+        if self._hops.any() or hops.any() or zero.any() or extra_low.any() or extra_high.any():
+            raise WireError(0, "rows that no broker has seen yet")
+        if (priority != Priority.PUBLICATION).any() or [name for name, _, _ in self._runs] != [publisher]:
+            raise WireError(0, f"publications of {publisher!r} and nobody else")
+
     def numbered(self, first: int, published_at_s: float) -> "RawRows":
         """The same rows as they are published anew, from a number on."""
         data = self._data.copy()

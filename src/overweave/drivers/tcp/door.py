@@ -1,0 +1,43 @@
+"""The door of a broker: what a client's frames must be before the core sees them. Brokers trust each other's."""
+
+from overweave.contract.frames import Announced, BatchFrame, Frame, Synced, WordFrame
+from overweave.contract.raw import RawRows
+from overweave.drivers.tcp.security import Refused, Rights
+from overweave.errors import InvalidInput
+from overweave.language.headers import Header
+
+_PLAIN = Header()
+
+
+def check_frame(frame: Frame, client: str, rights: Rights, unsettled: int, window: int) -> None:
+    """Raise `Refused` unless ``client``, of whom so many rows are ``unsettled``, may send this."""
+    if isinstance(frame, BatchFrame):
+        _check_batch(frame, client, rights)
+        if unsettled > 2 * window:
+            raise Refused("window-exceeded", f"expected at most {window:,} unsettled publications, got {unsettled:,}")
+    elif isinstance(frame, WordFrame):
+        _check_word(frame, client, rights)
+
+
+def _check_batch(frame: BatchFrame, client: str, rights: Rights) -> None:
+    assert isinstance(frame.batch, RawRows)
+    try:
+        frame.batch.check_origin(client)
+        frame.batch.validate()
+    except InvalidInput as error:
+        raise Refused("bad-publication", str(error)) from None
+    if not rights.may_publish(frame.batch):
+        raise Refused("not-allowed", f"client {client!r} may not publish in this class")
+
+
+def _check_word(frame: WordFrame, client: str, rights: Rights) -> None:
+    word = frame.word
+    if isinstance(word, Synced):
+        return
+    if isinstance(word, Announced) or word.header != _PLAIN:
+        raise Refused("bad-frame", "expected what clients say")
+    if not word.id.startswith(f"{client}/"):
+        raise Refused("bad-id", f"id {word.id[:64]!r}: expected one that begins with {client + '/'!r}")
+    if not rights.may_say(word):
+        what = type(word).__name__.lower()
+        raise Refused("not-allowed", f"client {client!r} may not {what} in this class: {word.id!r}")

@@ -1,0 +1,441 @@
+"""A live broker: one `BrokerCore` with sockets, a clock, a journal, traces and metrics around it."""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+
+from overweave.broker.core import BrokerCore
+from overweave.broker.modules import MODULES
+from overweave.contract.effects import Effect, Keep, Note, Refuse, SendFrame, SetTimer
+from overweave.contract.frames import BatchFrame
+from overweave.contract.modules import Module
+from overweave.contract.stimuli import (
+    FrameArrived,
+    LoadMeasured,
+    PeerConnected,
+    PeerDisconnected,
+    PeerLeft,
+    Stimulus,
+    TimerFired,
+)
+from overweave.contract.wire import VERSION, Bye, Message, Open, Ping
+from overweave.contract.wire import Refused as RefusedMessage
+from overweave.drivers.tcp.addresses import parse_address
+from overweave.drivers.tcp.connection import Connection
+from overweave.drivers.tcp.door import check_frame
+from overweave.drivers.tcp.journal import JournalFile
+from overweave.drivers.tcp.logs import Log
+from overweave.drivers.tcp.network_file import check_listen
+from overweave.drivers.tcp.observe import Observatory, host_and_port
+from overweave.drivers.tcp.security import Gate, Refused, Rights, client_context, server_context
+from overweave.drivers.tcp.settings import BrokerSettings
+from overweave.errors import OverweaveError
+from overweave.routing import PROTOCOLS
+
+#: How long to wait before trying to reach a neighbour again: doubling from the first to the last.
+RETRY_S, RETRY_S_MAX = 0.05, 2.0
+#: How long a broker that stops waits for what is under way.
+DRAIN_S = 5.0
+_MEASURE_S = 1.0
+
+
+class BrokerNode:
+    """One broker process's broker."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        check_listen(settings)
+        self.settings = settings
+        self._log = Log(settings.id)
+        self._gate = Gate(settings.security)
+        self._journal = JournalFile(settings.state, settings.id) if settings.state is not None else None
+        self._neighbours = settings.overlay.neighbours(settings.id)
+        #: Peers that are connected now, what clients may do, and the keys by which they may come back.
+        self._connections: dict[str, Connection] = {}
+        self._rights: dict[str, Rights] = {}
+        self._keys: dict[str, str | None] = {}
+        #: Connections whose peer has not said who it is.
+        self._strangers: set[Connection] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._goodbyes: dict[str, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._metrics: asyncio.Server | None = None
+        self._draining = False
+        self._epoch_s = time.time() - time.monotonic()
+        self._load = _Load()
+        protocol = PROTOCOLS[settings.routing]
+        self.core = BrokerCore(
+            settings.id,
+            protocol.make(settings.id, settings.overlay),
+            self._neighbours,
+            settings.config,
+            incarnation=time.time_ns() // 1_000_000,
+            journal=self._journal.open() if self._journal is not None else {},
+            modules=self._modules(),
+        )
+
+    # ---- from start to end
+
+    async def start(self) -> None:
+        """Listen, reach out to neighbours, and be ready."""
+        loop = asyncio.get_running_loop()
+        host, port, tls = parse_address(self.settings.listen)
+        context = server_context(self.settings.security) if tls else None
+        self._server = await loop.create_server(lambda: Connection(self), host, port, ssl=context, backlog=1024)
+        ids = self.settings.overlay.ids
+        for neighbour in self._neighbours:
+            if ids.index(neighbour) < ids.index(self.settings.id):
+                self._run(self._reach(neighbour))
+        for client in self.core.clients():
+            self._expect_back(client)
+        if self.settings.metrics is not None:
+            observatory = Observatory(self.settings.id, self.core.statistics, self.gauges, self.healthy)
+            self._metrics = await observatory.serve_http(*host_and_port(self.settings.metrics))
+        self._run(self._keep_alive())
+        self._run(self._measure())
+        self._log.info("listening", url=self.settings.listen)
+
+    async def drain(self) -> None:
+        """Take nothing new from clients, and wait a while until all that is under way is settled."""
+        self._draining = True
+        if self._server is not None:
+            self._server.close()
+        end_s = time.monotonic() + DRAIN_S
+        while self.core.statistics().unsettled and time.monotonic() < end_s:
+            await asyncio.sleep(0.02)
+
+    async def stop(self) -> None:
+        """Close everything."""
+        for server in (self._server, self._metrics):
+            if server is not None:
+                server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for timer in (*self._timers.values(), *self._goodbyes.values()):
+            timer.cancel()
+        for connection in (*self._connections.values(), *self._strangers):
+            connection.close()
+        await asyncio.sleep(0)
+        if self._journal is not None:
+            self._journal.close()
+        self._log.info("stopped")
+
+    def gauges(self) -> dict[str, float]:
+        """What is true now, beside the core's statistics."""
+        clients = sum(peer in self._rights for peer in self._connections)
+        return {
+            "connected_clients": clients,
+            "connected_neighbours": len(self._connections) - clients,
+            "input_hz": self._load.measured.input_hz,
+            "output_bytes_per_s": self._load.measured.output_bytes_per_s,
+            "matching_delay_s": self._load.measured.matching_delay_s,
+        }
+
+    def healthy(self) -> bool:
+        """Whether all neighbours are there."""
+        return not self._draining and all(neighbour in self._connections for neighbour in self._neighbours)
+
+    # ---- the core
+
+    def now_s(self) -> float:
+        """Wall clock time that never jumps."""
+        return self._epoch_s + time.monotonic()
+
+    def handle(self, stimulus: Stimulus) -> None:
+        """Something happens to the core; do what it asks for."""
+        self._carry_out(self.core.handle(stimulus, self.now_s()))
+
+    def _carry_out(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, SendFrame):
+                connection = self._connections.get(effect.peer)
+                if connection is not None:
+                    connection.send(effect.frame)
+            elif isinstance(effect, SetTimer):
+                self._set_timer(effect)
+            elif isinstance(effect, Keep):
+                if self._journal is not None:
+                    self._journal.keep(effect.key, effect.value)  # type: ignore[arg-type]
+            elif isinstance(effect, Refuse):
+                self._refuse(effect)
+            elif isinstance(effect, Note):
+                self._note(effect)
+
+    def _set_timer(self, effect: SetTimer) -> None:
+        before = self._timers.pop(effect.name, None)
+        if before is not None:
+            before.cancel()
+        delay_s = max(effect.at_s - self.now_s(), 0.0)
+        self._timers[effect.name] = asyncio.get_running_loop().call_later(delay_s, self._fire, effect.name)
+
+    def _fire(self, name: str) -> None:
+        self._timers.pop(name, None)
+        self.handle(TimerFired(name))
+
+    def _refuse(self, effect: Refuse) -> None:
+        self._log.warning("refused", peer=effect.peer, code=effect.code, text=effect.text)
+        connection = self._connections.get(effect.peer)
+        if connection is not None:
+            connection.refuse(effect.code, effect.text)
+            self._forget(connection, left=effect.code == "slow-consumer")
+
+    def _note(self, effect: Note) -> None:
+        """Traces are written by those who want them (see `serve`)."""
+
+    def _modules(self) -> dict[str, Module]:
+        return {name: MODULES[name].make(self.settings.id, options) for name, options in self.settings.modules.items()}
+
+    # ---- connections
+
+    def connected(self, connection: Connection) -> None:
+        """See `Owner.connected`: whoever comes has to say who it is."""
+        self._strangers.add(connection)
+
+    def received(self, connection: Connection, message: Message) -> None:
+        """See `Owner.received`."""
+        if isinstance(message, Ping):
+            return
+        if isinstance(message, Open):
+            self._opened(connection, message)
+        elif self._connections.get(connection.peer) is not connection:
+            connection.refuse("not-open", "expected to be told who you are first")
+        elif isinstance(message, Bye):
+            self._bye(connection)
+        elif isinstance(message, RefusedMessage):
+            self._log.warning("refused by peer", peer=connection.peer, code=message.code, text=message.text)
+            connection.close()
+        else:
+            self._frame(connection, message)
+
+    def lost(self, connection: Connection) -> None:
+        """See `Owner.lost`."""
+        self._strangers.discard(connection)
+        self._forget(connection, left=False)
+
+    def _frame(self, connection: Connection, frame: object) -> None:
+        peer = connection.peer
+        rights = self._rights.get(peer)
+        if rights is not None:
+            if self._draining and isinstance(frame, BatchFrame):
+                return  # it was not acknowledged, so it will be sent again
+            try:
+                check_frame(frame, peer, rights, self.core.unsettled_rows(peer), self.settings.config.session.window)  # type: ignore[arg-type]
+            except Refused as refused:
+                self._log.warning("refused", peer=peer, code=refused.code, text=refused.text)
+                connection.refuse(refused.code, refused.text)
+                self._forget(connection, left=False)
+                return
+        start_s = time.perf_counter()
+        self.handle(FrameArrived(peer, frame))  # type: ignore[arg-type]
+        self._load.add(frame, time.perf_counter() - start_s)
+
+    def _opened(self, connection: Connection, message: Open) -> None:
+        self._strangers.discard(connection)
+        try:
+            self._admit(connection, message)
+        except Refused as refused:
+            self._log.warning("refused", peer=message.name, code=refused.code, text=refused.text)
+            connection.refuse(refused.code, refused.text)
+
+    def _admit(self, connection: Connection, message: Open) -> None:
+        name, client = message.name, message.role == "client"
+        if message.version != VERSION:
+            raise Refused("version", f"expected version {VERSION} of the protocol, got {message.version}")
+        if connection.peer:
+            raise Refused("bad-frame", "expected to be told once who you are")
+        if message.role not in ("client", "broker") or not 0 < len(name.encode()) <= 255:
+            raise Refused("bad-frame", "expected a client or a broker with a name of 1 to 255 bytes")
+        if client and (name in self.settings.overlay.ids or "/" in name or name in self._neighbours):
+            raise Refused("bad-name", f"client {name!r}: expected a name that is no broker's, without '/'")
+        if not client and name not in self._neighbours:
+            raise Refused("bad-name", f"broker {name!r}: expected a neighbour of {self.settings.id}")
+        rights = self._gate.admit(message.role, name, message.token, connection.certificate())
+        if self._draining:
+            raise Refused("stopping", f"broker {self.settings.id} is stopping")
+        if client and name in self._keys and self._keys[name] != message.key:
+            raise Refused("name-in-use", f"client {name!r}: expected a name that nobody else has")
+        self._replace(connection, name)
+        if client:
+            self._rights[name], self._keys[name] = rights, message.key
+            goodbye = self._goodbyes.pop(name, None)
+            if goodbye is not None:
+                goodbye.cancel()
+        connection.send(Open("broker", self.settings.id))
+        self._log.info("connected", peer=name, role=message.role)
+        self.handle(PeerConnected(name, client=client))
+
+    def _replace(self, connection: Connection, name: str) -> None:
+        """The new connection of a peer takes the place of an older one that may not know yet that it is dead."""
+        old = self._connections.get(name)
+        if old is not None:
+            self._forget(old, left=False)
+            old.close()
+        connection.peer = name
+        connection.trust()
+        self._connections[name] = connection
+
+    def _forget(self, connection: Connection, *, left: bool) -> None:
+        peer = connection.peer
+        if self._connections.get(peer) is not connection:
+            return
+        del self._connections[peer]
+        self._load.bytes_gone += connection.bytes_out
+        self._log.info("disconnected", peer=peer)
+        if left:
+            self._left(peer)
+        else:
+            self.handle(PeerDisconnected(peer))
+            if peer in self._rights:
+                self._expect_back(peer)
+
+    def _expect_back(self, client: str) -> None:
+        loop = asyncio.get_running_loop()
+        self._goodbyes[client] = loop.call_later(self.settings.grace_s, self._left, client)
+
+    def _left(self, client: str) -> None:
+        goodbye = self._goodbyes.pop(client, None)
+        if goodbye is not None:
+            goodbye.cancel()
+        self._rights.pop(client, None)
+        self._keys.pop(client, None)
+        self.handle(PeerLeft(client))
+
+    def _bye(self, connection: Connection) -> None:
+        if connection.peer in self._rights:
+            self._forget(connection, left=True)
+        connection.close()
+
+    # ---- what goes on all the time
+
+    def _run(self, work: "asyncio.Coroutine[None, None, None]") -> None:  # type: ignore[name-defined]
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _reach(self, neighbour: str) -> None:
+        """Have a connection to a neighbour, again and again."""
+        retry_s = RETRY_S
+        while True:
+            if neighbour not in self._connections:
+                try:
+                    await asyncio.wait_for(self._dial(neighbour), timeout=5.0)
+                    retry_s = RETRY_S
+                except (OSError, TimeoutError, OverweaveError) as error:
+                    self._log.info("unreachable", peer=neighbour, text=str(error) or type(error).__name__)
+            await asyncio.sleep(retry_s)
+            retry_s = RETRY_S if neighbour in self._connections else min(2 * retry_s, RETRY_S_MAX)
+
+    async def _dial(self, neighbour: str) -> None:
+        host, port, tls = parse_address(self.settings.urls[neighbour])
+        context = client_context(self.settings.security) if tls else None
+        dialling = _Dialling(self, neighbour)
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(lambda: Connection(dialling), host, port, ssl=context)
+        await dialling.answered
+
+    def dialled(self, connection: Connection, neighbour: str) -> None:
+        """A neighbour has answered a call."""
+        self._replace(connection, neighbour)
+        self._log.info("connected", peer=neighbour, role="broker")
+        self.handle(PeerConnected(neighbour))
+
+    async def _keep_alive(self) -> None:
+        loop, every_s = asyncio.get_running_loop(), self.settings.heartbeat_s
+        while True:
+            await asyncio.sleep(every_s / 2)
+            now_s = loop.time()
+            for connection in list(self._connections.values()):
+                if now_s - connection.received_s > 3 * every_s:
+                    self._log.warning("silent", peer=connection.peer)
+                    connection.abort()
+                elif now_s - connection.sent_s > every_s / 2:
+                    connection.send(Ping())
+            for stranger in list(self._strangers):
+                if now_s - stranger.received_s > 3 * every_s:
+                    stranger.abort()
+
+    async def _measure(self) -> None:
+        while True:
+            await asyncio.sleep(_MEASURE_S)
+            bytes_out = sum(connection.bytes_out for connection in self._connections.values())
+            unsettled = sum(self.core.statistics().unsettled.values())
+            self.handle(self._load.measure(bytes_out, unsettled))
+
+
+class _Load:
+    """What a broker has done since it was measured last."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._busy_s = 0.0
+        self._bytes_before = 0
+        self._since_s = time.monotonic()
+        self.bytes_gone = 0
+        self.measured = LoadMeasured(0.0, 0.0, 0.0, 0)
+
+    def add(self, frame: object, busy_s: float) -> None:
+        batch = getattr(frame, "batch", None)
+        if batch is not None:
+            self._rows += batch.count
+            self._busy_s += busy_s
+
+    def measure(self, bytes_out: int, queue_length: int) -> LoadMeasured:
+        now_s = time.monotonic()
+        took_s, total = max(now_s - self._since_s, 1e-9), bytes_out + self.bytes_gone
+        delay_s = self._busy_s / self._rows if self._rows else 0.0
+        self.measured = LoadMeasured(self._rows / took_s, max(total - self._bytes_before, 0) / took_s, delay_s, queue_length)
+        self._rows, self._busy_s, self._since_s, self._bytes_before = 0, 0.0, now_s, total
+        return self.measured
+
+
+class _Dialling:
+    """Owns a connection until the neighbour at its other end has said who it is; then the node does."""
+
+    def __init__(self, node: BrokerNode, neighbour: str) -> None:
+        self._node = node
+        self._neighbour = neighbour
+        self._open = False
+        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connected(self, connection: Connection) -> None:
+        connection.send(Open("broker", self._node.settings.id, self._node.settings.security.token))
+
+    def received(self, connection: Connection, message: Message) -> None:
+        if self._open:
+            self._node.received(connection, message)
+        elif isinstance(message, Open) and message.name == self._neighbour:
+            self._open = True
+            self._node.dialled(connection, self._neighbour)
+            self._settle(None)
+        else:
+            text = message.text if isinstance(message, RefusedMessage) else f"expected {self._neighbour} to answer"
+            self._settle(OverweaveError(text))
+            connection.close()
+
+    def lost(self, connection: Connection) -> None:
+        self._settle(OverweaveError("it closed the connection"))
+        self._node.lost(connection)
+
+    def _settle(self, error: Exception | None) -> None:
+        if not self.answered.done():
+            if error is None:
+                self.answered.set_result(None)
+            else:
+                self.answered.set_exception(error)
+
+
+async def serve(settings: BrokerSettings, ready: Callable[[], None]) -> None:
+    """Run a broker until SIGTERM or SIGINT, then let what is under way settle."""
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):
+            loop.add_signal_handler(number, stopped.set)
+    node = BrokerNode(settings)
+    await node.start()
+    ready()
+    await stopped.wait()
+    await node.drain()
+    await node.stop()
