@@ -102,6 +102,12 @@ class RawRows:
         begins = np.flatnonzero(self._new_publisher).tolist()
         return [(self._publisher(begin), begin, end) for begin, end in zip(begins, [*begins[1:], self.count], strict=True)]
 
+    def published_at_s(self) -> NDArray[np.float64]:
+        """When each row was published."""
+        times = np.empty(self.count)
+        read_times(self._data, self._starts, times)
+        return times
+
     def validate(self) -> None:
         """Refuse contents that the codec would refuse."""
         verdicts = np.empty(self.count, np.uint8)
@@ -189,8 +195,7 @@ class RawRows:
 
     def arrivals(self) -> Iterator[Arrival]:
         """See `Batch.arrivals`."""
-        times, sizes = np.empty(self.count), self._sizes()
-        read_times(self._data, self._starts, times)
+        times, sizes = self.published_at_s(), self._sizes()
         for (publisher, sequence), hops, time_s, size in zip(
             self.identities(), self._hops.tolist(), times.tolist(), sizes.tolist(), strict=True
         ):

@@ -163,13 +163,13 @@ class Client:
     async def advertise(self, filter: str | Filter) -> str:
         """Say what will be published; the id with which it can be withdrawn."""
         id = self._new_id("a")
-        self._carry_out(self._core.say(Advertise(id, _filter(filter)), self._now_s()))
+        self._carry_out(self._core.say(Advertise(id, _filter(filter)), self.now_s()))
         await self.flush()
         return id
 
     async def unadvertise(self, id: str) -> None:
         """Withdraw an advertisement."""
-        self._carry_out(self._core.say(Unadvertise(id), self._now_s()))
+        self._carry_out(self._core.say(Unadvertise(id), self.now_s()))
         await self.flush()
 
     async def publish(self, publication: Mapping[str, object], payload: bytes = b"") -> None:
@@ -180,7 +180,7 @@ class Client:
         self._check()
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._send_outbox)
-        header = Header(self.name, self._core.next_sequence + len(self._outbox), self._now_s())
+        header = Header(self.name, self._core.next_sequence + len(self._outbox), self.now_s())
         self._outbox.append(Publish(content, header, payload))
         if len(self._outbox) >= 1024:
             self._send_outbox()
@@ -190,7 +190,7 @@ class Client:
         """Publish rows that are encoded already (see `encode`), again and again if one likes; for those in a hurry."""
         self._send_outbox()
         await self._room()
-        now_s = self._now_s()
+        now_s = self.now_s()
         self._carry_out(self._core.send(rows.numbered(self._core.next_sequence, now_s), now_s))
 
     def encode(self, publications: list[Mapping[str, object]], payload: bytes = b"") -> RawRows:
@@ -234,14 +234,14 @@ class Client:
     async def _begin(self, subscription: Subscription) -> None:
         self._check()
         self._subscriptions[subscription.id] = subscription
-        self._carry_out(self._core.say(Subscribe(subscription.id, subscription.filter), self._now_s()))
+        self._carry_out(self._core.say(Subscribe(subscription.id, subscription.filter), self.now_s()))
         await self.flush()
 
     async def _end(self, subscription: Subscription) -> None:
         self._subscriptions.pop(subscription.id, None)
         self._read_on()
         if not self._closed and self._refused is None:
-            self._carry_out(self._core.say(Unsubscribe(subscription.id), self._now_s()))
+            self._carry_out(self._core.say(Unsubscribe(subscription.id), self.now_s()))
             await self.flush()
 
     def _read_on(self) -> None:
@@ -250,7 +250,8 @@ class Client:
 
     # ---- the core
 
-    def _now_s(self) -> float:
+    def now_s(self) -> float:
+        """The time as publications have it: wall clock time that never jumps."""
         return self._epoch_s + time.monotonic()
 
     def _new_id(self, kind: str) -> str:
@@ -260,7 +261,7 @@ class Client:
     def _send_outbox(self) -> None:
         if self._outbox:
             outbox, self._outbox = self._outbox, []
-            self._carry_out(self._core.send(RawRows(encode_rows(outbox), len(outbox)), self._now_s()))
+            self._carry_out(self._core.send(RawRows(encode_rows(outbox), len(outbox)), self.now_s()))
 
     async def _room(self) -> None:
         """Wait while as much is unsettled as may be."""
@@ -280,7 +281,7 @@ class Client:
             raise Refused("closed", "the client was closed")
 
     def _handle(self, stimulus: Stimulus) -> None:
-        self._carry_out(self._core.handle(stimulus, self._now_s()))
+        self._carry_out(self._core.handle(stimulus, self.now_s()))
 
     def _carry_out(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -290,7 +291,7 @@ class Client:
             elif isinstance(effect, Deliver):
                 self._deliver(effect)
             elif isinstance(effect, SetTimer):
-                delay_s = max(effect.at_s - self._now_s(), 0.0)
+                delay_s = max(effect.at_s - self.now_s(), 0.0)
                 self._timers[effect.name] = asyncio.get_running_loop().call_later(delay_s, self._fire, effect.name)
 
     def _deliver(self, effect: Deliver) -> None:
