@@ -5,18 +5,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overweave.broker.modules.tracer import Tracer
 from overweave.broker.seen import Seen
 from overweave.contract.batches import Rows
+from overweave.contract.modules import Heard, Passed
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.errors import LanguageError, WireError
 from overweave.language.codec import decode_publication, encode_publication
 from overweave.language.headers import Header
-from overweave.language.messages import Publish
+from overweave.language.messages import Publish, Subscribe
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter
 from overweave.matching.index import Index
 from overweave.testing.strategies import publications
 
+FILTERS = ["[x,isPresent,0]", "[price,>,0]", "[class,isPresent,'']", "[volume,<,9]", "[symbol,isPresent,'']"]
 headers = st.builds(
     Header,
     publisher=st.sampled_from(["p", "q", "straße"]),
@@ -80,6 +83,32 @@ def test_spread(values):
     expected = {link: told(some) for link, some in objects.spread(index, "B8")}
     assert {link: told(some) for link, some in raw.spread(index, "B8")} == expected
     assert [sorted(ids) for ids in raw.ids(index)] == [sorted(ids) for ids in objects.ids(index)]
+
+
+@given(batches, st.integers(0, 5))
+def test_a_trace_by_columns_says_what_records_say(rows, filters):
+    objects, raw = both(rows)
+    tracer = Tracer("B1", "run")
+    for i in range(filters):
+        filter = parse_filter(
+            ["[x,isPresent,0]", "[price,>,0]", "[class,isPresent,'']", "[volume,<,9]", "[symbol,isPresent,'']"][i]
+        )
+        list(tracer.handle(Heard(Subscribe(f"s{i}", filter), f"c{i}", True), 0.0))
+    records = [effect.record for effect in tracer.handle(Passed(objects, "p", []), 7.0)]
+    (noted,) = tracer.handle(Passed(raw, "p", []), 7.0)
+    columns = noted.columns
+
+    def text(texts, codes):
+        return [None if code < 0 else texts[code] for code in codes.tolist()]
+
+    found = zip(
+        text(columns.publishers, columns.publisher), columns.sequence.tolist(),
+        text(columns.subscriptions, columns.subscription), text(columns.clients, columns.client), columns.hops.tolist(),
+        columns.published_at_s.tolist(), columns.bytes.tolist(), strict=True,
+    )  # fmt: skip
+    expected = [(r.publisher, r.sequence, r.subscription, r.client, r.hops, r.published_at_s, r.bytes) for r in records]
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+    assert columns.arrived_at_s == 7.0
 
 
 @given(st.lists(batches, max_size=5))

@@ -4,7 +4,7 @@ import msgspec
 
 from overweave.contract.batches import Batch
 from overweave.contract.frames import Frame
-from overweave.contract.records import Record
+from overweave.contract.records import Columns, Record
 
 
 class SendFrame(msgspec.Struct, frozen=True, gc=False):
@@ -41,6 +41,12 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     record: Record
 
 
+class NoteRows(msgspec.Struct, frozen=True):
+    """Many rows for the trace."""
+
+    columns: Columns
+
+
 class Refuse(msgspec.Struct, frozen=True):
     """Tell a peer what it did wrong, by a code and a text, and close its connection."""
 
@@ -49,4 +55,4 @@ class Refuse(msgspec.Struct, frozen=True):
     text: str
 
 
-Effect = SendFrame | SetTimer | Keep | Deliver | Note | Refuse
+Effect = SendFrame | SetTimer | Keep | Deliver | Note | NoteRows | Refuse

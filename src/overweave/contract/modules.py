@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from overweave.contract.batches import Batch
-from overweave.contract.effects import Note, SetTimer
+from overweave.contract.effects import Note, NoteRows, SetTimer
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
@@ -58,7 +58,7 @@ class PublishControl(msgspec.Struct, frozen=True):
     publication: Publication
 
 
-ModuleEffect = Say | PublishControl | SetTimer | Note
+ModuleEffect = Say | PublishControl | SetTimer | Note | NoteRows
 
 
 class Module(Protocol):

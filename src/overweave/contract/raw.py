@@ -10,7 +10,7 @@ Routing patches hops and ttl and copies the rows it selects; nothing else is dec
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.contract.batches import Arrival, Batch, SeenRows
+from overweave.contract.records import Columns
 from overweave.contract.row_kernels import (
     BAD,
     GOOD,
@@ -200,6 +201,23 @@ class RawRows:
             self.identities(), self._hops.tolist(), times.tolist(), sizes.tolist(), strict=True
         ):
             yield Arrival(publisher, sequence, hops, time_s, size)
+
+    def columns(self, index: Index, clients: Mapping[Id, str], arrived_at_s: float) -> Columns:
+        """What a trace tells of the rows: one record per filter of ``index`` that a row matches, one for a row without any."""
+        slots, ends = index.slots_of_rows(self._data, self._content_starts, self._content_ends)
+        counts = np.diff(ends, prepend=0)
+        rows = np.repeat(np.arange(self.count), np.maximum(counts, 1))
+        matched = np.repeat(counts > 0, np.maximum(counts, 1))
+        unique, codes = np.unique(slots, return_inverse=True)
+        subscription = np.full(len(rows), -1, np.int32)
+        subscription[matched] = codes
+        subscriptions = [index.id_of(slot) for slot in unique]
+        publisher = np.repeat(np.arange(len(self._runs), dtype=np.int32), [end - begin for _, begin, end in self._runs])
+        return Columns(
+            [name for name, _, _ in self._runs], publisher[rows], self._sequences[rows],
+            [str(id) for id in subscriptions], subscription, [clients[id] for id in subscriptions], subscription,
+            self._hops[rows].astype(np.int32), self.published_at_s()[rows], arrived_at_s, self._sizes()[rows],
+        )  # fmt: skip
 
     def size_bytes(self) -> int:
         """See `Batch.size_bytes`."""

@@ -1,6 +1,10 @@
 """Records: the rows of traces, with the columns of the table ``deliveries``."""
 
+from typing import NamedTuple
+
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -16,3 +20,20 @@ class Record(msgspec.Struct, frozen=True):
     published_at_s: float
     arrived_at_s: float
     bytes: int
+
+
+class Columns(NamedTuple):
+    """Many records of one broker at one moment, by columns; texts are a list of those that occur and codes into it."""
+
+    publishers: list[str]
+    publisher: NDArray[np.int32]
+    sequence: NDArray[np.int64]
+    subscriptions: list[str]
+    #: -1: a pure forward, without a subscription and a client.
+    subscription: NDArray[np.int32]
+    clients: list[str]
+    client: NDArray[np.int32]
+    hops: NDArray[np.int32]
+    published_at_s: NDArray[np.float64]
+    arrived_at_s: float
+    bytes: NDArray[np.int64]

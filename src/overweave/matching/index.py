@@ -271,6 +271,25 @@ class Index:
         ids = self._ids
         return [ids[slot] for slot in found.slots.tolist()], found.ends
 
+    def slots_of_rows(
+        self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """`ids_of_rows` as numbers, which `id_of` knows until filters come or go.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add("s1", parse_filter("[x,>,0]"))
+        >>> slots, ends = index.slots_of_rows(*encoded_batch([Publication({"x": 1})]))
+        >>> index.id_of(slots[0]), ends.tolist()
+        ('s1', [1])
+        """
+        found = self.search(data, starts, ends, np.full(len(self._links), WHICH, np.int8))
+        return found.slots.copy(), found.ends
+
+    def id_of(self, slot: int | np.integer) -> Id:
+        """The id of a filter by the number that `slots_of_rows` gave."""
+        return self._ids[slot]
+
     def search(
         self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], wanted: NDArray[np.int8]
     ) -> Found:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from overweave.contract.effects import Note
+from overweave.contract.effects import Note, NoteRows
 from overweave.contract.modules import Heard, ModuleEffect, ModuleStimulus, Passed
+from overweave.contract.raw import RawRows
 from overweave.contract.records import Record
 from overweave.language.messages import Subscribe, Unsubscribe
 from overweave.matching.base import Id
@@ -23,7 +24,9 @@ class Tracer:
 
     def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterator[ModuleEffect]:
         """See `Module.handle`."""
-        if isinstance(stimulus, Passed):
+        if isinstance(stimulus, Passed) and isinstance(stimulus.batch, RawRows):
+            yield NoteRows(stimulus.batch.columns(self._index, self._clients, now_s))
+        elif isinstance(stimulus, Passed):
             rows = stimulus.batch.ids(self._index) if self._clients else ([] for _ in range(stimulus.batch.count))
             for arrival, subscriptions in zip(stimulus.batch.arrivals(), rows, strict=True):
                 for subscription in subscriptions or (None,):

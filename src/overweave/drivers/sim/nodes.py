@@ -81,8 +81,10 @@ class Node:
                 self._world.note(effect)
             elif isinstance(effect, Keep):
                 self._world.keep(self, effect)
-            else:
+            elif isinstance(effect, Refuse):
                 self._world.refuse(self, effect)
+            else:
+                raise TypeError(f"the simulator's batches are objects, got {type(effect).__name__}")
 
     def stop_reading(self) -> None:
         """Leave what arrives on the connection."""
