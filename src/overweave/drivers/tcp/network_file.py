@@ -1,0 +1,274 @@
+"""Networks: brokers, links and how they run, as one value read from TOML (``network.toml`` of the interfaces).
+
+Every broker reads the same file and must come to the same network, so nothing is left to chance: the seed of a random shape is 1
+unless ``network.seed`` is another. A broker listens where its ``[[broker]]`` says, else on ``port`` + its position from 1. A
+``[[link]]`` beside a shape is one more link, unless the shape has it. Paths are relative to the file's directory.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from overweave.drivers.tables import (
+    check_keys,
+    check_suits,
+    converted,
+    fields,
+    modules,
+    read_toml,
+    rows,
+    shaped,
+    table,
+    unknown,
+    values,
+)
+from overweave.drivers.tcp.addresses import PORT_MAX, Address, parse_address
+from overweave.drivers.tcp.security import check_security
+from overweave.drivers.tcp.settings import BrokerSettings, SecuritySettings
+from overweave.drivers.trace import run_name
+from overweave.errors import InvalidInput, OverlayError
+from overweave.overlay.checks import nearest
+from overweave.overlay.graph import Overlay
+from overweave.overlay.shapes import SHAPES
+from overweave.routing import PROTOCOLS
+
+METRICS_HOST = "127.0.0.1"
+_SEED = 1
+
+
+class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A network whose file was read."""
+
+    overlay: Overlay
+    urls: Mapping[str, str]
+    routing: str = "filter"
+    modules: Mapping[str, msgspec.Struct] = {}
+    trace: Path | None = None
+    run: str = "live"
+    #: Each broker has a directory of its own in it.
+    state: Path | None = None
+    #: The broker at position i, from 1, serves metrics on this + i.
+    metrics_port: int | None = None
+    security: SecuritySettings = SecuritySettings()
+
+    def settings(self, broker_id: str) -> BrokerSettings:
+        """What one broker of the network needs to know."""
+        if broker_id not in self.overlay:
+            raise InvalidInput(f"broker {broker_id!r}: expected one of the network, {nearest(broker_id, self.overlay.ids)}")
+        return BrokerSettings(
+            id=broker_id,
+            listen=self.urls[broker_id],
+            overlay=self.overlay,
+            urls=self.urls,
+            routing=self.routing,
+            modules=self.modules,
+            trace=self.trace,
+            run=self.run,
+            state=None if self.state is None else self.state / broker_id,
+            metrics=None if self.metrics_port is None else f"{METRICS_HOST}:{self._metrics_port(broker_id)}",
+            security=self.security,
+        )
+
+    def _metrics_port(self, broker_id: str) -> int:
+        return (self.metrics_port or 0) + self.overlay.position(broker_id) + 1
+
+
+def read_network(path: Path) -> NetworkFile:
+    """The network of a TOML file."""
+    return read_toml(path, lambda document: network_of(document, path.parent))
+
+
+def network_of(document: Mapping[str, Any], directory: Path = Path()) -> NetworkFile:
+    """The network of a document that was read from a file in ``directory``.
+
+    >>> network_of({"network": {"shape": "chain", "brokers": 2, "port": 7400}}).settings("B2").listen
+    'tcp://127.0.0.1:7402'
+    >>> network_of({"network": {"shape": "chain", "brokers": 2, "prot": 7400}})
+    Traceback (most recent call last):
+    overweave.errors.InvalidInput: network.prot: unknown key, the nearest known one is 'port'
+    """
+    check_keys("", document, _TABLES)
+
+    def in_directory(_: type, value: Any) -> Path:
+        if not isinstance(value, str) or not value:
+            raise ValueError
+        return directory / value
+
+    network, options = _network(document.get("network", {}), in_directory)
+    listed = rows(_Broker, "broker", document.get("broker", []))
+    overlay = _overlay(network, options, listed, rows(_Link, "link", document.get("link", [])))
+    security = values(SecuritySettings, "security", document.get("security", {}), in_directory)
+    check_security(security)
+    made = NetworkFile(
+        overlay=overlay,
+        urls=_urls(network, listed, overlay, security),
+        routing=network.routing,
+        modules=modules("modules", document.get("modules", {})),
+        trace=network.trace,
+        run=network.run,
+        state=network.state,
+        metrics_port=network.metrics_port,
+        security=security,
+    )
+    _check_ports(made)
+    return made
+
+
+def check_listen(settings: BrokerSettings) -> None:
+    """Refuse to listen where others can reach a broker to which nobody has to prove anything."""
+    check_security(settings.security)
+    _check_address("listen", parse_address(settings.listen, "listen"), settings.security)
+
+
+_TABLES = ("network", "broker", "link", "modules", "security")
+
+
+class _Network(msgspec.Struct, frozen=True, kw_only=True):
+    routing: str = "filter"
+    shape: str | None = None
+    port: int | None = None
+    host: str = "127.0.0.1"
+    tls: bool = False
+    trace: Path | None = None
+    run: str = "live"
+    state: Path | None = None
+    metrics_port: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.routing not in PROTOCOLS:
+            raise InvalidInput(unknown("network.routing", self.routing, PROTOCOLS))
+        if self.shape is not None and self.shape not in SHAPES:
+            raise InvalidInput(unknown("network.shape", self.shape, SHAPES))
+        if self.run != run_name(self.run):
+            raise InvalidInput(f"network.run: expected letters, digits, '.', '_' and '-', got {self.run!r}")
+
+
+class _Broker(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    listen: str | None = None
+
+
+class _Link(msgspec.Struct, frozen=True, kw_only=True):
+    between: tuple[str, str]
+
+
+def _network(value: Any, hook: Any) -> tuple[_Network, dict[str, Any]]:
+    """The table [network], and apart from it the options of its shape."""
+    given = table("network", value)
+    shape = given.get("shape")
+    options: Sequence[str] = []
+    if isinstance(shape, str) and shape in SHAPES:
+        options = list(inspect.signature(SHAPES[shape]).parameters)
+    elif shape is None and "brokers" in given:
+        raise InvalidInput(f"network.shape: expected one of {', '.join(SHAPES)} beside network.brokers, which is missing")
+    own = fields(_Network)
+    # Of a misspelt shape the options cannot be told; its name is the better error.
+    if shape is None or options:
+        check_keys("network.", given, [*own, *options])
+    plain = converted(_Network, "network.", {name: each for name, each in given.items() if name in own}, hook)
+    return _Network(**plain), {name: each for name, each in given.items() if name in options}
+
+
+def _overlay(network: _Network, options: Mapping[str, Any], brokers: Sequence[_Broker], links: Sequence[_Link]) -> Overlay:
+    if network.shape is not None:
+        overlay, source = shaped("network", network.shape, options, _SEED), f"network.shape {network.shape!r}"
+        for number, broker in enumerate(brokers):
+            if broker.id not in overlay:
+                raise InvalidInput(unknown(f"broker[{number}].id", broker.id, overlay.ids))
+    elif brokers:
+        overlay, source = _listed(brokers), "the overlay"
+    else:
+        raise InvalidInput(f"network.shape: expected one of {', '.join(SHAPES)}, or brokers in [[broker]], got neither")
+    shape = overlay
+    for number, link in enumerate(links):
+        try:
+            if not shape.has_link(*link.between):
+                overlay, source = overlay.with_link(link.between), "the overlay"
+        except OverlayError as error:
+            raise InvalidInput(f"link[{number}].between: expected two brokers that no other link joins, got: {error}") from None
+    if not overlay.is_connected():
+        raise InvalidInput("link: expected links between all brokers, got some that no path joins")
+    check_suits("network.routing", network.routing, overlay, source)
+    return overlay
+
+
+def _listed(brokers: Sequence[_Broker]) -> Overlay:
+    overlay = Overlay(())
+    for number, broker in enumerate(brokers):
+        try:
+            overlay = overlay.with_broker(broker.id)
+        except OverlayError as error:
+            raise InvalidInput(f"broker[{number}].id: expected another id, got: {error}") from None
+        # It names a directory of the broker's state.
+        if broker.id in (".", "..") or "/" in broker.id or "\\" in broker.id:
+            raise InvalidInput(f"broker[{number}].id: expected a name without slashes, got {broker.id!r}")
+    return overlay
+
+
+def _urls(network: _Network, listed: Sequence[_Broker], overlay: Overlay, security: SecuritySettings) -> dict[str, str]:
+    """Where every broker listens; no two at one place, and nobody where the security does not suffice."""
+    given: dict[str, tuple[str, str]] = {}
+    for number, broker in enumerate(listed):
+        if broker.id in given:
+            raise InvalidInput(f"broker[{number}].id: expected every id once, got {broker.id!r} again")
+        if broker.listen is not None:
+            given[broker.id] = broker.listen, f"broker[{number}].listen"
+    if len(given) < len(overlay):
+        _check_base("port", network.port, overlay)
+    users: dict[tuple[str, int], str] = {}
+    urls = {}
+    for position, broker_id in enumerate(overlay.ids, 1):
+        if broker_id in given:
+            url, field = given[broker_id]
+            address = parse_address(url, field)
+        else:
+            address = Address(network.host, (network.port or 0) + position, network.tls)
+            field = "network.host"
+            parse_address(str(address), field)
+        _check_address(field, address, security)
+        place = address.host, address.port
+        if place in users:
+            raise InvalidInput(
+                f"{field}: expected an address of its own for {broker_id!r}, got that of {users[place]!r}: {address}"
+            )
+        users[place] = broker_id
+        urls[broker_id] = str(address)
+    return urls
+
+
+def _check_address(field: str, address: Address, security: SecuritySettings) -> None:
+    """Refuse an address, which ``field`` names, that needs more than ``security`` has."""
+    if address.tls and security.certificate is None:
+        raise InvalidInput(f"security.certificate: expected a PEM file, which {field} needs for {address}")
+    if security.mutual and not address.tls:
+        raise InvalidInput(f"{field}: expected tls://, as security.mutual asks for certificates, got {address}")
+    proven = address.tls and (security.mutual or security.tokens is not None)
+    if not (address.is_loopback or proven or security.insecure):
+        raise InvalidInput(
+            f"{field}: expected a loopback address, got {address}: others can reach it, which needs tls:// with security.mutual "
+            "or security.tokens, or else security.insecure = true"
+        )
+
+
+def _check_base(field: str, port: int | None, overlay: Overlay) -> None:
+    """Whether there are as many ports above this one as there are brokers."""
+    last = PORT_MAX - len(overlay)
+    if port is None or not 0 < port <= last:
+        raise InvalidInput(f"network.{field}: expected an integer from 1 to {last}, got {'none' if port is None else port}")
+
+
+def _check_ports(network: NetworkFile) -> None:
+    """Metrics are served where nobody listens."""
+    if network.metrics_port is None:
+        return
+    _check_base("metrics_port", network.metrics_port, network.overlay)
+    ports = range(network.metrics_port + 1, network.metrics_port + len(network.overlay) + 1)
+    for broker_id, url in network.urls.items():
+        if parse_address(url).port in ports:
+            raise InvalidInput(
+                f"network.metrics_port: expected {len(ports)} ports above it on which no broker listens, got "
+                f"{network.metrics_port}, and {broker_id!r} listens on {url}"
+            )

@@ -1,0 +1,176 @@
+"""Processes that live and die together: one for each broker of a network on this machine.
+
+A child says ``ready`` in a line of its standard output when it is. Its standard input is a pipe of which its parent holds the
+other end and into which nothing is written: when that ends, the parent is gone, however it went, and the child has to go too
+(`stop_with_parent`). Children are sessions of their own, so that Ctrl-C reaches their parent alone, which stops them in order.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from overweave.errors import OverweaveError
+
+READY = b"ready"
+#: How long a child that was asked to stop may take.
+STOP_S = 10.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LINE_MAX = 1 << 16
+
+
+class Died(OverweaveError):
+    """A process that nobody had asked to stop; the text says which and why."""
+
+
+def _ignore(_: str, __: str) -> None:
+    pass
+
+
+async def supervise(
+    commands: Mapping[str, Sequence[str]],
+    on_ready: Callable[[], None],
+    on_line: Callable[[str, str], None] = _ignore,
+    stop_s: float = STOP_S,
+) -> None:
+    """Run a command for each name until a signal asks us to stop, then stop them all; return when no child is left.
+
+    ``on_ready`` is called when all children are ready, ``on_line`` with every line that one writes on its standard error. If one
+    ends before it was asked to, the others are stopped and `Died` is raised. A second signal kills what has not stopped yet.
+    """
+    signals: asyncio.Queue[None] = asyncio.Queue()
+    children: list[_Child] = []
+    with _received(signals):
+        try:
+            for name, command in commands.items():
+                children.append(await _Child.start(name, command, on_line))
+            await _watch(children, signals, on_ready)
+        finally:
+            await _stop(children, signals, stop_s)
+
+
+def stop_with_parent(stdin: int, stop_s: float = STOP_S) -> None:
+    """Ask this process to stop when its standard input ends, and make it stop if it takes too long."""
+
+    def watch() -> None:
+        # The descriptor, not the stream: a stream that is being read would be in the way when the interpreter shuts down.
+        with contextlib.suppress(OSError):
+            while os.read(stdin, _LINE_MAX):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(stop_s)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="stop-with-parent", daemon=True).start()
+
+
+class _Child:
+    """A process and what it has said."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, on_line: Callable[[str, str], None]) -> None:
+        self.name = name
+        self.process = process
+        self.ready = asyncio.Event()
+        self._on_line = on_line
+        self._last_line = ""
+        #: Ends when the process has ended and all that it said was read.
+        self.life = asyncio.gather(self._listen(), self._overhear(), process.wait())
+
+    @classmethod
+    async def start(cls, name: str, command: Sequence[str], on_line: Callable[[str, str], None]) -> "_Child":
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True)
+        return cls(name, process, on_line)
+
+    @property
+    def died(self) -> Died:
+        """How it ended."""
+        code = self.process.returncode or 0
+        how = f"ended with status {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
+        return Died(f"{self.name} {how}" + (f": {self._last_line}" if self._last_line else ""))
+
+    async def _listen(self) -> None:
+        assert self.process.stdout is not None
+        async for line in _lines(self.process.stdout):
+            if line == READY:
+                self.ready.set()
+
+    async def _overhear(self) -> None:
+        assert self.process.stderr is not None
+        async for line in _lines(self.process.stderr):
+            text = line.decode(errors="backslashreplace").strip()
+            if text:
+                self._last_line = text
+                self._on_line(self.name, text)
+
+
+async def _watch(children: Sequence[_Child], signals: asyncio.Queue[None], on_ready: Callable[[], None]) -> None:
+    """Return when a signal comes, raise `Died` when a child ends."""
+    stopped: asyncio.Future[Any] = asyncio.ensure_future(signals.get())
+    all_ready: asyncio.Future[Any] = asyncio.gather(*(child.ready.wait() for child in children))
+    lives: list[asyncio.Future[Any]] = [child.life for child in children]
+    try:
+        await asyncio.wait([*lives, stopped, all_ready], return_when=asyncio.FIRST_COMPLETED)
+        if all_ready.done() and not (stopped.done() or any(life.done() for life in lives)):
+            on_ready()
+            await asyncio.wait([*lives, stopped], return_when=asyncio.FIRST_COMPLETED)
+        if not stopped.done():
+            raise next(child for child in children if child.life.done()).died
+    finally:
+        for waiting in (stopped, all_ready):
+            waiting.cancel()
+        await asyncio.gather(stopped, all_ready, return_exceptions=True)
+
+
+async def _stop(children: Sequence[_Child], signals: asyncio.Queue[None], stop_s: float) -> None:
+    """Ask all to stop, wait for them, and kill those that do not in time, or at once at another signal."""
+    _send(children, signal.SIGTERM)
+    impatient: asyncio.Future[Any] = asyncio.ensure_future(signals.get())
+    ended: asyncio.Future[Any] = asyncio.gather(*(child.life for child in children), return_exceptions=True)
+    await asyncio.wait([ended, impatient], timeout=stop_s, return_when=asyncio.FIRST_COMPLETED)
+    impatient.cancel()
+    _send(children, signal.SIGKILL)
+    await ended
+
+
+def _send(children: Sequence[_Child], number: signal.Signals) -> None:
+    for child in children:
+        if child.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                child.process.send_signal(number)
+
+
+@contextlib.contextmanager
+def _received(signals: asyncio.Queue[None]) -> Iterator[None]:
+    """Signals are put into the queue as long as the body runs."""
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, signals.put_nowait, None)
+    try:
+        yield
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    """The lines of a stream; of one that is too long, its end."""
+    rest = b""
+    while piece := await stream.read(_LINE_MAX):
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line.rstrip(b"\r")
+        rest = rest[-_LINE_MAX:]
+    if rest:
+        yield rest
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,274 @@
+"""Who may connect and what they may say: TLS by certificates, the gate by tokens, rights by class.
+
+The file of tokens (``security.tokens``) has a table for each client and broker. Without ``publish`` it may publish nothing::
+
+    [[client]]
+    name = "ticker"                       # "*": whatever name it gives itself
+    token = "…"                           # or token_sha256 = "…", the hexadecimal SHA-256 of it
+    publish = ["STOCK"]                   # classes; "*": whatever it likes
+    subscribe = ["*"]
+    [[broker]]
+    id = "B1"
+    token_sha256 = "…"
+
+Two tables of one name are two tokens that are good for it, so that tokens can be changed while both are in use.
+"""
+
+import hashlib
+import hmac
+import re
+import ssl
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import msgspec
+
+from overweave.contract.batches import Batch
+from overweave.drivers.tables import check_keys, read_toml, rows
+from overweave.drivers.tcp.settings import SecuritySettings
+from overweave.errors import InvalidInput, LanguageError, OverweaveError
+from overweave.language.messages import Advertise, Control, Subscribe
+from overweave.language.predicates import Filter, Operator, Predicate
+from overweave.language.relations import covers
+from overweave.matching.index import Index
+
+#: Every class, or every name.
+ANY = "*"
+_CLASS = "class"
+_UNAUTHORIZED = "unauthorized"
+_SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
+
+
+class Refused(OverweaveError):
+    """A peer that may not come in; ``code`` and ``text`` are what it is told.
+
+    >>> str(Refused("unauthorized", "expected a token"))
+    'unauthorized: expected a token'
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+        self.text = text
+
+    def __reduce__(self) -> tuple[type["Refused"], tuple[str, str]]:
+        return Refused, (self.code, self.text)
+
+
+@dataclass(frozen=True)
+class Rights:
+    """Which classes a peer may publish and subscribe to.
+
+    >>> from overweave.language.syntax import parse_filter
+    >>> rights = Rights(publish=("STOCK",))
+    >>> rights.may_say(Advertise("a", parse_filter("[class,eq,'STOCK'],[volume,>,0]")))
+    True
+    >>> rights.may_say(Advertise("a", parse_filter("[volume,>,0]"))), rights.may_say(Subscribe("s", parse_filter("[volume,>,0]")))
+    (False, False)
+    """
+
+    publish: tuple[str, ...] = ()
+    subscribe: tuple[str, ...] = ()
+
+    def may_say(self, message: Control) -> bool:
+        """Whether an advertisement or subscription stays within the classes; whoever may say a thing may withdraw it."""
+        if isinstance(message, Advertise):
+            classes = self.publish
+        elif isinstance(message, Subscribe):
+            classes = self.subscribe
+        else:
+            return True
+        return ANY in classes or any(covers(_filter(each), message.filter) for each in classes)
+
+    def may_publish(self, batch: Batch) -> bool:
+        """Whether all rows are of classes that it may publish."""
+        if self._published is None:
+            return True
+        return sum(allowed.count for _, allowed in batch.spread(self._published)) == batch.count
+
+    @cached_property
+    def _published(self) -> Index | None:
+        """A filter for each class, all under one link, which a row therefore matches at most once. None: whatever it likes."""
+        if ANY in self.publish:
+            return None
+        index = Index()
+        index.add_many((each, _filter(each), _CLASS) for each in dict.fromkeys(self.publish))
+        return index
+
+
+#: The rights of those who need not prove anything.
+ALL = Rights((ANY,), (ANY,))
+
+
+class Gate:
+    """Decides who comes in, by the file of tokens, or by certificates alone, or lets everybody in."""
+
+    def __init__(self, security: SecuritySettings) -> None:
+        self._passes = None if security.tokens is None else read_toml(security.tokens, _passes)
+        self._certificates = security.mutual
+
+    def admit(self, role: str, name: str, token: str | None, certificate: Mapping[str, Any] | None) -> Rights:
+        """The rights of a ``client`` or ``broker`` that calls itself ``name``, or `Refused`.
+
+        ``certificate`` is what `ssl.SSLObject.getpeercert` says of it. All tokens are compared, each in the same time, whatever
+        the name: how long it takes tells nothing about them.
+        """
+        if self._passes is None:
+            if self._certificates and role != "client" and name not in _names(certificate or {}):
+                raise Refused(
+                    _UNAUTHORIZED, f"broker {name!r}: expected a certificate in which a common name or DNS name is this id"
+                )
+            return ALL
+        digest = _digest(token or "")
+        good = [each for each in self._passes if hmac.compare_digest(each.digest, digest)]
+        # Those of the very name first: they may say more than "*" does, or less.
+        for wanted in (name, ANY) if role == "client" else (name,):
+            for each in good:
+                if (each.role, each.name) == (role, wanted):
+                    return each.rights
+        raise Refused(_UNAUTHORIZED, f"{role} {name!r}: expected a token that is good for this name")
+
+
+def server_context(security: SecuritySettings) -> ssl.SSLContext | None:
+    """How a broker speaks TLS with those who connect; None without a certificate. Peers have to show theirs if it is mutual."""
+    if security.certificate is None:
+        return None
+    check_security(security)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    _present(context, security)
+    if security.mutual:
+        _trust(context, security.authorities)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(security: SecuritySettings) -> ssl.SSLContext:
+    """How one who connects speaks TLS: the other side must be who the url says, by our authorities or else by the system's."""
+    check_security(security)
+    if security.authorities is None:
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _trust(context, security.authorities)
+    if security.mutual:
+        _present(context, security)
+    return context
+
+
+def check_security(security: SecuritySettings) -> None:
+    """Refuse settings of which one needs another."""
+    if security.key is not None and security.certificate is None:
+        raise InvalidInput("security.certificate: expected a PEM file, as security.key is given")
+    for name, value in (("certificate", security.certificate), ("authorities", security.authorities)):
+        if security.mutual and value is None:
+            raise InvalidInput(f"security.{name}: expected a PEM file, which security.mutual needs")
+
+
+class _Secret(msgspec.Struct, frozen=True, kw_only=True):
+    token: str | None = None
+    token_sha256: str | None = None
+
+
+class _Client(_Secret, frozen=True, kw_only=True):
+    name: str
+    publish: list[str] = []
+    subscribe: list[str] = []
+
+
+class _Broker(_Secret, frozen=True, kw_only=True):
+    id: str
+
+
+class _Pass(NamedTuple):
+    role: str
+    name: str
+    digest: bytes
+    rights: Rights
+
+
+def _passes(document: dict[str, Any]) -> list[_Pass]:
+    check_keys("", document, ("client", "broker"))
+    passes = []
+    for number, client in enumerate(rows(_Client, "client", document.get("client", []))):
+        path = f"client[{number}]"
+        for field, classes in (("publish", client.publish), ("subscribe", client.subscribe)):
+            _check_classes(f"{path}.{field}", classes)
+        rights = Rights(tuple(client.publish), tuple(client.subscribe))
+        passes.append(_Pass("client", client.name, _secret(path, client), rights))
+    for number, broker in enumerate(rows(_Broker, "broker", document.get("broker", []))):
+        passes.append(_Pass("broker", broker.id, _secret(f"broker[{number}]", broker), ALL))
+    return passes
+
+
+def _check_classes(path: str, classes: Iterable[str]) -> None:
+    for each in classes:
+        try:
+            _filter(each)
+        except LanguageError as error:
+            raise InvalidInput(f"{path}: expected names of classes, got {each!r}: {error}") from None
+
+
+def _secret(path: str, secret: _Secret) -> bytes:
+    if (secret.token is None) == (secret.token_sha256 is None):
+        raise InvalidInput(
+            f"{path}.token: expected either this or token_sha256, got {'none' if secret.token is None else 'both'}"
+        )
+    if secret.token is not None:
+        if not secret.token:
+            raise InvalidInput(f"{path}.token: expected a text that is not empty")
+        return _digest(secret.token)
+    if not _SHA256.fullmatch(secret.token_sha256 or ""):
+        raise InvalidInput(f"{path}.token_sha256: expected 64 hexadecimal digits")
+    return bytes.fromhex(secret.token_sha256 or "")
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def _filter(name: str) -> Filter:
+    return Filter((Predicate(_CLASS, Operator.EQ, name),))
+
+
+def _names(certificate: Mapping[str, Any]) -> set[str]:
+    """The common names and DNS names of a certificate."""
+    names = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
+    return names | {value for key, value in certificate.get("subjectAltName", ()) if key == "DNS"}
+
+
+def _present(context: ssl.SSLContext, security: SecuritySettings) -> None:
+    certificate, key = security.certificate, security.key
+    assert certificate is not None
+    for field, file in (("certificate", certificate), ("key", key)):
+        if file is not None:
+            _check_readable(field, file)
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        where = f"{certificate}" if key is None else f"{certificate} with {key}"
+        raise InvalidInput(f"security.certificate: expected a PEM certificate and its key, got {where}: {error}") from None
+
+
+def _no_password() -> NoReturn:
+    # Without this OpenSSL asks on the terminal, and a broker in the background would wait for ever.
+    raise ValueError("the key needs a passphrase")
+
+
+def _trust(context: ssl.SSLContext, authorities: Path | None) -> None:
+    assert authorities is not None
+    _check_readable("authorities", authorities)
+    try:
+        context.load_verify_locations(authorities)
+    except ssl.SSLError as error:
+        raise InvalidInput(f"security.authorities: expected PEM certificates, got {authorities}: {error}") from None
+
+
+def _check_readable(field: str, file: Path) -> None:
+    try:
+        file.read_bytes()
+    except OSError as error:
+        text = (error.strerror or str(error)).lower()
+        raise InvalidInput(f"security.{field}: expected a readable file, found {text}: {file}") from None

@@ -1,0 +1,25 @@
+"""Kernels, ready before they are needed: compiled and kept on disk the first time ever, loaded from there afterwards."""
+
+import numpy as np
+
+from overweave.contract.raw import RawRows, encode_rows
+from overweave.language.headers import Header
+from overweave.language.messages import Publish
+from overweave.language.predicates import Filter, Operator, Predicate
+from overweave.language.publications import Publication
+from overweave.matching.index import Index
+
+
+def warm_up() -> None:
+    """Do once what a broker does with every batch."""
+    index = Index()
+    for number, link in enumerate(("B2", "B3", None)):
+        index.add(number, Filter((Predicate("x", Operator.GT, number),)), link)
+    publishes = [Publish(Publication({"x": number, "y": "z"}), Header("p", number)) for number in range(3)]
+    batch = RawRows(encode_rows(publishes), len(publishes))
+    batch.validate()
+    for _, part in batch.hopped().spread(index, "B3"):
+        part.take(np.array([0]))
+    list(batch.ids(index))
+    index.links(publishes[0].publication)
+    index.remove(0)
