@@ -21,6 +21,8 @@ VERBS = {
     "demo": "See it work on embedded stock quotes.",
     "match": "Match a file of publications against a file of filters.",
     "simulate": "Run a scenario in the simulator.",
+    "broker": "Run one broker of a network.",
+    "up": "Run a whole network on this machine.",
     "bench": "Measure against a baseline in the same run.",
 }
 

@@ -1,0 +1,45 @@
+"""``overweave broker``: one broker of a network, as this process."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from overweave.cli.answers import put
+from overweave.cli.terminal import waiting
+from overweave.drivers.tcp.network_file import read_network
+from overweave.drivers.tcp.processes import READY, stop_with_parent
+
+EXAMPLE = "overweave broker --config examples/network.toml --id B1"
+
+
+def broker(
+    config: Annotated[Path, typer.Option(metavar="FILE", help="The network, in TOML.", show_default=False)],
+    id: Annotated[str, typer.Option(metavar="ID", help="Which broker of the network to be.", show_default=False)],
+    state: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of the network's state.")] = None,
+    until_eof: Annotated[bool, typer.Option("--until-eof", help="Also stop when standard input ends.")] = False,
+) -> None:
+    """Run one broker of a network until Ctrl-C or SIGTERM; then what is under way settles before it ends.
+
+    It says in one line when it is ready: the line is 'ready' unless a person sees it.
+    """
+    network = read_network(config)
+    if state is not None:
+        network = msgspec.structs.replace(network, state=state)
+    settings = network.settings(id)
+    if until_eof:
+        stop_with_parent(sys.stdin.fileno())
+    with waiting("preparing (the first time ever this compiles for half a minute)"):
+        from overweave.drivers.tcp.node import serve
+        from overweave.drivers.tcp.warm import warm_up
+
+        warm_up()
+
+    def ready() -> None:
+        seen = sys.stdout.isatty()
+        put(f"{id} listens on {settings.listen}; Ctrl-C stops it\n".encode() if seen else READY + b"\n")
+
+    asyncio.run(serve(settings, ready))

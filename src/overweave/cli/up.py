@@ -1,0 +1,81 @@
+"""``overweave up``: all brokers of a network on this machine, a process each."""
+
+import asyncio
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from overweave.cli.answers import put
+from overweave.cli.terminal import say, waiting
+from overweave.drivers.tcp.network_file import NetworkFile, read_network
+from overweave.drivers.tcp.processes import supervise
+from overweave.drivers.tcp.security import Gate, server_context
+
+EXAMPLE = """\
+printf '%s\\n' '[network]' 'shape = "chain"' 'brokers = 3' 'port = 7400' > network.toml
+overweave up network.toml"""
+
+
+def up(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A network in TOML.", show_default=False)],
+    ready_file: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="A file that is there, with the JSON document, while all brokers are up.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help='Write {"brokers": {id: url}} when all are up.')] = False,
+) -> None:
+    """Run a whole network on this machine until Ctrl-C or SIGTERM, and say where its brokers listen.
+
+    If a broker ends by itself, the others are stopped too and the exit status is 1. Without a state in the file brokers
+    keep theirs in a temporary directory, which is gone afterwards.
+    """
+    network = read_network(file)
+    # What is wrong with these files is better said once, here.
+    Gate(network.security), server_context(network.security)
+    document = msgspec.json.encode({"brokers": network.urls}) + b"\n"
+    if ready_file is not None:
+        ready_file.unlink(missing_ok=True)
+    with waiting("preparing (the first time ever this compiles for half a minute)"):
+        from overweave.drivers.tcp.warm import warm_up
+
+        warm_up()
+
+    def on_ready() -> None:
+        if ready_file is not None:
+            _write(ready_file, document)
+        put(document if json else "".join(f"{id}\t{url}\n" for id, url in network.urls.items()).encode())
+
+    try:
+        with _state(network) as state:
+            commands = {id: command(file, id, state) for id in network.overlay.ids}
+            asyncio.run(supervise(commands, on_ready, lambda name, line: say(f"{name}: {line}")))
+    finally:
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+
+
+def command(file: Path, id: str, state: Path) -> list[str]:
+    """What starts one broker as a child of this process; -P, or a file in this directory could stand in for ours."""
+    options = ["--config", str(file), "--id", id, "--state", str(state), "--until-eof"]
+    return [sys.executable, "-P", "-m", "overweave", "broker", *options]
+
+
+@contextlib.contextmanager
+def _state(network: NetworkFile) -> Iterator[Path]:
+    if network.state is not None:
+        yield network.state
+        return
+    with tempfile.TemporaryDirectory(prefix="overweave-") as directory:
+        yield Path(directory)
+
+
+def _write(file: Path, data: bytes) -> None:
+    """All at once, for whoever waits for it."""
+    part = file.with_name(f"{file.name}.part")
+    part.write_bytes(data)
+    part.replace(file)
