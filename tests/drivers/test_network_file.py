@@ -1,0 +1,132 @@
+"""Networks are refused with the file and the path of the field; all brokers of one see the same network."""
+
+from pathlib import Path
+
+import pytest
+
+from overweave.drivers.tcp.network_file import check_listen, network_of, read_network
+from overweave.drivers.tcp.settings import BrokerSettings, SecuritySettings
+from overweave.errors import InvalidInput
+from overweave.overlay.graph import Overlay
+
+CHAIN = {"shape": "chain", "brokers": 3, "port": 7400}
+LISTED = [{"id": name, "listen": f"tcp://127.0.0.1:{port}"} for name, port in (("X", 9001), ("Y", 9002), ("Z", 9003))]
+LINKS = [{"between": ["X", "Y"]}, {"between": ["Y", "Z"]}]
+PUBLIC = {**CHAIN, "host": "10.0.0.1"}
+TLS = {"certificate": "c.pem", "key": "k.pem"}
+
+
+def test_the_example():
+    network = read_network(Path(__file__).parents[2] / "examples" / "network.toml")
+    assert network.urls == {f"B{i}": f"tcp://127.0.0.1:{7400 + i}" for i in (1, 2, 3)}
+
+
+def test_every_broker_has_its_own_place_in_the_same_network():
+    network = network_of({"network": {**CHAIN, "state": "s", "trace": "t", "metrics_port": 7500}}, Path("dir"))
+    for i in (1, 2, 3):
+        settings = network.settings(f"B{i}")
+        assert (settings.listen, settings.metrics) == (f"tcp://127.0.0.1:{7400 + i}", f"127.0.0.1:{7500 + i}")
+        assert (settings.state, settings.trace) == (Path(f"dir/s/B{i}"), Path("dir/t"))
+        assert (settings.overlay, settings.urls) == (network.overlay, network.urls)
+
+
+def test_brokers_and_links_one_by_one():
+    network = network_of({"broker": LISTED, "link": LINKS})
+    assert network.overlay == Overlay(["X", "Y", "Z"], [("X", "Y"), ("Y", "Z")])
+    assert network.settings("Y").listen == "tcp://127.0.0.1:9002"
+
+
+def test_beside_a_shape_brokers_say_where_they_listen_and_links_add():
+    ring = {**CHAIN, "routing": "filter-general"}
+    links = [{"between": ["B1", "B2"]}, {"between": ["B1", "B3"]}]
+    network = network_of({"network": ring, "broker": [{"id": "B2", "listen": "tcp://127.0.0.1:9"}], "link": links})
+    assert network.urls["B2"] == "tcp://127.0.0.1:9"
+    assert network.urls["B3"] == "tcp://127.0.0.1:7403"
+    assert len(network.overlay.links) == 3
+
+
+def test_a_random_shape_is_the_same_for_everybody():
+    document = {"network": {"shape": "random-tree", "brokers": 20, "degree_max": 3, "port": 7400}}
+    assert network_of(document).overlay == network_of(document).overlay
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({"netwrk": {}}, "netwrk: unknown key, the nearest known one is 'network'"),
+        ({"network": 3}, "network: expected a table [network], got 3"),
+        ({"network": {**CHAIN, "prot": 1}}, "network.prot: unknown key, the nearest known one is 'port'"),
+        ({"network": {**CHAIN, "shape": "chian"}}, "network.shape: unknown 'chian', the nearest known one is 'chain'"),
+        ({"network": {**CHAIN, "routing": "filtr"}}, "network.routing: unknown 'filtr', the nearest known one is 'filter'"),
+        ({"network": {**CHAIN, "brokers": 0}}, "network.brokers: expected an integer of at least 1, got 0"),
+        ({"network": {"brokers": 3}}, "network.shape: expected one of chain"),
+        ({}, "network.shape: expected one of chain"),
+        ({"network": {"shape": "chain", "brokers": 3}}, "network.port: expected an integer from 1 to 65532, got none"),
+        ({"network": {**CHAIN, "port": 65533}}, "network.port: expected an integer from 1 to 65532, got 65533"),
+        ({"network": {**CHAIN, "port": "x"}}, "network.port: expected an integer, got 'x'"),
+        ({"network": {**CHAIN, "tls": 1}}, "network.tls: expected true or false, got 1"),
+        ({"network": {**CHAIN, "trace": 1}}, "network.trace: expected a path, got 1"),
+        ({"network": {**CHAIN, "metrics_port": 7402}}, "network.metrics_port: expected 3 ports above it"),
+        ({"network": CHAIN, "broker": [{"id": "B4"}]}, "broker[0].id: unknown 'B4'"),
+        (
+            {"network": CHAIN, "broker": [{"id": "B1", "lisen": ""}]},
+            "broker[0].lisen: unknown key, the nearest known one is 'listen'",
+        ),
+        ({"network": CHAIN, "broker": [{"id": "B1", "listen": "x"}]}, "broker[0].listen: expected tcp://HOST:PORT"),
+        (
+            {"network": CHAIN, "broker": [{"id": "B1", "listen": "tcp://127.0.0.1:7402"}]},
+            "network.host: expected an address of its",
+        ),
+        ({"broker": [*LISTED, LISTED[0]], "link": LINKS}, "broker[3].id: expected another id"),
+        ({"broker": [{"id": "../x", "listen": "tcp://127.0.0.1:9"}]}, "broker[0].id: expected a name without slashes"),
+        ({"broker": LISTED, "link": LINKS[:1]}, "link: expected links between all brokers"),
+        ({"broker": LISTED, "link": [{"between": ["X", "Q"]}]}, "link[0].between: expected two brokers"),
+        ({"broker": LISTED, "link": [{"between": ["X"]}]}, "link[0].between: expected two texts"),
+        ({"broker": LISTED, "link": [*LINKS, {"between": ["X", "Z"]}]}, "network.routing: expected one for overlays with cycles"),
+        ({"network": CHAIN, "modules": {"reprt": {}}}, "modules.reprt: unknown module, the nearest known one is 'report'"),
+        ({"network": CHAIN, "security": {"mutul": True}}, "security.mutul: unknown key, the nearest known one is 'mutual'"),
+        ({"network": CHAIN, "security": {"mutual": True}}, "security.certificate: expected a PEM file"),
+        ({"network": {**CHAIN, "tls": True}}, "security.certificate: expected a PEM file"),
+        ({"network": PUBLIC}, "network.host: expected a loopback address, got tcp://10.0.0.1:7401"),
+        ({"network": {**PUBLIC, "tls": True}, "security": TLS}, "network.host: expected a loopback address"),
+        ({"network": PUBLIC, "security": {"tokens": "t"}}, "network.host: expected a loopback address"),
+    ],
+)
+def test_what_is_wrong_is_named(document, text):
+    with pytest.raises(InvalidInput) as refused:
+        network_of(document)
+    assert str(refused.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("network", "security"),
+    [
+        ({**PUBLIC, "tls": True}, {**TLS, "tokens": "t"}),
+        ({**PUBLIC, "tls": True}, {**TLS, "authorities": "a", "mutual": True}),
+        (PUBLIC, {"insecure": True}),
+    ],
+)
+def test_others_may_reach_brokers_that_ask_for_proof(network, security):
+    assert "10.0.0.1" in network_of({"network": network, "security": security}).urls["B1"]
+
+
+def test_the_broker_itself_refuses_too():
+    def settings(url, **security):
+        return BrokerSettings(id="B1", listen=url, overlay=Overlay(["B1"]), urls={}, security=SecuritySettings(**security))
+
+    for url in ("tcp://127.0.0.1:1", "tcp://[::1]:1", "tcp://localhost:1"):
+        check_listen(settings(url))
+    for url in ("tcp://0.0.0.0:1", "tcp://[::]:1", "tcp://example.org:1"):
+        check_listen(settings(url, insecure=True))
+        with pytest.raises(InvalidInput, match="insecure = true"):
+            check_listen(settings(url))
+
+
+def test_errors_name_the_file_and_unknown_brokers_the_nearest(tmp_path):
+    file = tmp_path / "network.toml"
+    file.write_text("x = 1")
+    with pytest.raises(InvalidInput) as refused:
+        read_network(file)
+    assert str(refused.value).startswith(f"{file}: x: unknown key")
+    with pytest.raises(InvalidInput, match="'B9': expected one of the network, the nearest known one is"):
+        network_of({"network": CHAIN}).settings("B9")

@@ -1,0 +1,159 @@
+"""Who comes in, and what they may say."""
+
+import hashlib
+import socket
+import ssl
+import threading
+
+import pytest
+import trustme
+
+from overweave.contract.batches import Rows
+from overweave.drivers.tcp.security import ALL, Gate, Refused, Rights, client_context, server_context
+from overweave.drivers.tcp.settings import SecuritySettings
+from overweave.errors import InvalidInput
+from overweave.language.headers import Header
+from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.syntax import parse_filter, parse_publication
+
+STOCK, ANYTHING = parse_filter("[class,eq,'STOCK'],[x,>,0]"), parse_filter("[x,>,0]")
+NEWS = parse_filter("[class,eq,'NEWS']")
+TOKENS = f"""
+[[client]]
+name = "ticker"
+token = "secret"
+publish = ["STOCK"]
+subscribe = ["*"]
+[[client]]
+name = "*"
+token_sha256 = "{hashlib.sha256(b"guest").hexdigest()}"
+subscribe = ["NEWS"]
+[[broker]]
+id = "B1"
+token = "broker"
+"""
+
+
+def batch(*classes):
+    return Rows(tuple(Publish(parse_publication(f"[class,'{each}']"), Header("p", i)) for i, each in enumerate(classes)))
+
+
+@pytest.fixture
+def gate(tmp_path):
+    (tmp_path / "tokens").write_text(TOKENS)
+    return Gate(SecuritySettings(tokens=tmp_path / "tokens"))
+
+
+def test_tokens_are_good_for_their_name_and_role(gate):
+    assert gate.admit("client", "ticker", "secret", None) == Rights(("STOCK",), ("*",))
+    assert gate.admit("client", "whoever", "guest", None) == Rights((), ("NEWS",))
+    assert gate.admit("broker", "B1", "broker", None) is ALL
+    for role, name, token in (
+        ("client", "ticker", "wrong"), ("client", "ticker", None), ("client", "other", "secret"), ("broker", "B2", "broker"),
+        ("client", "B1", "broker"), ("broker", "ticker", "secret"), ("broker", "B1", "guest"), ("broker", "*", "guest"),
+    ):  # fmt: skip
+        with pytest.raises(Refused) as refused:
+            gate.admit(role, name, token, None)
+        assert refused.value.code == "unauthorized"
+        assert token is None or repr(token) not in refused.value.text
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("[[clint]]", "clint: unknown key, the nearest known one is 'client'"),
+        ("[[client]]\nname='a'", "client[0].token: expected either this or token_sha256, got none"),
+        ("[[client]]\nname='a'\ntoken=''", "client[0].token: expected a text that is not empty"),
+        ("[[broker]]\nid='a'\ntoken_sha256='12'", "broker[0].token_sha256: expected 64"),
+        ("[[broker]]\ntoken='12'", "broker[0].id: expected a value"),
+    ],
+)
+def test_a_wrong_file_of_tokens_is_named(tmp_path, content, text):
+    (tmp_path / "tokens").write_text(content)
+    with pytest.raises(InvalidInput) as refused:
+        Gate(SecuritySettings(tokens=tmp_path / "tokens"))
+    assert str(refused.value).startswith(f"{tmp_path / 'tokens'}: {text}")
+
+
+def test_without_tokens_brokers_show_their_id_in_a_certificate_if_it_is_mutual():
+    assert Gate(SecuritySettings()).admit("broker", "B1", None, None) is ALL
+    gate = Gate(SecuritySettings(mutual=True))
+    common, other = {"subject": ((("commonName", "B1"),),)}, {"subjectAltName": (("DNS", "B1"), ("IP Address", "B2"))}
+    assert all(gate.admit("broker", "B1", None, each) is ALL for each in (common, other))
+    assert gate.admit("client", "c", None, common) is ALL
+    for certificate in (common, other, None):
+        with pytest.raises(Refused):
+            gate.admit("broker", "B2", None, certificate)
+
+
+def test_rights():
+    rights = Rights(("STOCK", "BOND"), ("NEWS",))
+    assert [rights.may_say(Advertise("a", each)) for each in (STOCK, NEWS, ANYTHING)] == [True, False, False]
+    assert [rights.may_say(Subscribe("s", each)) for each in (STOCK, NEWS, ANYTHING)] == [False, True, False]
+    assert rights.may_say(Unadvertise("a"))
+    assert rights.may_say(Unsubscribe("a"))
+    assert rights.may_publish(batch("STOCK", "BOND", "STOCK"))
+    assert not rights.may_publish(batch("STOCK", "NEWS"))
+    assert not rights.may_publish(Rows((Publish(parse_publication("[x,1]"), Header("p", 1)),)))
+    assert not Rights().may_publish(batch("STOCK"))
+    assert ALL.may_publish(batch("STOCK", "NEWS"))
+    assert ALL.may_say(Subscribe("s", ANYTHING))
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Settings with certificates of one authority."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    authority.issue_cert("127.0.0.1", common_name="B1").private_key_and_cert_chain_pem.write_to_path(tmp_path / "both.pem")
+    return lambda **more: SecuritySettings(certificate=tmp_path / "both.pem", authorities=tmp_path / "ca.pem", **more)
+
+
+def shake(server, client, host="127.0.0.1"):
+    """What the server sees of the client's certificate, or the error of either."""
+    one, other = socket.socketpair()
+    seen = []
+
+    def serve():
+        try:
+            with server.wrap_socket(one, server_side=True) as secured:
+                seen.append(secured.getpeercert())
+                secured.sendall(b"!")
+        except OSError as error:
+            seen.append(error)
+            one.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with client.wrap_socket(other, server_hostname=host) as secured:
+            assert secured.recv(1) == b"!"
+    finally:
+        other.close()
+        thread.join(10)
+    return seen[0]
+
+
+def test_tls(made):
+    assert server_context(SecuritySettings()) is None
+    assert not shake(server_context(made()), client_context(made()))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(server_context(made()), client_context(SecuritySettings()))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(server_context(made()), client_context(made()), host="127.0.0.2")
+
+
+def test_mutual_tls(made):
+    certificate = shake(server_context(made(mutual=True)), client_context(made(mutual=True)))
+    assert Gate(made(mutual=True)).admit("broker", "B1", None, certificate) is ALL
+    with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
+        shake(server_context(made(mutual=True)), client_context(made()))
+
+
+def test_files_that_are_no_certificates(made, tmp_path):
+    (tmp_path / "both.pem").write_text("nonsense")
+    with pytest.raises(InvalidInput, match=r"security\.certificate: expected a PEM certificate and its key"):
+        server_context(made())
+    (tmp_path / "both.pem").unlink()
+    with pytest.raises(InvalidInput, match=r"security\.certificate: expected a readable file"):
+        server_context(made())
