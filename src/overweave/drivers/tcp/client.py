@@ -61,7 +61,7 @@ class Subscription:
         self._client = client
         self._batches: deque[Batch] = deque()
         self._rows: deque[Publish] = deque()
-        self._waiting: asyncio.Future[None] | None = None
+        self._arrived = asyncio.Event()
         #: How many publications wait to be taken.
         self.waiting = 0
 
@@ -98,21 +98,17 @@ class Subscription:
         """Something has arrived."""
         self._batches.append(batch)
         self.waiting += batch.count
-        self.wake()
+        self._arrived.set()
 
     def wake(self) -> None:
         """Have whoever waits look again."""
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        self._arrived.set()
 
     async def _next_batch(self) -> Batch:
         while not self._batches:
             self._client._check()
-            self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
+            self._arrived.clear()
+            await self._arrived.wait()
         return self._batches.popleft()
 
     def _taken(self, rows: int) -> None:
