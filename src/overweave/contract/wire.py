@@ -103,7 +103,7 @@ def decode(kind: int, body: bytes | memoryview) -> Message:
         return _decoded(kind, bytes(body))
     except struct.error:
         raise WireError(0, f"a frame of kind {kind}, got {len(body)} bytes") from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(0, f"a frame of kind {kind}: {error}") from None
 
 
