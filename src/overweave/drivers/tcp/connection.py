@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from overweave.contract.raw import Bytes
@@ -13,6 +13,8 @@ from overweave.errors import InvalidInput, WireError
 _TRANSPORT_BYTES = 1 << 20
 #: Smaller pieces are joined, to be sent by one system call.
 _JOINED_BYTES = 1 << 16
+#: How long a peer that does not read may keep us from closing.
+LINGER_S = 2.0
 
 
 class Owner(Protocol):
@@ -74,10 +76,11 @@ class Connection(asyncio.Protocol):
         self._owner = owner
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
-        self._waiting: deque[bytes | Bytes] = deque()
+        #: Whole messages, so that what is said last does not end up within one of them.
+        self._waiting: deque[Sequence[bytes | Bytes]] = deque()
         self._writable = True
-        #: When something was sent and received last, by the loop's clock.
-        self.sent_s = self.received_s = 0.0
+        #: When it was made, and when something was sent and received last, by the loop's clock.
+        self.made_s = self.sent_s = self.received_s = 0.0
         #: Who is at the other end, once it is known.
         self.peer = ""
         self.bytes_out = 0
@@ -89,11 +92,13 @@ class Connection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_TRANSPORT_BYTES)
-        self.sent_s = self.received_s = asyncio.get_running_loop().time()
+        self.made_s = self.sent_s = self.received_s = asyncio.get_running_loop().time()
         self._owner.connected(self)
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
+        if self._transport is None:
+            return  # closed by us; over TLS something may still come in
         self.received_s = asyncio.get_running_loop().time()
         try:
             for message in self._reader.feed(data):
@@ -117,7 +122,7 @@ class Connection(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         self._writable = True
         while self._waiting and self._writable and self._transport is not None:
-            self._transport.write(_buffer(self._waiting.popleft()))
+            self._write(self._waiting.popleft())
 
     # ---- what the owner wants
 
@@ -144,23 +149,25 @@ class Connection(asyncio.Protocol):
         self.bytes_out += size
         if len(pieces) > 1 and size < _JOINED_BYTES:
             pieces = (b"".join(piece if isinstance(piece, bytes) else piece.tobytes() for piece in pieces),)
-        for piece in pieces:
-            if self._writable and not self._waiting:
-                self._transport.write(_buffer(piece))
-            else:
-                self._waiting.append(piece)
+        if self._writable and not self._waiting:
+            self._write(pieces)
+        else:
+            self._waiting.append(pieces)
 
     def refuse(self, code: str, text: str) -> None:
         """Say why, and close."""
         self._waiting.clear()
+        self._writable = True
         self.send(Refused(code, text))
         self.close()
 
     def close(self) -> None:
-        """Close when all that is in the transport has gone out."""
+        """Close when all that is in the transport has gone out, or the peer has not taken it for a while."""
         if self._transport is not None:
-            self._transport.close()
-            self._transport = None
+            transport, self._transport = self._transport, None
+            transport.close()
+            if transport.get_write_buffer_size():
+                asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
     def abort(self) -> None:
         """Close at once."""
@@ -176,3 +183,8 @@ class Connection(asyncio.Protocol):
         """Read again."""
         if self._transport is not None and not self._transport.is_reading():
             self._transport.resume_reading()
+
+    def _write(self, pieces: Sequence[bytes | Bytes]) -> None:
+        assert self._transport is not None
+        for piece in pieces:
+            self._transport.write(_buffer(piece))

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from overweave.broker.core import BrokerCore
 from overweave.broker.modules import MODULES
-from overweave.contract.effects import Effect, Keep, Note, Refuse, SendFrame, SetTimer
+from overweave.broker.modules.tracer import Tracer
+from overweave.contract.effects import Effect, Keep, Note, NoteRows, Refuse, SendFrame, SetTimer
 from overweave.contract.frames import BatchFrame
 from overweave.contract.modules import Module
 from overweave.contract.stimuli import (
@@ -22,6 +23,7 @@ from overweave.contract.stimuli import (
 )
 from overweave.contract.wire import VERSION, Bye, Message, Open, Ping
 from overweave.contract.wire import Refused as RefusedMessage
+from overweave.drivers.live_trace import LiveTrace
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.door import check_frame
@@ -29,9 +31,9 @@ from overweave.drivers.tcp.journal import JournalFile
 from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.network_file import check_listen
 from overweave.drivers.tcp.observe import Observatory, host_and_port
-from overweave.drivers.tcp.security import Gate, Refused, Rights, client_context, server_context
+from overweave.drivers.tcp.security import Gate, Rights, client_context, server_context
 from overweave.drivers.tcp.settings import BrokerSettings
-from overweave.errors import OverweaveError
+from overweave.errors import OverweaveError, Refused
 from overweave.routing import PROTOCOLS
 
 #: How long to wait before trying to reach a neighbour again: doubling from the first to the last.
@@ -50,6 +52,7 @@ class BrokerNode:
         self._log = Log(settings.id)
         self._gate = Gate(settings.security)
         self._journal = JournalFile(settings.state, settings.id) if settings.state is not None else None
+        self._trace = LiveTrace(settings.trace, settings.run, settings.id) if settings.trace is not None else None
         self._neighbours = settings.overlay.neighbours(settings.id)
         #: Peers that are connected now, what clients may do, and the keys by which they may come back.
         self._connections: dict[str, Connection] = {}
@@ -121,6 +124,8 @@ class BrokerNode:
         await asyncio.sleep(0)
         if self._journal is not None:
             self._journal.close()
+        if self._trace is not None:
+            await asyncio.to_thread(self._trace.close)
         self._log.info("stopped")
 
     def gauges(self) -> dict[str, float]:
@@ -132,6 +137,7 @@ class BrokerNode:
             "input_hz": self._load.measured.input_hz,
             "output_bytes_per_s": self._load.measured.output_bytes_per_s,
             "matching_delay_s": self._load.measured.matching_delay_s,
+            "trace_rows_dropped": 0 if self._trace is None else self._trace.dropped,
         }
 
     def healthy(self) -> bool:
@@ -161,8 +167,10 @@ class BrokerNode:
                     self._journal.keep(effect.key, effect.value)  # type: ignore[arg-type]
             elif isinstance(effect, Refuse):
                 self._refuse(effect)
-            elif isinstance(effect, Note):
-                self._note(effect)
+            elif isinstance(effect, NoteRows) and self._trace is not None:
+                self._trace.add_columns(effect.columns)
+            elif isinstance(effect, Note) and self._trace is not None:
+                self._trace.add(effect.record)
 
     def _set_timer(self, effect: SetTimer) -> None:
         before = self._timers.pop(effect.name, None)
@@ -182,11 +190,10 @@ class BrokerNode:
             connection.refuse(effect.code, effect.text)
             self._forget(connection, left=effect.code == "slow-consumer")
 
-    def _note(self, effect: Note) -> None:
-        """Traces are written by those who want them (see `serve`)."""
-
     def _modules(self) -> dict[str, Module]:
-        return {name: MODULES[name].make(self.settings.id, options) for name, options in self.settings.modules.items()}
+        settings = self.settings
+        modules = {name: MODULES[name].make(settings.id, options) for name, options in settings.modules.items()}
+        return modules if self._trace is None else {"tracer": Tracer(settings.id, settings.run), **modules}
 
     # ---- connections
 
@@ -354,7 +361,7 @@ class BrokerNode:
                 elif now_s - connection.sent_s > every_s / 2:
                     connection.send(Ping())
             for stranger in list(self._strangers):
-                if now_s - stranger.received_s > 3 * every_s:
+                if now_s - stranger.made_s > 3 * every_s:
                     stranger.abort()
 
     async def _measure(self) -> None:
