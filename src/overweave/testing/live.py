@@ -1,0 +1,191 @@
+"""Live brokers for tests: on free ports of this machine, within this process or in processes of their own that can be killed."""
+
+import asyncio
+import contextlib
+import os
+import pickle
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from overweave.drivers.tcp.node import BrokerNode, serve
+from overweave.drivers.tcp.processes import READY, stop_with_parent
+from overweave.drivers.tcp.settings import BrokerSettings
+from overweave.drivers.tcp.warm import warm_up
+from overweave.overlay.graph import Overlay
+
+#: How long a broker may take to start; the first one of all compiles.
+START_S = 120.0
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback address that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def network_settings(overlay: Overlay, scheme: str = "tcp", host: str = "127.0.0.1", **changes: Any) -> dict[str, BrokerSettings]:
+    """The settings of all brokers of an overlay, each on a free port.
+
+    >>> settings = network_settings(Overlay(["B1", "B2"], [("B1", "B2")]), routing="simple")
+    >>> settings["B1"].urls["B2"] == settings["B2"].listen, settings["B2"].routing
+    (True, 'simple')
+    """
+    urls = {id: f"{scheme}://{host}:{port}" for id, port in zip(overlay.ids, free_ports(len(overlay.ids)), strict=True)}
+    return {id: BrokerSettings(id=id, listen=urls[id], overlay=overlay, urls=urls, **changes) for id in overlay.ids}
+
+
+async def until(condition: Callable[[], bool], within_s: float = 20.0, what: str = "the condition") -> None:
+    """Wait until something holds; an AssertionError when it takes too long."""
+    end_s = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < end_s, f"{what} does not hold after {within_s:g} s"
+        await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def running(settings: dict[str, BrokerSettings]) -> AsyncIterator[dict[str, BrokerNode]]:
+    """The brokers within this process, from when all are healthy until the body ends."""
+    nodes: dict[str, BrokerNode] = {}
+    try:
+        for id, each in settings.items():
+            nodes[id] = BrokerNode(each)
+            await nodes[id].start()
+        await until(lambda: all(node.healthy() for node in nodes.values()), what="that all brokers are healthy")
+        yield nodes
+    finally:
+        for node in nodes.values():
+            await node.stop()
+
+
+class BrokerProcess:
+    """A broker in a process of its own, which may be killed and started again."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        #: What all its lives said on their standard error.
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self.settings.listen
+
+    def launch(self) -> None:
+        """Start the process, without waiting for it."""
+        command = [sys.executable, "-m", "overweave.testing.live"]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._errors, start_new_session=True)
+        assert self._process.stdin is not None
+        pickle.dump(self.settings, self._process.stdin)
+        self._process.stdin.flush()
+
+    def wait_ready(self) -> None:
+        """Wait until it listens."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line.strip() == READY, f"{self.settings.id} did not start: {self.errors()[-2000:]}"
+
+    def start(self) -> None:
+        """Start the process and wait until it listens."""
+        self.launch()
+        self.wait_ready()
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        assert self._process is not None
+        self._process.kill()
+        self._collect()
+
+    def stop(self) -> None:
+        """Ask it to stop, and wait for it."""
+        if self._process is not None:
+            self._process.terminate()
+            self._collect()
+        self._errors.close()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def memory_bytes(self) -> int:
+        """What it holds in memory now."""
+        assert self._process is not None
+        return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * _PAGE_BYTES
+
+    def descriptors(self) -> int:
+        """How many files and sockets it has open."""
+        assert self._process is not None
+        return sum(1 for _ in Path(f"/proc/{self._process.pid}/fd").iterdir())
+
+    def errors(self) -> str:
+        """What it has said on its standard error."""
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace")
+
+    def _collect(self) -> None:
+        assert self._process is not None
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process = None
+
+
+@contextlib.contextmanager
+def processes(settings: dict[str, BrokerSettings]) -> Iterator[dict[str, BrokerProcess]]:
+    """The brokers in processes of their own, from when all listen until the body ends."""
+    brokers = {id: BrokerProcess(each) for id, each in settings.items()}
+    try:
+        for broker in brokers.values():
+            broker.launch()
+        for broker in brokers.values():
+            broker.wait_ready()
+        yield brokers
+    finally:
+        for broker in brokers.values():
+            broker.stop()
+
+
+def raise_descriptor_limit() -> int:
+    """Have as many files and sockets as the system allows; how many those are."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
+
+
+def with_changes(settings: dict[str, BrokerSettings], **changes: Any) -> dict[str, BrokerSettings]:
+    """The same brokers with some settings changed."""
+    return {id: msgspec.structs.replace(each, **changes) for id, each in settings.items()}
+
+
+def main() -> None:
+    """Be the broker whose settings come in on standard input, until that ends."""
+    settings = pickle.load(sys.stdin.buffer)
+    stop_with_parent(sys.stdin.fileno())
+    raise_descriptor_limit()
+    warm_up()
+    asyncio.run(serve(settings, lambda: print(READY.decode(), flush=True)))
+
+
+if __name__ == "__main__":
+    main()
