@@ -15,6 +15,7 @@ from overweave.language.codec import decode_publication, encode_publication
 from overweave.language.headers import Header
 from overweave.language.messages import Publish, Subscribe
 from overweave.language.publications import Publication
+from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter
 from overweave.matching.index import Index
 from overweave.testing.strategies import publications
@@ -85,17 +86,28 @@ def test_spread(values):
     assert [sorted(ids) for ids in raw.ids(index)] == [sorted(ids) for ids in objects.ids(index)]
 
 
-@given(batches, st.integers(0, 5))
+distinct = st.lists(
+    publishes, min_size=1, max_size=8, unique_by=lambda publish: (publish.header.publisher, publish.header.sequence)
+)
+
+
+@given(distinct, st.integers(0, 5))
 def test_a_trace_by_columns_says_what_records_say(rows, filters):
     objects, raw = both(rows)
-    tracer = Tracer("B1", "run")
+    tracer, routes = Tracer("B1", "run"), Index()
     for i in range(filters):
-        filter = parse_filter(
-            ["[x,isPresent,0]", "[price,>,0]", "[class,isPresent,'']", "[volume,<,9]", "[symbol,isPresent,'']"][i]
-        )
-        list(tracer.handle(Heard(Subscribe(f"s{i}", filter), f"c{i}", True), 0.0))
-    records = [effect.record for effect in tracer.handle(Passed(objects, "p", []), 7.0)]
-    (noted,) = tracer.handle(Passed(raw, "p", []), 7.0)
+        filter = parse_filter(FILTERS[i])
+        routes.add(i, filter, f"c{i % 2}")
+        list(tracer.handle(Heard(Subscribe(f"s{i}", filter), f"c{i % 2}", True), 0.0))
+    records = [effect.record for effect in tracer.handle(Passed(objects, "p", list(objects.hopped().spread(routes))), 7.0)]
+    (noted,) = tracer.handle(Passed(raw, "p", list(raw.hopped().spread(routes))), 7.0)
+    by_identity = {(publish.header.publisher, publish.header.sequence): publish.publication for publish in rows}
+    for record in records:
+        publication = by_identity[record.publisher, record.sequence]
+        if record.subscription is None:
+            assert not any(matches(parse_filter(text), publication) for text in FILTERS[:filters])
+        else:
+            assert matches(parse_filter(FILTERS[int(record.subscription[1:])]), publication)
     columns = noted.columns
 
     def text(texts, codes):

@@ -9,9 +9,9 @@ import pytest
 import trustme
 
 from overweave.contract.batches import Rows
-from overweave.drivers.tcp.security import ALL, Gate, Refused, Rights, client_context, server_context
+from overweave.drivers.tcp.security import ALL, Gate, Rights, client_context, server_context
 from overweave.drivers.tcp.settings import SecuritySettings
-from overweave.errors import InvalidInput
+from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication

@@ -53,6 +53,10 @@ def run(progress: Progress) -> list[Row]:
         half = asyncio.run(_latencies_s(brokers.url("B1"), rate_hz / 2))
         for share in (50, 99):
             rows.append(Row(f"one broker: latency at half load, p{share}", "ms", float(np.percentile(half, share)) * 1e3))
+    with _network(1, trace=True) as brokers:
+        progress("with traces")
+        traced_hz = asyncio.run(_rate_hz(brokers.url("B1"), brokers.url("B1"), 1, FILTERS))
+        rows.append(_rate("one broker", "the same with traces, against without", traced_hz, rate_hz))
     with _network(1) as brokers:
         progress(f"1 → {SUBSCRIBERS}")
         rate_hz = asyncio.run(_rate_hz(brokers.url("B1"), brokers.url("B1"), SUBSCRIBERS, 0))
@@ -218,11 +222,12 @@ class _Brokers:
 
 
 @contextlib.contextmanager
-def _network(brokers: int) -> Iterator[_Brokers]:
+def _network(brokers: int, trace: bool = False) -> Iterator[_Brokers]:
     """A chain of brokers as processes."""
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         file, port = Path(directory) / "network.toml", mqtt.free_port()
-        file.write_text(f'[network]\nshape = "chain"\nbrokers = {brokers}\nport = {port}\n')
+        traces = 'trace = "traces"\n' if trace else ""
+        file.write_text(f'[network]\nshape = "chain"\nbrokers = {brokers}\nport = {port}\n{traces}')
         processes = {}
         for i in range(1, brokers + 1):
             command = [sys.executable, "-m", "overweave", "broker", "--config", str(file), "--id", f"B{i}"]

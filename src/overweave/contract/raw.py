@@ -10,7 +10,7 @@ Routing patches hops and ttl and copies the rows it selects; nothing else is dec
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 
 import msgspec
@@ -74,12 +74,14 @@ class RawRows:
 
     __slots__ = (
         "__dict__", "_content_ends", "_content_starts", "_data", "_hops", "_new_publisher", "_sequences", "_starts", "count",
-        "ttl",
+        "picked", "ttl",
     )  # fmt: skip
 
     def __init__(self, data: bytes | memoryview | Bytes, count: int) -> None:
         self._data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         self.count = count
+        #: Which rows these are of the batch that they were taken from; None: all.
+        self.picked: NDArray[np.int64] | None = None
         if not 0 < count <= len(self._data) // HEAD:
             raise WireError(0, f"rows of at least {HEAD} bytes, got {count} in {len(self._data)} bytes")
         self._starts, *others = np.empty(count + 1, np.int64), *(np.empty(count, np.int64) for _ in range(3))
@@ -166,7 +168,9 @@ class RawRows:
         starts = np.empty(len(rows) + 1, np.int64)
         data = np.empty(int((self._starts[rows + 1] - self._starts[rows]).sum()), np.uint8)
         gather_rows(self._data, self._starts, rows, data, starts)
-        return RawRows(data, len(rows))
+        taken = RawRows(data, len(rows))
+        taken.picked = rows
+        return taken
 
     def hopped(self) -> "RawRows":
         """See `Batch.hopped`."""
@@ -202,21 +206,18 @@ class RawRows:
         ):
             yield Arrival(publisher, sequence, hops, time_s, size)
 
-    def columns(self, index: Index, clients: Mapping[Id, str], arrived_at_s: float) -> Columns:
-        """What a trace tells of the rows: one record per filter of ``index`` that a row matches, one for a row without any."""
-        slots, ends = index.slots_of_rows(self._data, self._content_starts, self._content_ends)
-        counts = np.diff(ends, prepend=0)
-        rows = np.repeat(np.arange(self.count), np.maximum(counts, 1))
-        matched = np.repeat(counts > 0, np.maximum(counts, 1))
-        unique, codes = np.unique(slots, return_inverse=True)
-        subscription = np.full(len(rows), -1, np.int32)
-        subscription[matched] = codes
-        subscriptions = [index.id_of(slot) for slot in unique]
+    def slots(self, index: Index) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """`ids` as numbers (see `Index.slots_of_rows`)."""
+        return index.slots_of_rows(self._data, self._content_starts, self._content_ends)
+
+    def records(
+        self, rows: NDArray[np.int64], texts: list[str], clients: list[str], codes: NDArray[np.int32], now_s: float
+    ) -> Columns:
+        """What a trace tells of these rows, each with the code of a subscription in ``texts`` and its client in ``clients``."""
         publisher = np.repeat(np.arange(len(self._runs), dtype=np.int32), [end - begin for _, begin, end in self._runs])
         return Columns(
-            [name for name, _, _ in self._runs], publisher[rows], self._sequences[rows],
-            [str(id) for id in subscriptions], subscription, [clients[id] for id in subscriptions], subscription,
-            self._hops[rows].astype(np.int32), self.published_at_s()[rows], arrived_at_s, self._sizes()[rows],
+            [name for name, _, _ in self._runs], publisher[rows], self._sequences[rows], texts, codes, clients, codes,
+            self._hops[rows].astype(np.int32), self.published_at_s()[rows], now_s, self._sizes()[rows],
         )  # fmt: skip
 
     def size_bytes(self) -> int:
@@ -232,7 +233,7 @@ class RawRows:
     def _over(self, data: Bytes, ttl: int, hops: NDArray[np.uint8]) -> "RawRows":
         """The same layout over other bytes."""
         made = object.__new__(RawRows)
-        made._data, made.count, made.ttl, made._hops = data, self.count, ttl, hops
+        made._data, made.count, made.ttl, made._hops, made.picked = data, self.count, ttl, hops, None
         made._starts, made._sequences, made._new_publisher = self._starts, self._sequences, self._new_publisher
         made._content_starts, made._content_ends = self._content_starts, self._content_ends
         made.__dict__.update(self.__dict__)

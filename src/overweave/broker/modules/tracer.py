@@ -1,50 +1,122 @@
-"""The tracer: a row of the table ``deliveries`` per subscription that a publication reached, or one for a pure forward."""
+"""The tracer: a row of the table ``deliveries`` per subscription that a publication reached, or one for a pure forward.
+
+Routing says which clients got which rows. Of a client with one subscription that says it all; only where one has several,
+they are matched to find out which.
+"""
 
 from collections.abc import Iterator
 
+import numpy as np
+from numpy.typing import NDArray
+
+from overweave.contract.batches import Batch
 from overweave.contract.effects import Note, NoteRows
 from overweave.contract.modules import Heard, ModuleEffect, ModuleStimulus, Passed
 from overweave.contract.raw import RawRows
-from overweave.contract.records import Record
+from overweave.contract.records import Columns, Record
 from overweave.language.messages import Subscribe, Unsubscribe
-from overweave.matching.base import Id
+from overweave.language.predicates import Filter
 from overweave.matching.index import Index
 
 
+class _Client:
+    """The subscriptions of one client, with an index once there are several."""
+
+    def __init__(self) -> None:
+        self.filters: dict[str, Filter] = {}
+        self._index: Index | None = None
+
+    def add(self, id: str, filter: Filter) -> None:
+        self.filters[id] = filter
+        if self._index is not None:
+            self._index.add(id, filter)
+
+    def remove(self, id: str) -> None:
+        if self.filters.pop(id, None) is not None and self._index is not None:
+            self._index.remove(id)
+
+    def index(self) -> Index | None:
+        """None: there is one subscription, and whatever the client got matched it."""
+        if len(self.filters) == 1:
+            return None
+        if self._index is None:
+            self._index = Index()
+            self._index.add_many((id, filter, None) for id, filter in self.filters.items())
+        return self._index
+
+
 class Tracer:
-    """Watches one broker; it has its own index of the clients' subscriptions, because routing asks only for peers."""
+    """Watches one broker."""
 
     watches = (Passed, Heard)
 
     def __init__(self, broker: str, run: str) -> None:
         self._broker = broker
         self._run = run
-        self._index = Index()
-        self._clients: dict[Id, str] = {}
+        self._clients: dict[str, _Client] = {}
 
     def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterator[ModuleEffect]:
         """See `Module.handle`."""
-        if isinstance(stimulus, Passed) and isinstance(stimulus.batch, RawRows):
-            yield NoteRows(stimulus.batch.columns(self._index, self._clients, now_s))
+        if isinstance(stimulus, Heard):
+            if stimulus.client:
+                self._note(stimulus)
         elif isinstance(stimulus, Passed):
-            rows = stimulus.batch.ids(self._index) if self._clients else ([] for _ in range(stimulus.batch.count))
-            for arrival, subscriptions in zip(stimulus.batch.arrivals(), rows, strict=True):
-                for subscription in subscriptions or (None,):
-                    yield Note(
-                        Record(
-                            self._run, arrival.publisher, arrival.sequence, self._broker,
-                            None if subscription is None else str(subscription), self._clients.get(subscription),
-                            arrival.hops, arrival.published_at_s, now_s, arrival.bytes,
-                        )
-                    )  # fmt: skip
-        elif isinstance(stimulus, Heard) and stimulus.client:
-            self._note(stimulus)
+            batch = stimulus.batch
+            delivered = [(peer, some) for peer, some in stimulus.to if peer in self._clients]
+            raw = [(peer, some) for peer, some in delivered if isinstance(some, RawRows)]
+            if isinstance(batch, RawRows) and len(raw) == len(delivered):
+                yield NoteRows(self._columns(batch, raw, now_s))
+            else:
+                for record in self._records(batch, delivered, now_s):
+                    yield Note(record)
 
     def _note(self, heard: Heard) -> None:
         message = heard.message
-        if isinstance(message, Subscribe) and message.id not in self._clients:
-            self._clients[message.id] = heard.peer
-            self._index.add(message.id, message.filter)
-        elif isinstance(message, Unsubscribe) and message.id in self._clients:
-            del self._clients[message.id]
-            self._index.remove(message.id)
+        if isinstance(message, Subscribe):
+            self._clients.setdefault(heard.peer, _Client()).add(message.id, message.filter)
+        elif isinstance(message, Unsubscribe) and heard.peer in self._clients:
+            client = self._clients[heard.peer]
+            client.remove(message.id)
+            if not client.filters:
+                del self._clients[heard.peer]
+
+    def _records(self, batch: Batch, delivered: list[tuple[str, Batch]], now_s: float) -> Iterator[Record]:
+        found: dict[tuple[str, int], list[tuple[str | None, str | None]]] = {}
+        for name, some in delivered:
+            client = self._clients[name]
+            index = client.index()
+            rows = some.ids(index) if index is not None else (list(client.filters) for _ in range(some.count))
+            for identity, ids in zip(some.identities(), rows, strict=True):
+                found.setdefault(identity, []).extend((str(id), name) for id in ids)
+        for publisher, sequence, hops, published_at_s, size in batch.arrivals():
+            where = publisher, sequence, self._broker
+            for subscription, of in found.get((publisher, sequence)) or [(None, None)]:
+                yield Record(self._run, *where, subscription, of, hops, published_at_s, now_s, size)
+
+    def _columns(self, batch: RawRows, delivered: list[tuple[str, RawRows]], now_s: float) -> Columns:
+        texts: list[str] = []
+        names: list[str] = []
+        lonely = np.ones(batch.count, np.bool_)
+        rows: list[NDArray[np.int64]] = []
+        codes: list[NDArray[np.int32]] = []
+        for name, some in delivered:
+            client = self._clients[name]
+            of = np.arange(some.count) if some.picked is None else some.picked
+            lonely[of] = False
+            index = client.index()
+            if index is None:
+                ids = list(client.filters)
+                codes.append(np.full(some.count, len(texts), np.int32))
+            else:
+                slots, ends = some.slots(index)
+                of = np.repeat(of, np.diff(ends, prepend=0))
+                distinct, code = np.unique(slots, return_inverse=True)
+                ids = [str(index.id_of(slot)) for slot in distinct]
+                codes.append(code.astype(np.int32) + np.int32(len(texts)))
+            rows.append(of)
+            texts += ids
+            names += [name] * len(ids)
+        forwards = np.flatnonzero(lonely)
+        rows.append(forwards)
+        codes.append(np.full(len(forwards), -1, np.int32))
+        return batch.records(np.concatenate(rows), texts, names, np.concatenate(codes), now_s)

@@ -2,8 +2,8 @@
 
 from overweave.contract.frames import Announced, BatchFrame, Frame, Synced, WordFrame
 from overweave.contract.raw import RawRows
-from overweave.drivers.tcp.security import Refused, Rights
-from overweave.errors import InvalidInput
+from overweave.drivers.tcp.security import Rights
+from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header
 
 _PLAIN = Header()

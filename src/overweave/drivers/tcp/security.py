@@ -29,7 +29,7 @@ import msgspec
 from overweave.contract.batches import Batch
 from overweave.drivers.tables import check_keys, read_toml, rows
 from overweave.drivers.tcp.settings import SecuritySettings
-from overweave.errors import InvalidInput, LanguageError, OverweaveError
+from overweave.errors import InvalidInput, LanguageError, Refused
 from overweave.language.messages import Advertise, Control, Subscribe
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.relations import covers
@@ -40,22 +40,6 @@ ANY = "*"
 _CLASS = "class"
 _UNAUTHORIZED = "unauthorized"
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
-
-
-class Refused(OverweaveError):
-    """A peer that may not come in; ``code`` and ``text`` are what it is told.
-
-    >>> str(Refused("unauthorized", "expected a token"))
-    'unauthorized: expected a token'
-    """
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(f"{code}: {text}")
-        self.code = code
-        self.text = text
-
-    def __reduce__(self) -> tuple[type["Refused"], tuple[str, str]]:
-        return Refused, (self.code, self.text)
 
 
 @dataclass(frozen=True)
