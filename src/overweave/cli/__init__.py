@@ -23,6 +23,8 @@ VERBS = {
     "simulate": "Run a scenario in the simulator.",
     "broker": "Run one broker of a network.",
     "up": "Run a whole network on this machine.",
+    "status": "Say how the brokers of a network are.",
+    "top": "Watch the brokers of a network.",
     "bench": "Measure against a baseline in the same run.",
 }
 

@@ -13,6 +13,7 @@ answer at all.
 
 import asyncio
 import contextlib
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -261,5 +262,6 @@ async def _get(host: str, port: int, path: str) -> bytes:
 
 
 def _text(error: OSError) -> str:
-    text = error.strerror or str(error) or type(error).__name__
-    return text if not text.startswith("Multiple exceptions") else "connection refused"
+    """Why, in the system's words: asyncio has its own for a connection that failed, and others when several did."""
+    number = error.errno or 0  # below 0: that of a name that is not found
+    return os.strerror(number).lower() if number > 0 else error.strerror or str(error) or type(error).__name__
