@@ -97,6 +97,10 @@ class ClientCore:
             self._session.disconnect()
         return self._watch(effects, now_s)
 
+    def come_anew(self) -> None:
+        """The broker lives on but has forgotten this client, which was away for too long: next time it comes as a new one."""
+        self._session.come_anew()
+
     def _frame(self, frame: Frame, effects: list[Effect]) -> None:
         if isinstance(frame, BatchFrame):
             custody = self._session.data(frame, frame.batch.count)

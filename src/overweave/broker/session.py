@@ -137,6 +137,11 @@ class Session:
         """The connection is gone; what is not settled waits."""
         self.connected = self.established = False
 
+    def come_anew(self) -> None:
+        """Be somebody new to the peer, and take it for somebody new: both have to greet each other."""
+        self.incarnation += 1
+        self.peer_incarnation = 0
+
     # ---- out
 
     def say(self, word: Word, effects: list[Effect]) -> None:

@@ -44,7 +44,10 @@ _WORDS: tuple[type[Word], ...] = (Advertise, Unadvertise, Subscribe, Unsubscribe
 
 
 class Open(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who opens a connection: a broker or a client, with a name, what proves it, and a key by which it can come back."""
+    """Who opens a connection: a broker or a client, with a name, what proves it, and a key by which it can come back.
+
+    A broker answers a client with another key, which stays the same as long as it remembers the client.
+    """
 
     role: str
     name: str

@@ -124,6 +124,8 @@ class Client:
         self.name = name or f"client-{secrets.token_hex(6)}"
         self._token, self._context = token, context
         self._key = secrets.token_hex(16)
+        #: What the broker says as long as it remembers this client.
+        self._ticket: str | None = None
         now_us = time.time_ns() // 1_000
         self._epoch_s = time.time() - time.monotonic()
         self._core = ClientCore(self.name, "", CONFIG, incarnation=now_us // 1_000, first_sequence=now_us if name else 0)
@@ -132,9 +134,12 @@ class Client:
         self._counter = 0
         #: Published in this turn of the loop, and not sent yet.
         self._outbox: list[Publish] = []
+        self._outbox_bytes = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._progress = asyncio.Event()
         self._ready = asyncio.Event()
+        #: A connection that was good is gone: make another before long.
+        self._broken = asyncio.Event()
         self._refused: Refused | None = None
         self._closed = False
         self._dialler: asyncio.Task[None] | None = None
@@ -178,7 +183,8 @@ class Client:
             asyncio.get_running_loop().call_soon(self._send_outbox)
         header = Header(self.name, self._core.next_sequence + len(self._outbox), self.now_s())
         self._outbox.append(Publish(content, header, payload))
-        if len(self._outbox) >= 1024:
+        self._outbox_bytes += len(payload)
+        if len(self._outbox) >= 1024 or self._outbox_bytes >= _PUBLICATION_BYTES_MAX or self._core.unsettled() >= CONFIG.window:
             self._send_outbox()
             await self._room()
 
@@ -256,12 +262,12 @@ class Client:
 
     def _send_outbox(self) -> None:
         if self._outbox:
-            outbox, self._outbox = self._outbox, []
+            outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
             self._carry_out(self._core.send(RawRows(encode_rows(outbox), len(outbox)), self.now_s()))
 
     async def _room(self) -> None:
         """Wait while as much is unsettled as may be."""
-        while self._core.unsettled_rows() >= CONFIG.window:
+        while self._core.unsettled() >= CONFIG.window or self._core.unsettled_rows() >= CONFIG.window:
             await self._wait()
 
     async def _wait(self) -> None:
@@ -314,14 +320,18 @@ class Client:
             if self._connection is None:
                 with contextlib.suppress(OSError, asyncio.TimeoutError):
                     await asyncio.wait_for(self._dial(), timeout=10.0)
-                    retry_s = _RETRY_S
             elif asyncio.get_running_loop().time() - self._connection.received_s > 3 * _HEARTBEAT_S and self._ready.is_set():
                 self._connection.abort()
             else:
                 if asyncio.get_running_loop().time() - self._connection.sent_s > _HEARTBEAT_S / 2:
                     self._connection.send(Ping())
-            await asyncio.sleep(retry_s)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._broken.wait(), timeout=retry_s)
             retry_s = min(2 * retry_s, _RETRY_S_MAX)
+            if self._broken.is_set():
+                self._broken.clear()
+                retry_s = _RETRY_S
+                await asyncio.sleep(retry_s)
 
     async def _dial(self) -> None:
         host, port, _ = self._address
@@ -344,6 +354,9 @@ class Client:
             self.lost(connection)
         elif isinstance(message, Open):
             self._core.broker = connection.peer = message.name
+            if self._ticket not in (None, message.key):
+                self._core.come_anew()
+            self._ticket = message.key
             self._handle(PeerConnected(message.name))
             self._ready.set()
         else:
@@ -354,6 +367,8 @@ class Client:
         """See `Owner.lost`."""
         if self._connection is connection:
             self._connection = None
+            if connection.peer:
+                self._broken.set()
             self._handle(PeerDisconnected(connection.peer))
             self._wake_all()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import secrets
 import signal
 import time
 from collections.abc import Callable
@@ -58,6 +59,8 @@ class BrokerNode:
         self._connections: dict[str, Connection] = {}
         self._rights: dict[str, Rights] = {}
         self._keys: dict[str, str | None] = {}
+        #: What clients are told when they come, and told again when they come back as long as they are remembered.
+        self._tickets: dict[str, str] = {}
         #: Connections whose peer has not said who it is.
         self._strangers: set[Connection] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -189,6 +192,8 @@ class BrokerNode:
         if connection is not None:
             connection.refuse(effect.code, effect.text)
             self._forget(connection, left=effect.code == "slow-consumer")
+        elif effect.code == "slow-consumer":
+            self._left(effect.peer)
 
     def _modules(self) -> dict[str, Module]:
         settings = self.settings
@@ -270,7 +275,8 @@ class BrokerNode:
             goodbye = self._goodbyes.pop(name, None)
             if goodbye is not None:
                 goodbye.cancel()
-        connection.send(Open("broker", self.settings.id))
+        ticket = self._tickets.setdefault(name, secrets.token_hex(8)) if client else None
+        connection.send(Open("broker", self.settings.id, key=ticket))
         self._log.info("connected", peer=name, role=message.role)
         self.handle(PeerConnected(name, client=client))
 
@@ -308,6 +314,7 @@ class BrokerNode:
             goodbye.cancel()
         self._rights.pop(client, None)
         self._keys.pop(client, None)
+        self._tickets.pop(client, None)
         self.handle(PeerLeft(client))
 
     def _bye(self, connection: Connection) -> None:
