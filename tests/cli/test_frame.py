@@ -81,16 +81,16 @@ def test_help_is_quick_because_it_imports_nothing_heavy():
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["mtach"], "overweave: expected a verb (demo, match, simulate, bench), found 'mtach'; did you mean 'match'?"),
-        (["broker"], "overweave: expected a verb (demo, match, simulate, bench), found 'broker'\n"),
-        (["x" * 10_000], f"overweave: expected a verb (demo, match, simulate, bench), found '{'x' * 24}'…\n"),
+        (["mtach"], f"overweave: expected a verb ({', '.join(VERBS)}), found 'mtach'; did you mean 'match'?"),
+        (["zebra"], f"overweave: expected a verb ({', '.join(VERBS)}), found 'zebra'\n"),
+        (["x" * 10_000], f"overweave: expected a verb ({', '.join(VERBS)}), found '{'x' * 24}'…\n"),
         (["--nonsense"], "overweave: No such option: --nonsense; expected one of --version, --debug, --help\n"),
         (
             ["demo", "--xyz"],
             "overweave: demo: No such option: --xyz; expected one of --filters, --seed, --json, --help\n",
         ),
         (["match", "--filters", "x"], "overweave: match: Missing option '--publications'. Expected a file with one"),
-        (["bench"], "overweave: bench: Missing argument 'NAME'. Expected one of: matching, simulator."),
+        (["bench"], "overweave: bench: Missing argument 'NAME'. Expected one of: matching, simulator, plane."),
         (["demo", "--filters", "many"], "overweave: demo: Invalid value for '--filters': "),
     ],
 )
