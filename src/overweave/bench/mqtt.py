@@ -35,11 +35,16 @@ def messages_hz(payload_bytes: int, seconds: float) -> float:
             broker.wait()
 
 
-def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port(following: int = 0) -> int:
+    """A port that nobody listens on at this moment, nor on so many that follow."""
+    while True:
+        with contextlib.suppress(OSError, OverflowError), contextlib.ExitStack() as stack:
+            probe = stack.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+            for i in range(1, following + 1):
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", port + i))
+            return port
 
 
 def _measured_hz(port: int, payload_bytes: int, seconds: float) -> float:

@@ -225,7 +225,7 @@ class _Brokers:
 def _network(brokers: int, trace: bool = False) -> Iterator[_Brokers]:
     """A chain of brokers as processes."""
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
-        file, port = Path(directory) / "network.toml", mqtt.free_port()
+        file, port = Path(directory) / "network.toml", mqtt.free_port(following=brokers)
         traces = 'trace = "traces"\n' if trace else ""
         file.write_text(f'[network]\nshape = "chain"\nbrokers = {brokers}\nport = {port}\n{traces}')
         processes = {}

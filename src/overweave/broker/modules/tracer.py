@@ -4,7 +4,8 @@ Routing says which clients got which rows. Of a client with one subscription tha
 they are matched to find out which.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +86,8 @@ class Tracer:
         for name, some in delivered:
             client = self._clients[name]
             index = client.index()
-            rows = some.ids(index) if index is not None else (list(client.filters) for _ in range(some.count))
+            one = list(client.filters)
+            rows: Iterable[Sequence[object]] = repeat(one, some.count) if index is None else some.ids(index)
             for identity, ids in zip(some.identities(), rows, strict=True):
                 found.setdefault(identity, []).extend((str(id), name) for id in ids)
         for publisher, sequence, hops, published_at_s, size in batch.arrivals():
