@@ -139,7 +139,7 @@ def test_rates_are_since_the_look_before():
     assert (line.publications_in_per_s, line.publications_out_per_s, line.deliveries_per_s) == (30, 60, 0)
 
 
-@pytest.mark.parametrize("before", ["away", snapshot(count=500, uptime_s=99.0), snapshot(count=50, uptime_s=99.0)])
+@pytest.mark.parametrize("before", ["away", snapshot(count=500, uptime_s=5.0), snapshot(count=50, uptime_s=99.0)])
 def test_who_was_away_or_started_anew_has_no_rate(before):
     (line,) = verb.lines_of({"B1": "x:1"}, {"B1": snapshot()}, {"B1": before})
     assert (line.state, line.publications_in_per_s, line.publications_in) == ("up", None, 100)

@@ -111,11 +111,13 @@ def test_lists_may_be_shared_and_grow(tmp_path):
     assert read(tmp_path) == [record(1), record(2, "s2"), record(3, None), record(4, "s9")]
 
 
-def test_brokers_share_a_run(tmp_path):
+def test_brokers_share_a_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_trace, "ROWS_PER_GROUP", 1)  # so that all files are open at once
     odd = ("B1", "B-2", "B/2", "B 2", "..", "b" * 1000, "é")
     traces = [LiveTrace(tmp_path, "my run", broker) for broker in odd]
     for number, (trace, broker) in enumerate(zip(traces, odd, strict=True)):
         trace.add(record(number, broker=broker))
+    wait_for(lambda: all(trace._part.rows for trace in traces))
     for trace in traces:
         trace.close()
     assert [path.name for path in tmp_path.iterdir()] == ["run=my-run"]

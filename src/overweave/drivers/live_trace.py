@@ -277,8 +277,7 @@ def _coded(lists: Sequence[Sequence[str]], codes: Sequence[NDArray[np.int32]], c
     places = np.concatenate(codes)
     missing = places < 0
     places = places + np.repeat(np.array([starts[id(each)] for each in lists], np.int32), counts)
-    places[missing] = -1
-    # The one more at the end is for the nulls, which are masked.
+    # Nulls are one below the start of their list, and masked; the one more at the end is for those of the first list.
     indices = pyarrow.array(np.append(distinct.indices.to_numpy(), np.int32(0))[places], mask=missing)
     return pyarrow.DictionaryArray.from_arrays(indices, distinct.dictionary)
 
