@@ -27,6 +27,7 @@ from overweave.errors import (
 #: Type checkers take it for true; importing `typing` for it would take longer than all the rest here.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from overweave.drivers.tcp.blocking import connect_blocking
     from overweave.drivers.tcp.client import connect
     from overweave.language.predicates import Filter, Operator, Predicate
     from overweave.language.publications import Publication
@@ -52,6 +53,7 @@ __all__ = [
     "UnknownId",
     "WireError",
     "connect",
+    "connect_blocking",
     "covers",
     "intersects",
     "matches",
@@ -67,6 +69,7 @@ _LAZY = {
     "Predicate": "overweave.language.predicates",
     "Publication": "overweave.language.publications",
     "connect": "overweave.drivers.tcp.client",
+    "connect_blocking": "overweave.drivers.tcp.blocking",
     "covers": "overweave.language.relations",
     "intersects": "overweave.language.relations",
     "matches": "overweave.language.relations",
