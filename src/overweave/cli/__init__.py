@@ -25,6 +25,8 @@ VERBS = {
     "up": "Run a whole network on this machine.",
     "status": "Say how the brokers of a network are.",
     "top": "Watch the brokers of a network.",
+    "pub": "Publish lines of a file or of standard input.",
+    "sub": "Print what a filter receives.",
     "bench": "Measure against a baseline in the same run.",
 }
 
