@@ -1,0 +1,109 @@
+"""Clients that are away too long, say much at once, or never say who they are."""
+
+import asyncio
+
+import pytest
+
+from overweave.contract.wire import Open, Ping, encode
+from overweave.drivers.tcp.client import CONFIG, connect
+from overweave.overlay.graph import Overlay
+from overweave.testing.live import network_settings, running, until
+
+ONE = Overlay(["B1"])
+WITHIN_S = 20
+
+
+def run(work):
+    asyncio.run(asyncio.wait_for(work, timeout=60))
+
+
+async def lose_for(client, away_s):
+    """Break a connection, and let it not be made again for a while."""
+    address, client._address = client._address, client._address._replace(port=1)
+    client._connection.abort()
+    await asyncio.sleep(away_s)
+    client._address = address
+
+
+@pytest.mark.parametrize("away_s", [0.0, 0.4])  # remembered, forgotten
+def test_a_client_that_was_away_goes_on(away_s):
+    async def work():
+        async with running(network_settings(ONE, grace_s=0.2)) as nodes:
+            url = nodes["B1"].settings.listen
+            async with connect(url) as publisher, connect(url) as subscriber:
+                await publisher.advertise("[n,>=,0]")
+                async with subscriber.subscribe("[n,>=,0]") as subscription:
+                    for number, away in enumerate((None, subscriber, publisher)):
+                        if away is not None:
+                            await lose_for(away, away_s)
+                            await until(lambda: nodes["B1"].gauges()["connected_clients"] == 2)
+                            await until(lambda: nodes["B1"].core.statistics().tables["subscriptions"] == 1)
+                        await publisher.publish({"n": number})
+                        await asyncio.wait_for(publisher.flush(), WITHIN_S)
+                        message = await asyncio.wait_for(anext(aiter(subscription)), WITHIN_S)
+                        assert message["n"] == number
+
+    run(work())
+
+
+def test_large_payloads_of_one_turn_do_not_end_up_in_one_frame():
+    async def work():
+        async with running(network_settings(ONE)) as nodes:
+            url = nodes["B1"].settings.listen
+            async with connect(url) as client:
+                await client.advertise("[n,>=,0]")
+                async with client.subscribe("[n,>=,0]") as subscription:
+                    for number in range(5):
+                        await client.publish({"n": number}, bytes(6 << 20))
+                    await asyncio.wait_for(client.flush(), WITHIN_S)
+                    messages = subscription.messages()
+                    for number in range(5):
+                        message = await asyncio.wait_for(anext(messages), WITHIN_S)
+                        assert (message.publication["n"], len(message.payload)) == (number, 6 << 20)
+
+    run(work())
+
+
+def test_publishing_one_at_a_time_waits_when_too_much_is_unsettled():
+    async def work():
+        async with running(network_settings(ONE)) as nodes, connect(nodes["B1"].settings.listen) as client:
+            await client.advertise("[n,>=,0]")
+            address, client._address = client._address, client._address._replace(port=1)
+            client._connection.abort()
+
+            async def publish():
+                for number in range(CONFIG.window + 2000):
+                    await client.publish({"n": number})
+                    await asyncio.sleep(0)
+
+            publishing = asyncio.create_task(publish())
+            await until(lambda: client.unsettled >= CONFIG.window)
+            await asyncio.sleep(0.05)
+            assert client.unsettled <= CONFIG.window + 1024
+            client._address = address
+            await asyncio.wait_for(publishing, WITHIN_S)
+
+    run(work())
+
+
+@pytest.mark.parametrize("drop", [b"".join(encode(Ping())), b"".join(encode(Open("client", "x" * 200)))], ids=["pings", "drops"])
+def test_a_stranger_has_to_say_who_it_is_in_time(drop):
+    async def work():
+        async with running(network_settings(ONE, heartbeat_s=0.1)) as nodes:
+            host, port = nodes["B1"].settings.listen.removeprefix("tcp://").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            loop = asyncio.get_running_loop()
+            start_s = loop.time()
+            closed = asyncio.create_task(reader.read())
+            with pytest.raises(OSError):
+                for byte in drop * 10:
+                    writer.write(bytes((byte,)))
+                    await writer.drain()
+                    await asyncio.sleep(0.02)
+                    if closed.done():
+                        closed.result()
+                        raise ConnectionResetError
+            assert loop.time() - start_s < 3
+            writer.close()
+
+    run(work())
