@@ -1,0 +1,181 @@
+"""Messages in their wire form: they come back as they were, and whatever is broken is refused as broken input."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overweave.contract.batches import Rows
+from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Hello, Synced, WordFrame
+from overweave.contract.raw import RawRows
+from overweave.contract.wire import (
+    BATCH,
+    FRAME_BYTES_MAX,
+    HEAD,
+    OPEN,
+    OPEN_BYTES_MAX,
+    WORD,
+    Bye,
+    Open,
+    Ping,
+    Refused,
+    decode,
+    encode,
+)
+from overweave.drivers.tcp.connection import FrameReader
+from overweave.errors import InvalidInput, WireError
+from overweave.language.headers import Header
+from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.publications import Publication
+from overweave.testing.strategies import any_filters, any_publications
+
+numbers = st.integers(0, 2**64 - 1)
+texts = st.text(max_size=20)
+ids = st.text(min_size=1, max_size=20)
+plain_headers = st.just(Header()) | st.builds(
+    Header, source=texts, destinations=st.lists(texts, max_size=3).map(tuple), path=st.lists(texts, max_size=3).map(tuple),
+    tree=texts, cluster=texts, trace=texts, hops=st.integers(0, 300), ttl=st.integers(0, 300),
+)  # fmt: skip
+words = (
+    st.builds(Advertise, ids, any_filters, plain_headers) | st.builds(Subscribe, ids, any_filters, plain_headers)
+    | st.builds(Unadvertise, ids, plain_headers) | st.builds(Unsubscribe, ids, plain_headers)
+    | st.builds(Announced) | st.builds(Synced)
+)  # fmt: skip
+publishes = st.builds(
+    Publish,
+    any_publications,
+    st.builds(Header, publisher=ids, sequence=st.integers(0, 2**63 - 1), published_at_s=st.floats(0, 1e12)),
+    st.binary(max_size=10),
+)
+batches = st.lists(publishes, min_size=1, max_size=4).map(lambda rows: Rows(tuple(rows)))
+messages = (
+    st.builds(Open, texts, texts, st.none() | texts, st.none() | texts, st.integers(0, 9)) | st.builds(Refused, texts, texts)
+    | st.builds(Ping) | st.builds(Bye) | st.builds(Hello, numbers, numbers, numbers, numbers, st.booleans())
+    | st.builds(Acknowledgement, numbers, numbers, numbers, numbers)
+    | st.builds(WordFrame, numbers, numbers, numbers, numbers, words)
+    | st.builds(BatchFrame, numbers, numbers, numbers, numbers, batches)
+)  # fmt: skip
+
+
+def wire(message):
+    return b"".join(encode(message))
+
+
+def told(message):
+    """A message so that it can be compared: batches by their bytes, since NaN equals nothing."""
+    return wire(message) if isinstance(message, BatchFrame) else message
+
+
+def reader():
+    made = FrameReader()
+    made.bytes_max = FRAME_BYTES_MAX
+    return made
+
+
+def look(message):
+    """Look at all that is in a message, as a broker and a client would."""
+    if isinstance(message, BatchFrame):
+        message.batch.validate()
+        message.batch.publishes()
+        message.batch.check_origin("p")
+
+
+@given(messages)
+def test_messages_come_back_as_they_were(message):
+    data = wire(message)
+    length, kind = HEAD.unpack_from(data)
+    assert length == len(data) - 4
+    back = decode(kind, data[HEAD.size :])
+    assert type(back) is type(message)
+    assert told(back) == told(message)
+    if isinstance(message, BatchFrame):
+        assert isinstance(back.batch, RawRows)
+        assert list(map(repr, back.batch.publishes())) == list(map(repr, message.batch.publishes()))
+
+
+@given(st.lists(messages, max_size=5), st.data())
+def test_a_stream_may_be_cut_anywhere(some, data):
+    stream = b"".join(map(wire, some))
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
+    pieces = [stream[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    frames = reader()
+    found = [message for piece in pieces for message in frames.feed(piece)]
+    assert list(map(told, found)) == list(map(told, some))
+
+
+@given(messages)
+def test_a_stream_may_come_byte_by_byte(message):
+    frames, data = reader(), wire(message)
+    assert [m for i in range(len(data) - 1) for m in frames.feed(data[i : i + 1])] == []
+    assert list(map(told, frames.feed(data[-1:]))) == [told(message)]
+
+
+@given(messages, st.data())
+def test_what_is_cut_short_is_refused(message, data):
+    body = wire(message)[HEAD.size :]
+    kind = wire(message)[4]
+    cut = data.draw(st.integers(0, max(len(body) - 1, 0)))
+    if len(body):
+        # A filter without its last predicates is still a filter to nobody, since it says how many it has.
+        with pytest.raises(WireError):
+            decode(kind, body[:cut])
+
+
+@given(messages, st.data())
+def test_what_is_broken_is_refused_as_broken_input(message, data):
+    some = bytearray(wire(message))
+    for _ in range(data.draw(st.integers(1, 4))):
+        at = data.draw(st.integers(4, len(some)))
+        kind = data.draw(st.sampled_from(["flip", "put", "insert", "remove", "ones"]))
+        if kind == "flip" and at < len(some):
+            some[at] ^= 1 << data.draw(st.integers(0, 7))
+        elif kind == "put" and at < len(some):
+            some[at] = data.draw(st.integers(0, 255))
+        elif kind == "insert":
+            some[at:at] = data.draw(st.binary(max_size=6))
+        elif kind == "remove" and len(some) > 6:
+            del some[max(at, 5) : at + 3]
+        elif kind == "ones":
+            some[at : at + 8] = b"\xff" * 8
+    try:
+        look(decode(some[4], bytes(some[HEAD.size :])))
+    except InvalidInput:
+        pass
+
+
+@given(st.integers(0, 255), st.binary(max_size=200))
+def test_whatever_comes_is_a_message_or_refused(kind, body):
+    try:
+        look(decode(kind, body))
+    except InvalidInput:
+        pass
+
+
+@given(st.binary(max_size=300))
+def test_a_reader_takes_any_bytes(data):
+    try:
+        list(FrameReader().feed(data))
+    except WireError:
+        pass
+
+
+def test_texts_and_nesting_that_cannot_be():
+    for kind, body in (
+        (OPEN, b"\x82\xa4role\xa6cli\xff\xffx\xa4name\xa1a"),
+        (OPEN, b"\x82\xa1x" + b"\x91" * 4000 + b"\xc0\xa4name\xa1a"),
+        (WORD, bytes(32) + b"\x03" + b"\x01\x00\x03\x00" + b"a" + b"\x81\xa1\xff"),
+        (WORD, bytes(32) + b"\x03" + b"\x01\x00\x00\x80" + b"a" + b"\x81\xa1x" + b"\x91" * (32768 - 3)),
+    ):
+        with pytest.raises(WireError):
+            decode(kind, body)
+
+
+@pytest.mark.parametrize("length", [0, OPEN_BYTES_MAX + 1, FRAME_BYTES_MAX, 2**32 - 1])
+def test_strangers_get_little(length):
+    with pytest.raises(WireError):
+        list(FrameReader().feed(HEAD.pack(length, BATCH)))
+
+
+def test_a_batch_that_is_too_long_is_not_sent():
+    long = Rows(tuple(Publish(Publication({"x": i}), Header("p", i), bytes(1 << 20)) for i in range(17)))
+    with pytest.raises(InvalidInput, match="together"):
+        encode(BatchFrame(1, 1, 0, 0, long))
