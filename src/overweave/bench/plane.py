@@ -230,7 +230,7 @@ def _network(brokers: int, trace: bool = False) -> Iterator[_Brokers]:
         file.write_text(f'[network]\nshape = "chain"\nbrokers = {brokers}\nport = {port}\n{traces}')
         processes = {}
         for i in range(1, brokers + 1):
-            command = [sys.executable, "-m", "overweave", "broker", "--config", str(file), "--id", f"B{i}"]
+            command = [sys.executable, "-m", "overweave", "broker", "--config", str(file), "--id", f"B{i}", "--until-eof"]
             processes[f"B{i}"] = stack.enter_context(_process(command))
         for id, process in processes.items():
             assert process.stdout is not None

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from overweave.broker.seen import Seen
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
@@ -17,9 +18,12 @@ def warm_up() -> None:
         index.add(number, Filter((Predicate("x", Operator.GT, number),)), link)
     publishes = [Publish(Publication({"x": number, "y": "z"}), Header("p", number)) for number in range(3)]
     batch = RawRows(encode_rows(publishes), len(publishes))
+    batch.check_origin("p")
     batch.validate()
+    batch.new(Seen(window=64))
     for _, part in batch.hopped().spread(index, "B3"):
         part.take(np.array([0]))
     list(batch.ids(index))
+    batch.numbered(0, 0.0).published_at_s()
     index.links(publishes[0].publication)
     index.remove(0)
