@@ -1,6 +1,8 @@
 """``overweave broker``: one broker of a network, as this process."""
 
 import asyncio
+import enum
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,22 +12,35 @@ import typer
 
 from overweave.cli.answers import put
 from overweave.cli.terminal import waiting
+from overweave.drivers.tcp.logs import configure
 from overweave.drivers.tcp.network_file import read_network
 from overweave.drivers.tcp.processes import READY, stop_with_parent
 
 EXAMPLE = "overweave broker --config examples/network.toml --id B1"
 
 
+class LogLevel(enum.StrEnum):
+    """How much is logged."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
 def broker(
     config: Annotated[Path, typer.Option(metavar="FILE", help="The network, in TOML.", show_default=False)],
     id: Annotated[str, typer.Option(metavar="ID", help="Which broker of the network to be.", show_default=False)],
     state: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of the network's state.")] = None,
+    log: Annotated[LogLevel, typer.Option(help="From which level on events are logged on standard error.")] = LogLevel.warning,
+    log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON lines.")] = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", help="Also stop when standard input ends.")] = False,
 ) -> None:
     """Run one broker of a network until Ctrl-C or SIGTERM; then what is under way settles before it ends.
 
     It says in one line when it is ready: the line is 'ready' unless a person sees it.
     """
+    configure(sys.stderr, as_json=log_json, level=logging.getLevelNamesMapping()[log.upper()])
     network = read_network(config)
     if state is not None:
         network = msgspec.structs.replace(network, state=state)
