@@ -147,10 +147,12 @@ class Client:
     async def __aenter__(self) -> "Client":
         self._dialler = asyncio.get_running_loop().create_task(self._keep_connected())
         ready = asyncio.get_running_loop().create_task(self._ready.wait())
-        await asyncio.wait((self._dialler, ready), return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if not self._ready.is_set():
-            await self.close()
+        try:
+            await asyncio.wait((self._dialler, ready), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ready.cancel()
+            if not self._ready.is_set():
+                await self.close()
         self._check()
         return self
 
@@ -335,7 +337,11 @@ class Client:
 
     async def _dial(self) -> None:
         host, port, _ = self._address
-        await asyncio.get_running_loop().create_connection(lambda: Connection(self), host, port, ssl=self._context)
+        try:
+            await asyncio.get_running_loop().create_connection(lambda: Connection(self), host, port, ssl=self._context)
+        except ssl.SSLCertVerificationError as error:
+            if not self._ready.is_set():  # it would be no better next time, unless it was good before
+                self._refused = Refused("bad-certificate", str(error))
 
     def connected(self, connection: Connection) -> None:
         """See `Owner.connected`."""

@@ -165,8 +165,9 @@ class Connection(asyncio.Protocol):
         """Close when all that is in the transport has gone out, or the peer has not taken it for a while."""
         if self._transport is not None:
             transport, self._transport = self._transport, None
+            unsent = transport.get_write_buffer_size()
             transport.close()
-            if transport.get_write_buffer_size():
+            if unsent:
                 asyncio.get_running_loop().call_later(LINGER_S, transport.abort)
 
     def abort(self) -> None:
