@@ -72,11 +72,14 @@ def test_every_class_and_every_new_attribute_is_advertised_first(pub, received):
 def test_what_is_advertised(pub, broker, monkeypatch):
     said = []
     monkeypatch.setattr("overweave.drivers.tcp.blocking.BlockingClient.advertise", lambda _, wanted: said.append(str(wanted)))
-    pub(stdin=b"[class,'A'],[x,1],[y,'t']\n[class,'A'],[x,2]\n[class,'A'],[y,'u'],[x,3]\n[class,'B'],[x,1]\n[class,nan],[x,1]")
+    pub(
+        stdin=b"[class,'A'],[x,1],[y,'t']\n[class,'A'],[x,2]\n[class,'A'],[y,'u'],[x,3]\n[class,'B'],[x,1]\n[class,nan],[x,1]\n[class,'A'],[z,1]"
+    )
     assert said == [
         "[class,eq,'A'],[x,isPresent,0],[y,isPresent,'']",
         "[class,eq,'B'],[x,isPresent,0]",
         "[class,isPresent,0],[x,isPresent,0]",
+        "[class,eq,'A'],[z,isPresent,0]",
     ]
     said.clear()
     pub("--advertise", "[x,>,0]", "--advertise", "[y,>,0]", stdin=b"[class,'A'],[x,1]")
