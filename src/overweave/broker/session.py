@@ -94,7 +94,7 @@ class Session:
     """One side of the stream to one peer."""
 
     __slots__ = (
-        "_acknowledged", "_base", "_config", "_debts", "_expected", "_next", "_peer_expected", "_sent", "_settled",
+        "_acknowledged", "_base", "_config", "_debts", "_end", "_expected", "_next", "_peer_expected", "_sent", "_settled",
         "_settled_ahead", "_unsettled", "_watched_base", "_watched_s", "connected", "established", "incarnation", "peer",
         "peer_incarnation", "stream",
     )  # fmt: skip
@@ -114,6 +114,8 @@ class Session:
         self._unsettled: deque[_Unsettled] = deque()
         self._base = 0
         self._sent = 0
+        #: The number after the last of them.
+        self._end = 0
         #: The number of the next row to put on the connection, and of the next one that the peer expects.
         self._next = 0
         self._peer_expected = 0
@@ -147,12 +149,14 @@ class Session:
     def say(self, word: Word, effects: list[Effect]) -> None:
         """Send a word, now or when there is room."""
         self._unsettled.append((word, None, 1, None))
+        self._end += 1
         self._fill_window(effects)
 
     def send(self, batch: Batch, custody: Custody | None, effects: list[Effect]) -> None:
         """Send publications, now or when there is room; ``custody`` is released when the peer has settled them."""
         unsettled, rows = self._unsettled, batch.count
         unsettled.append((None, batch, rows, custody))
+        self._end += rows
         number, sent = self._next, self._sent + 1
         if sent == len(unsettled) and self.established and number - self._base < self._config.window:
             self._next = number + rows
@@ -167,7 +171,7 @@ class Session:
 
     def unsettled_rows(self) -> int:
         """How many rows, and words, the peer has not settled."""
-        return sum(rows for _, _, rows, _ in self._unsettled)
+        return self._end - self._base
 
     def unsettled_in(self) -> int:
         """How many rows from the peer are not settled."""
@@ -273,6 +277,7 @@ class Session:
     def validate(self) -> None:
         """Check what must always hold."""
         assert 0 <= self._sent <= len(self._unsettled)
+        assert self._end == self._base + sum(rows for _, _, rows, _ in self._unsettled)
         assert self._next == self._base + sum(rows for _, _, rows, _ in islice(self._unsettled, self._sent))
         assert -1 <= self._acknowledged <= self._settled <= self._expected
         assert all(self._settled < start < end <= self._expected for start, end in self._settled_ahead.items())
@@ -331,4 +336,5 @@ class Session:
         publications = [entry for entry in self._unsettled if entry[0] is None]
         self._unsettled = deque([*((word, None, 1, None) for word in greeting), *publications])
         self._base = self._sent = self._next = self._peer_expected = self._expected = self._settled = self._acknowledged = 0
+        self._end = sum(rows for _, _, rows, _ in self._unsettled)
         self._settled_ahead.clear()

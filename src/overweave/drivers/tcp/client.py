@@ -49,6 +49,7 @@ _FATAL = frozenset(
 )
 _RETRY_S, _RETRY_S_MAX = 0.05, 2.0
 _HEARTBEAT_S = 5.0
+_DIAL_S_MAX = 10.0
 _PUBLICATION_BYTES_MAX = 8 << 20
 
 
@@ -186,7 +187,7 @@ class Client:
         header = Header(self.name, self._core.next_sequence + len(self._outbox), self.now_s())
         self._outbox.append(Publish(content, header, payload))
         self._outbox_bytes += len(payload)
-        if len(self._outbox) >= 1024 or self._outbox_bytes >= _PUBLICATION_BYTES_MAX or self._core.unsettled() >= CONFIG.window:
+        if len(self._outbox) >= 1024 or self._outbox_bytes >= _PUBLICATION_BYTES_MAX or self.unsettled >= CONFIG.window:
             self._send_outbox()
             await self._room()
 
@@ -269,7 +270,7 @@ class Client:
 
     async def _room(self) -> None:
         """Wait while as much is unsettled as may be."""
-        while self._core.unsettled() >= CONFIG.window or self._core.unsettled_rows() >= CONFIG.window:
+        while self._core.unsettled_rows() >= CONFIG.window:
             await self._wait()
 
     async def _wait(self) -> None:
@@ -318,17 +319,19 @@ class Client:
 
     async def _keep_connected(self) -> None:
         retry_s = _RETRY_S
-        while self._refused is None:
+        while self._refused is None and not self._closed:
             if self._connection is None:
-                with contextlib.suppress(OSError, asyncio.TimeoutError):
-                    await asyncio.wait_for(self._dial(), timeout=10.0)
+                with contextlib.suppress(OSError, TimeoutError):
+                    async with asyncio.timeout(_DIAL_S_MAX):
+                        await self._dial()
             elif asyncio.get_running_loop().time() - self._connection.received_s > 3 * _HEARTBEAT_S and self._ready.is_set():
                 self._connection.abort()
             else:
                 if asyncio.get_running_loop().time() - self._connection.sent_s > _HEARTBEAT_S / 2:
                     self._connection.send(Ping())
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._broken.wait(), timeout=retry_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(retry_s):
+                    await self._broken.wait()
             retry_s = min(2 * retry_s, _RETRY_S_MAX)
             if self._broken.is_set():
                 self._broken.clear()

@@ -238,7 +238,7 @@ class BrokerNode:
             except Refused as refused:
                 self._log.warning("refused", peer=peer, code=refused.code, text=refused.text)
                 connection.refuse(refused.code, refused.text)
-                self._forget(connection, left=False)
+                self._forget(connection, left=True)
                 return
         start_s = time.perf_counter()
         self.handle(FrameArrived(peer, frame))  # type: ignore[arg-type]
