@@ -1,0 +1,1 @@
+"""Heavy data work on Spark: workloads, matching in bulk, profiles, load. Steps are pure functions from tables to tables."""

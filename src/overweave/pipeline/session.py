@@ -1,0 +1,92 @@
+"""The one owner of the Spark session.
+
+Jobs run on this machine unless a master is given (``--master``, ``SPARK_REMOTE``), unchanged.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from overweave.errors import OverweaveError
+
+JAVA_MIN = 17
+#: Settings of every session; those of a cluster come from its own configuration.
+_COMMON = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.ansi.enabled": "true",
+}
+#: On this machine: quick to start, quiet, and without a web server.
+_LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
+}
+#: Java's own words at the start (incubating modules, hosts) are no use to anybody either.
+_QUIET = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
+_QUICK, _STEADY = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1", "-XX:+UseParallelGC"
+
+
+def make_session(master: str | None = None, *, memory_mb: int | None = None, quick: bool = False) -> SparkSession:
+    """A session on ``master``, or on all cores of this machine; ``quick`` suits small data, as in tests."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("overweave")
+    if os.environ.get("SPARK_REMOTE") and master is None:
+        return builder.config(map=dict(_COMMON)).getOrCreate()
+    check_java()
+    settings: dict[str, bool | float | int | str | None] = dict(_COMMON)
+    local = master is None or master.startswith("local")
+    if local:
+        cores = len(os.sched_getaffinity(0))
+        settings |= _LOCAL | {
+            "spark.sql.shuffle.partitions": "2" if quick else str(4 * cores),
+            "spark.driver.memory": f"{memory_mb or _default_memory_mb()}m",
+            "spark.local.dir": tempfile.gettempdir(),
+            "spark.driver.extraJavaOptions": f"{_QUIET} {_QUICK if quick else _STEADY}",
+        }
+    spark = builder.master(master or "local[*]").config(map=settings).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
+@contextmanager
+def session(master: str | None = None, *, memory_mb: int | None = None) -> Iterator[SparkSession]:
+    """A session that is stopped at the end, however it ends."""
+    spark = make_session(master, memory_mb=memory_mb)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def check_java() -> None:
+    """Raise an error that says what to do unless there is a Java that Spark can run on."""
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    remedy = f"expected Java {JAVA_MIN} or newer; on Debian: apt-get install openjdk-{JAVA_MIN}-jre-headless"
+    if java is None:
+        raise OverweaveError(f"Spark needs Java, and there is none: {remedy}")
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', told)
+    if version is None or int(version[1]) < JAVA_MIN:
+        raise OverweaveError(f"Spark cannot run on this Java ({told.splitlines()[0] if told else java}): {remedy}")
+
+
+def _default_memory_mb() -> int:
+    """A quarter of what there is: tables are larger than memory anyway, and workers in Python want their share."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1024, min(total // 4 // (1 << 20), 16_384))
