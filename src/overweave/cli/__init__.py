@@ -27,6 +27,7 @@ VERBS = {
     "top": "Watch the brokers of a network.",
     "pub": "Publish lines of a file or of standard input.",
     "sub": "Print what a filter receives.",
+    "profile": "Profile what a network carried, from its traces.",
     "bench": "Measure against a baseline in the same run.",
 }
 

@@ -4,7 +4,7 @@ import types
 import typing
 
 from pyspark.sql.types import (
-    BinaryType,
+    ArrayType,
     DataType,
     DoubleType,
     IntegerType,
@@ -55,10 +55,48 @@ SUBSCRIPTIONS = _table(subscription=_TEXT, client=_TEXT, broker=_MAYBE_TEXT, fil
 PUBLICATIONS = _table(publisher=_TEXT, sequence=_WHOLE, publication=_TEXT)
 #: What matching in bulk finds: which publication goes to which subscription.
 MATCHES = _table(publisher=_TEXT, sequence=_WHOLE, subscription=_TEXT)
-#: A bounded bit vector per subscription and publisher: bit i of ``bits`` (little-endian) stands for the sequence number
-#: ``first_sequence + i``, all up to the publisher's last one.
+#: A bounded bit vector per subscription and publisher (THESIS ch 6): which of the publisher's last publications, from
+#: ``first_sequence`` to ``last_sequence``, the subscription got. The bit of a sequence number stands at its remainder by the
+#: number of bits, 64 to a word from the lowest on, so that a window that slides moves nothing.
 PROFILES = _table(
-    subscription=_TEXT, publisher=_TEXT, first_sequence=_WHOLE, last_sequence=_WHOLE, bits=(BinaryType(), False), count=_WHOLE
+    subscription=_TEXT,
+    publisher=_TEXT,
+    first_sequence=_WHOLE,
+    last_sequence=_WHOLE,
+    words=(ArrayType(LongType(), False), False),
+    count=_WHOLE,
+)
+#: What a publisher sends: ``last_sequence`` is the end of the window of all profiles of it.
+PUBLISHER_PROFILES = _table(
+    publisher=_TEXT,
+    broker=_MAYBE_TEXT,
+    last_sequence=_WHOLE,
+    publications=_WHOLE,
+    rate_hz=_REAL,
+    bytes_per_s=_REAL,
+    message_bytes=_REAL,
+)
+#: Brokers over time: arrivals of publications in a bucket of time that begins at ``at_s``, with a local match or without.
+LOAD = _table(
+    broker=_TEXT,
+    at_s=_REAL,
+    input_hz=_REAL,
+    input_bytes_per_s=_REAL,
+    deliveries=_WHOLE,
+    pure_forwards=_WHOLE,
+    matched_subscriptions=_WHOLE,
+)
+#: Per broker: arrivals, yield, and delays and hops of what its clients got (null when they got nothing).
+SUMMARY = _table(
+    broker=_TEXT,
+    deliveries=_WHOLE,
+    pure_forwards=_WHOLE,
+    yield_share=_MAYBE_REAL,
+    hops_mean=_MAYBE_REAL,
+    delay_s_mean=_MAYBE_REAL,
+    delay_s_p50=_MAYBE_REAL,
+    delay_s_p99=_MAYBE_REAL,
+    delay_s_max=_MAYBE_REAL,
 )
 
 #: Every table by its name.

@@ -1,0 +1,47 @@
+"""``overweave profile``: from traces to profiles of subscriptions and publishers, and the load of brokers, on Spark."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from overweave.cli.answers import put
+from overweave.cli.terminal import waiting
+
+EXAMPLE = """\
+overweave simulate examples/scenario.toml --trace traces
+overweave profile traces --out profiles --json"""
+
+
+def profile(
+    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="A directory of traces.", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the tables go.", show_default=False)],
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Which run, where there are several.")] = None,
+    bits: Annotated[int, typer.Option(metavar="N", help="How many of a publisher's last publications profiles tell of.")] = 1280,
+    bucket: Annotated[float, typer.Option(metavar="SECONDS", help="How finely the load is told.")] = 1.0,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write the totals as JSON.")] = False,
+) -> None:
+    """Profile what a network carried, simulated or live.
+
+    Writes the tables profiles (a bit vector per subscription and publisher), publishers (rates), load (brokers over time) and
+    summary (deliveries, pure forwards, yield, hops, delays per broker) as Parquet into DIR, all at once when they are complete.
+    """
+    with waiting("starting Spark") as say:
+        from overweave.pipeline.jobs import profile_run
+        from overweave.pipeline.session import session
+
+        with session(master) as spark:
+            totals = profile_run(spark, traces, out, run, bits, bucket, lambda name: say(f"computing {name}"))
+    if json:
+        put(msgspec.json.format(msgspec.json.encode(totals), indent=2) + b"\n")
+        return
+    lines = (f"{name.replace('_', ' '):16}{_figure(value)}\n" for name, value in msgspec.to_builtins(totals).items())
+    put("".join(lines).encode())
+
+
+def _figure(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g}"
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,112 @@
+"""Jobs: whole runs of the pipeline, from files to files. What is written appears when it is complete."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from overweave.errors import InvalidInput
+from overweave.pipeline.steps.load import loaded, summarised
+from overweave.pipeline.steps.profiles import BITS, profiled, publishers_profiled
+from overweave.pipeline.tables import read_table, write_table
+
+
+class Totals(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield"}):
+    """What a run was like on the whole."""
+
+    run: str
+    publishers: int
+    publications: int
+    profiles: int
+    brokers: int
+    deliveries: int
+    pure_forwards: int
+    yield_: float | None
+    hops_mean: float | None
+    delay_s_mean: float | None
+    delay_s_max: float | None
+
+
+def profile_run(
+    spark: SparkSession,
+    traces: Path,
+    out: Path,
+    run: str | None = None,
+    bits: int = BITS,
+    bucket_s: float = 1.0,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Totals:
+    """Read the trace of a run, and write the tables ``profiles``, ``publishers``, ``load`` and ``summary`` below ``out``."""
+    deliveries = read_table(spark, traces, "deliveries")
+    run = run if run is not None else _only_run(deliveries, traces)
+    rows = deliveries.where(F.col("run") == run)
+    if rows.isEmpty():
+        raise InvalidInput(f"{traces}: expected rows of run {run!r}, found none")
+    tables: dict[str, DataFrame] = {
+        "profiles": profiled(rows, bits),
+        "publishers": publishers_profiled(rows),
+        "load": loaded(rows, bucket_s),
+        "summary": summarised(rows),
+    }
+    hidden = out.with_name(f".{out.name}.new")
+    shutil.rmtree(hidden, ignore_errors=True)
+    try:
+        for name, table in tables.items():
+            progress(name)
+            write_table(table, hidden / name)
+        _replace(hidden, out)
+    finally:
+        shutil.rmtree(hidden, ignore_errors=True)
+    return _totals(spark, out, run)
+
+
+def _only_run(deliveries: DataFrame, traces: Path) -> str:
+    runs = [row.run for row in deliveries.select("run").distinct().limit(10).collect()]
+    if len(runs) != 1:
+        found = ", ".join(sorted(map(str, runs))) or "none"
+        raise InvalidInput(f"{traces}: expected to be told which run to profile, found {found}")
+    return str(runs[0])
+
+
+def _replace(hidden: Path, out: Path) -> None:
+    """Put a directory into its place; one that was there before has to be ours."""
+    if out.exists() and not (out / "summary").is_dir() and any(out.iterdir()):
+        raise InvalidInput(f"{out}: expected a new directory, or one of an earlier profile, found other files")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(out, ignore_errors=True)
+    hidden.rename(out)
+
+
+def _totals(spark: SparkSession, out: Path, run: str) -> Totals:
+    summary = spark.read.parquet(str(out / "summary"))
+    publishers = spark.read.parquet(str(out / "publishers"))
+    load = spark.read.parquet(str(out / "load"))
+    # Means over all deliveries, so brokers count by how many theirs are.
+    matched = load.groupBy("broker").agg(F.sum("matched_subscriptions").alias("matched"))
+    weighed = summary.join(matched, "broker")
+    (row,) = weighed.agg(
+        F.count("*").alias("brokers"),
+        F.sum("deliveries").alias("deliveries"),
+        F.sum("pure_forwards").alias("pure_forwards"),
+        (F.sum(F.col("hops_mean") * F.col("matched")) / F.nullif(F.sum("matched"), F.lit(0))).alias("hops_mean"),
+        (F.sum(F.col("delay_s_mean") * F.col("matched")) / F.nullif(F.sum("matched"), F.lit(0))).alias("delay_s_mean"),
+        F.max("delay_s_max").alias("delay_s_max"),
+    ).collect()
+    (sent,) = publishers.agg(F.count("*").alias("publishers"), F.sum("publications").alias("publications")).collect()
+    arrived = row.deliveries + row.pure_forwards
+    return Totals(
+        run=run,
+        publishers=sent.publishers,
+        publications=sent.publications or 0,
+        profiles=spark.read.parquet(str(out / "profiles")).count(),
+        brokers=row.brokers,
+        deliveries=row.deliveries,
+        pure_forwards=row.pure_forwards,
+        yield_=row.deliveries / arrived if arrived else None,
+        hops_mean=row.hops_mean,
+        delay_s_mean=row.delay_s_mean,
+        delay_s_max=row.delay_s_max,
+    )

@@ -1,0 +1,74 @@
+"""From traces to tables, as the verb does it."""
+
+import json
+
+import pytest
+
+from overweave.drivers.sim.runner import simulate
+from overweave.drivers.sim.scenario import scenario_of
+from overweave.drivers.trace import TraceWriter
+from overweave.errors import InvalidInput
+from overweave.pipeline.jobs import profile_run
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory):
+    """Two runs of the simulator, and what it measured of the first."""
+    directory = tmp_path_factory.mktemp("traces")
+    document = {
+        "duration_s": 20,
+        "overlay": {"shape": "balanced", "brokers": 7, "degree": 3},
+        "workload": {"publishers": 3, "subscriptions_per_publisher": 8, "rate_hz": 2},
+        "costs": {"link_delay_s": 0.01},
+    }
+    with TraceWriter(directory, "a") as on_record:
+        metrics = simulate(scenario_of(document), on_record=on_record, run="a")
+    with TraceWriter(directory, "b") as on_record:
+        simulate(scenario_of(document | {"duration_s": 2}), on_record=on_record, run="b")
+    return directory, metrics
+
+
+def test_the_pipeline_counts_what_the_simulator_counts(spark, traces, tmp_path):
+    directory, metrics = traces
+    told = []
+    totals = profile_run(spark, directory, tmp_path / "out", "a", progress=told.append)
+    assert (totals.run, totals.publishers, totals.publications) == ("a", 3, metrics.publications)
+    assert (totals.deliveries, totals.pure_forwards) == (metrics.deliveries, metrics.pure_forwards)
+    assert totals.yield_ == pytest.approx(metrics.yield_)
+    assert totals.hops_mean == pytest.approx(metrics.hops_mean)
+    assert totals.delay_s_mean == pytest.approx(metrics.delay_s.mean)
+    assert totals.delay_s_max == pytest.approx(metrics.delay_s.max)
+    assert told == ["profiles", "publishers", "load", "summary"]
+    publishers = spark.read.parquet(str(tmp_path / "out" / "publishers")).collect()
+    assert all(row.rate_hz == pytest.approx(2.0) for row in publishers)
+    profiles = spark.read.parquet(str(tmp_path / "out" / "profiles")).collect()
+    assert sum(row["count"] for row in profiles) == metrics.client_deliveries
+
+
+def test_which_run_has_to_be_said_where_there_are_several(spark, traces, tmp_path):
+    with pytest.raises(InvalidInput, match="expected to be told which run to profile, found a, b"):
+        profile_run(spark, traces[0], tmp_path / "out")
+    with pytest.raises(InvalidInput, match="expected rows of run 'c', found none"):
+        profile_run(spark, traces[0], tmp_path / "out", "c")
+    assert not (tmp_path / "out").exists()
+
+
+def test_files_of_others_are_left_alone(spark, traces, tmp_path):
+    (tmp_path / "mine").write_text("precious")
+    with pytest.raises(InvalidInput, match="found other files"):
+        profile_run(spark, traces[0], tmp_path, "b")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_totals_are_a_json_document(spark, traces, tmp_path, monkeypatch, capfdbinary):
+    from contextlib import nullcontext
+
+    from overweave.cli import main
+
+    monkeypatch.setattr("overweave.pipeline.session.session", lambda master: nullcontext(spark))
+    with pytest.raises(SystemExit, match="0"):
+        main(["profile", str(traces[0]), "--out", str(tmp_path / "out"), "--run", "b", "--json"])
+    assert json.loads(capfdbinary.readouterr().out)["run"] == "b"
+    with pytest.raises(SystemExit, match="2"):
+        main(["profile", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
+    assert b"nowhere: expected a file or directory, found nothing" in capfdbinary.readouterr().err

@@ -1,0 +1,140 @@
+"""Profiles and load against dumb recomputations, in Python and in duckdb."""
+
+import random
+from collections import defaultdict
+
+import duckdb
+import pytest
+
+from overweave.errors import InvalidInput
+from overweave.pipeline.schemas import DELIVERIES, LOAD, PROFILES, PUBLISHER_PROFILES, SUMMARY
+from overweave.pipeline.steps.load import loaded, summarised
+from overweave.pipeline.steps.profiles import profiled, publishers_profiled
+from overweave.pipeline.tables import write_table
+
+
+def trace(seed, publications=300):
+    """Rows of a made-up run: some publications match nothing, some come twice, none in order."""
+    dice = random.Random(seed)
+    rows = []
+    for publisher in ("p", "q"):
+        for sequence in range(publications):
+            if dice.random() < 0.1:
+                continue
+            at_s = 10 + sequence * 0.05 + dice.random() * 0.01
+            for hops, broker in enumerate(("B1", "B2", "B3")[: dice.randint(1, 3)]):
+                wanted = [s for s in ("s1", "s2", "s3") if dice.random() < 0.3]
+                for subscription in wanted or [None]:
+                    client = None if subscription is None else f"c-{subscription}"
+                    rows.append(
+                        (
+                            "r",
+                            publisher,
+                            sequence,
+                            broker,
+                            subscription,
+                            client,
+                            hops,
+                            at_s,
+                            at_s + 0.01 * (hops + 1) + 0.001,
+                            100,
+                        )
+                    )
+    rows += dice.sample(rows, 50)
+    dice.shuffle(rows)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return trace(1)
+
+
+@pytest.fixture(scope="module")
+def deliveries(spark, rows):
+    return spark.createDataFrame(rows, DELIVERIES).repartition(3).cache()
+
+
+def ones(row, bits):
+    return {
+        sequence
+        for sequence in range(row.first_sequence, row.last_sequence + 1)
+        if row.words[sequence % bits // 64] >> (sequence % bits % 64) & 1
+    }
+
+
+@pytest.mark.parametrize("bits", [64, 256, 1280])
+def test_a_profile_has_a_bit_for_each_of_the_last_publications_that_came(deliveries, rows, bits):
+    last = {publisher: max(row[2] for row in rows if row[1] == publisher) for publisher in ("p", "q")}
+    expected = defaultdict(set)
+    for _, publisher, sequence, _, subscription, *_ in rows:
+        if subscription is not None and sequence > last[publisher] - bits:
+            expected[subscription, publisher].add(sequence)
+    found = profiled(deliveries, bits)
+    assert found.columns == PROFILES.fieldNames()
+    profiles = {(row.subscription, row.publisher): row for row in found.collect()}
+    assert {key: ones(row, bits) for key, row in profiles.items()} == expected
+    assert {key: row["count"] for key, row in profiles.items()} == {key: len(some) for key, some in expected.items()}
+    assert all(row.last_sequence == last[row.publisher] and len(row.words) == bits // 64 for row in profiles.values())
+
+
+def test_duplicates_and_order_change_nothing(spark, deliveries, rows):
+    again = spark.createDataFrame(sorted(rows + rows[:100], key=repr), DELIVERIES)
+    for step in (profiled, publishers_profiled, loaded, summarised):
+        assert sorted(map(repr, step(again).collect())) == sorted(map(repr, step(deliveries).collect())), step.__name__
+
+
+def test_duckdb_counts_the_same(deliveries, tmp_path):
+    write_table(deliveries, tmp_path / "t")
+    files = f"read_parquet('{tmp_path}/t/*.parquet')"
+    expected = duckdb.sql(
+        f"""
+        with a as (
+            select broker, publisher, sequence, min(arrived_at_s) t, max(bytes) b, count(distinct subscription) m
+            from {files} group by all
+        )
+        select broker, floor(t / 0.5) * 0.5 at_s, count(*) / 0.5, sum(b) / 0.5,
+               count(*) filter (m > 0), count(*) filter (m = 0), sum(m)
+        from a group by 1, 2
+        """
+    ).fetchall()
+    found = loaded(deliveries, 0.5)
+    assert found.columns == LOAD.fieldNames()
+    assert sorted(map(tuple, found.collect())) == sorted(expected)
+    expected = duckdb.sql(
+        f"""
+        with a as (select publisher, sequence, min(published_at_s) t, max(bytes) b from {files} where hops = 0 group by all)
+        select publisher, max(sequence), count(*), (count(*) - 1) / (max(t) - min(t)), sum(b) / count(*) from a group by 1
+        """
+    ).fetchall()
+    publishers = publishers_profiled(deliveries)
+    assert publishers.columns == PUBLISHER_PROFILES.fieldNames()
+    by_name = {row.publisher: row for row in publishers.collect()}
+    for publisher, last, count, rate_hz, size in expected:
+        row = by_name[publisher]
+        assert (row.last_sequence, row.publications, row.message_bytes, row.broker) == (last, count, size, "B1")
+        assert row.rate_hz == pytest.approx(rate_hz)
+        assert row.bytes_per_s == pytest.approx(rate_hz * size)
+
+
+def test_a_summary_of_every_broker(deliveries, rows):
+    found = summarised(deliveries)
+    assert found.columns == SUMMARY.fieldNames()
+    for row in found.collect():
+        here = {(r[1], r[2], r[4]): (r[8] - r[7], r[6]) for r in rows if r[3] == row.broker and r[4] is not None}
+        arrived = {(r[1], r[2]) for r in rows if r[3] == row.broker}
+        matched = {(publisher, sequence) for publisher, sequence, _ in here}
+        delays = sorted(delay for delay, _ in here.values())
+        assert (row.deliveries, row.pure_forwards) == (len(matched), len(arrived) - len(matched))
+        assert row.yield_share == pytest.approx(len(matched) / len(arrived))
+        assert row.hops_mean == pytest.approx(sum(hops for _, hops in here.values()) / len(here))
+        assert row.delay_s_mean == pytest.approx(sum(delays) / len(delays))
+        assert row.delay_s_max == delays[-1]
+        assert row.delay_s_p50 == pytest.approx(delays[len(delays) // 2], rel=0.05)
+
+
+def test_what_cannot_be_is_refused(deliveries):
+    with pytest.raises(InvalidInput, match="bits: expected a multiple of 64"):
+        profiled(deliveries, 100)
+    with pytest.raises(InvalidInput, match="bucket_s: expected a time above 0"):
+        loaded(deliveries, 0)
