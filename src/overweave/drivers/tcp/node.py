@@ -15,7 +15,6 @@ from overweave.contract.frames import BatchFrame
 from overweave.contract.modules import Module
 from overweave.contract.stimuli import (
     FrameArrived,
-    LoadMeasured,
     PeerConnected,
     PeerDisconnected,
     PeerLeft,
@@ -27,9 +26,11 @@ from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.live_trace import LiveTrace
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.connection import Connection
+from overweave.drivers.tcp.dialling import Dialling
 from overweave.drivers.tcp.door import check_frame
 from overweave.drivers.tcp.journal import JournalFile
 from overweave.drivers.tcp.logs import Log
+from overweave.drivers.tcp.measure import Load
 from overweave.drivers.tcp.network_file import check_listen
 from overweave.drivers.tcp.observe import Observatory, host_and_port
 from overweave.drivers.tcp.security import Gate, Rights, client_context, server_context
@@ -70,7 +71,7 @@ class BrokerNode:
         self._metrics: asyncio.Server | None = None
         self._draining = False
         self._epoch_s = time.time() - time.monotonic()
-        self._load = _Load()
+        self._load = Load()
         protocol = PROTOCOLS[settings.routing]
         self.core = BrokerCore(
             settings.id,
@@ -345,7 +346,7 @@ class BrokerNode:
     async def _dial(self, neighbour: str) -> None:
         host, port, tls = parse_address(self.settings.urls[neighbour])
         context = client_context(self.settings.security) if tls else None
-        dialling = _Dialling(self, neighbour)
+        dialling = Dialling(self, neighbour)
         loop = asyncio.get_running_loop()
         await loop.create_connection(lambda: Connection(dialling), host, port, ssl=context)
         await dialling.answered
@@ -377,68 +378,6 @@ class BrokerNode:
             bytes_out = sum(connection.bytes_out for connection in self._connections.values())
             unsettled = sum(self.core.statistics().unsettled.values())
             self.handle(self._load.measure(bytes_out, unsettled))
-
-
-class _Load:
-    """What a broker has done since it was measured last."""
-
-    def __init__(self) -> None:
-        self._rows = 0
-        self._busy_s = 0.0
-        self._bytes_before = 0
-        self._since_s = time.monotonic()
-        self.bytes_gone = 0
-        self.measured = LoadMeasured(0.0, 0.0, 0.0, 0)
-
-    def add(self, frame: object, busy_s: float) -> None:
-        batch = getattr(frame, "batch", None)
-        if batch is not None:
-            self._rows += batch.count
-            self._busy_s += busy_s
-
-    def measure(self, bytes_out: int, queue_length: int) -> LoadMeasured:
-        now_s = time.monotonic()
-        took_s, total = max(now_s - self._since_s, 1e-9), bytes_out + self.bytes_gone
-        delay_s = self._busy_s / self._rows if self._rows else 0.0
-        self.measured = LoadMeasured(self._rows / took_s, max(total - self._bytes_before, 0) / took_s, delay_s, queue_length)
-        self._rows, self._busy_s, self._since_s, self._bytes_before = 0, 0.0, now_s, total
-        return self.measured
-
-
-class _Dialling:
-    """Owns a connection until the neighbour at its other end has said who it is; then the node does."""
-
-    def __init__(self, node: BrokerNode, neighbour: str) -> None:
-        self._node = node
-        self._neighbour = neighbour
-        self._open = False
-        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def connected(self, connection: Connection) -> None:
-        connection.send(Open("broker", self._node.settings.id, self._node.settings.security.token))
-
-    def received(self, connection: Connection, message: Message) -> None:
-        if self._open:
-            self._node.received(connection, message)
-        elif isinstance(message, Open) and message.name == self._neighbour:
-            self._open = True
-            self._node.dialled(connection, self._neighbour)
-            self._settle(None)
-        else:
-            text = message.text if isinstance(message, RefusedMessage) else f"expected {self._neighbour} to answer"
-            self._settle(OverweaveError(text))
-            connection.close()
-
-    def lost(self, connection: Connection) -> None:
-        self._settle(OverweaveError("it closed the connection"))
-        self._node.lost(connection)
-
-    def _settle(self, error: Exception | None) -> None:
-        if not self.answered.done():
-            if error is None:
-                self.answered.set_result(None)
-            else:
-                self.answered.set_exception(error)
 
 
 async def serve(settings: BrokerSettings, ready: Callable[[], None]) -> None:

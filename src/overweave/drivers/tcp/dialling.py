@@ -1,0 +1,58 @@
+"""Dialling: a broker calls a neighbour, and the connection is nobody's until the neighbour has said who it is."""
+
+import asyncio
+from typing import Protocol
+
+from overweave.contract.wire import Message, Open
+from overweave.contract.wire import Refused as RefusedMessage
+from overweave.drivers.tcp.connection import Connection, Owner
+from overweave.drivers.tcp.settings import BrokerSettings
+from overweave.errors import OverweaveError
+
+
+class Caller(Owner, Protocol):
+    """Who calls."""
+
+    settings: BrokerSettings
+
+    def dialled(self, connection: Connection, neighbour: str) -> None:
+        """The neighbour has answered."""
+
+
+class Dialling:
+    """Owns a connection until the neighbour at its other end has said who it is; then the node does."""
+
+    def __init__(self, node: Caller, neighbour: str) -> None:
+        self._node = node
+        self._neighbour = neighbour
+        self._open = False
+        self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connected(self, connection: Connection) -> None:
+        """See `Owner.connected`."""
+        connection.send(Open("broker", self._node.settings.id, self._node.settings.security.token))
+
+    def received(self, connection: Connection, message: Message) -> None:
+        """See `Owner.received`."""
+        if self._open:
+            self._node.received(connection, message)
+        elif isinstance(message, Open) and message.name == self._neighbour:
+            self._open = True
+            self._node.dialled(connection, self._neighbour)
+            self._settle(None)
+        else:
+            text = message.text if isinstance(message, RefusedMessage) else f"expected {self._neighbour} to answer"
+            self._settle(OverweaveError(text))
+            connection.close()
+
+    def lost(self, connection: Connection) -> None:
+        """See `Owner.lost`."""
+        self._settle(OverweaveError("it closed the connection"))
+        self._node.lost(connection)
+
+    def _settle(self, error: Exception | None) -> None:
+        if not self.answered.done():
+            if error is None:
+                self.answered.set_result(None)
+            else:
+                self.answered.set_exception(error)
