@@ -71,8 +71,8 @@ def exchange(a, b, frames_to_b, frames_to_a):
         elif frames_to_a:
             frames_to_b += a.take(frames_to_a.pop(0))
         else:
-            frames_to_a += b.settle() if b.custodies else []
-            frames_to_b += a.settle() if a.custodies else []
+            frames_to_a += b.settle() if b.custodies or b.session.owes() else []
+            frames_to_b += a.settle() if a.custodies or a.session.owes() else []
             if not frames_to_a and not frames_to_b:
                 return
     raise AssertionError("they never stop talking")
@@ -145,6 +145,18 @@ def test_what_belongs_to_an_older_stream_is_dropped():
     frames(new.session.connect)
     assert [new.take(frame) for frame in old] == [[]]
     assert new.got == []
+
+
+def test_what_is_settled_before_a_new_connection_knows_its_ends_is_told():
+    a, b = connected()
+    for frame in sent(a.session, publish(0)):
+        b.take(frame)
+    for side in (a, b):
+        side.session.disconnect()
+    to_b, to_a = frames(a.session.connect), frames(b.session.connect)
+    assert b.settle() == []
+    exchange(a, b, to_b, to_a)
+    assert a.session.unsettled() == 0
 
 
 @settings(max_examples=150, deadline=None)

@@ -96,3 +96,13 @@ def test_control_goes_first_but_nothing_overtakes_its_own_peer():
         station.take(peer, frame)
     kernel.run()
     assert served == [("a", batch), ("c", word), ("b", batch), ("b", word)]
+
+
+def test_what_modules_say_is_control_and_not_in_the_trace():
+    quiet = simulate(scenario_of(SCENARIO))
+    records = []
+    chatty = simulate(scenario_of(SCENARIO | {"modules": {"report": {"every_s": 0.5}}}), on_record=records.append)
+    assert (chatty.deliveries, chatty.pure_forwards, chatty.client_deliveries) == (
+        quiet.deliveries, quiet.pure_forwards, quiet.client_deliveries,
+    )  # fmt: skip
+    assert {record.publisher for record in records} == {"P1", "P2", "P3"}

@@ -33,6 +33,7 @@ from overweave.contract.stimuli import (
     TimerFired,
 )
 from overweave.errors import InvalidInput
+from overweave.language.headers import Priority
 from overweave.language.messages import Advertise, Control, Unadvertise, Unsubscribe
 from overweave.routing.base import Routing
 
@@ -40,7 +41,7 @@ ACKNOWLEDGE, RESEND, PATIENCE = "acknowledge", "resend", "patience"
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """What a broker has done so far, and what it holds now. Publications are counted by rows."""
+    """What a broker has done so far, and what it holds now. Publications are counted by rows, those of modules as control."""
 
     publications_in: int
     publications_out: int
@@ -189,7 +190,10 @@ class BrokerCore:
     # ---- publications
 
     def _publications(self, batch: Batch, peer: str, custody: Custody) -> None:
-        self._publications_in += batch.count
+        if self._is_control(batch):
+            self._control_in += batch.count
+        else:
+            self._publications_in += batch.count
         new = batch.new(self._seen)
         if new is not None:
             self._follow_first_copies(batch, new, custody)
@@ -233,7 +237,10 @@ class BrokerCore:
                 self._desk.receive(to, some)
                 continue
             if to in self._neighbours:
-                self._publications_out += some.count
+                if self._is_control(some):
+                    self._control_out += some.count
+                else:
+                    self._publications_out += some.count
             else:
                 self._deliveries += some.count
             if custody is not None:
@@ -241,6 +248,10 @@ class BrokerCore:
             session.send(some, custody, self._effects)
         if custody is not None:
             custody.release()
+
+    def _is_control(self, batch: Batch) -> bool:
+        """Whether modules talk to each other; where there are none, nobody asks."""
+        return self._has_modules and batch.priority() is Priority.CONTROL
 
     def _without_the_tired(self, forwards: list[tuple[str, Batch]]) -> Iterator[tuple[str, Batch]]:
         """Publications that took too many hops go to clients only."""

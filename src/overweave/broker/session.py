@@ -223,6 +223,9 @@ class Session:
             self._put(self._hello(), effects)
             return
         self.established = True
+        # More may be settled than our last greeting said, and an acknowledgement went nowhere meanwhile.
+        self._acknowledged = -1
+        self._debts.later[self] = None
         if not frame.heard:
             self._put(self._hello(), effects)
         self._take(frame.acknowledged, frame.expected)

@@ -1,7 +1,7 @@
 """The tracer: a row of the table ``deliveries`` per subscription that a publication reached, or one for a pure forward.
 
-Routing says which clients got which rows. Of a client with one subscription that says it all; only where one has several,
-they are matched to find out which.
+What modules say to each other is control and not traced. Routing says which clients got which rows. Of a client with one
+subscription that says it all; only where one has several, they are matched to find out which.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +15,7 @@ from overweave.contract.effects import Note, NoteRows
 from overweave.contract.modules import Heard, ModuleEffect, ModuleStimulus, Passed
 from overweave.contract.raw import RawRows
 from overweave.contract.records import Columns, Record
+from overweave.language.headers import Priority
 from overweave.language.messages import Subscribe, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.matching.index import Index
@@ -61,7 +62,7 @@ class Tracer:
         if isinstance(stimulus, Heard):
             if stimulus.client:
                 self._note(stimulus)
-        elif isinstance(stimulus, Passed):
+        elif isinstance(stimulus, Passed) and stimulus.batch.priority() is not Priority.CONTROL:
             batch = stimulus.batch
             delivered = [(peer, some) for peer, some in stimulus.to if peer in self._clients]
             raw = [(peer, some) for peer, some in delivered if isinstance(some, RawRows)]
