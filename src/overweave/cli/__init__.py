@@ -21,6 +21,7 @@ VERBS = {
     "demo": "See it work on embedded stock quotes.",
     "match": "Match a file of publications against a file of filters.",
     "simulate": "Run a scenario in the simulator.",
+    "workload": "Make tables of publications and subscriptions.",
     "broker": "Run one broker of a network.",
     "up": "Run a whole network on this machine.",
     "status": "Say how the brokers of a network are.",

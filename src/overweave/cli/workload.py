@@ -1,0 +1,110 @@
+"""``overweave workload``: tables of brokers, publishers, subscriptions and publications, made by Spark at any size."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from overweave.cli.answers import put
+from overweave.cli.terminal import is_watched, waiting
+from overweave.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from overweave.pipeline.workloads.writing import Note
+
+EXAMPLE = """\
+overweave workload stock --out quotes --publishers 40 --subscriptions 2000 --publications 10000 --zipf 1
+overweave workload stock --out office --distribution enterprise --zero-traffic 0.25 --json"""
+#: How often the number of finished tasks is looked up.
+_LOOK_S = 0.3
+
+
+def workload(
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="What is published: stock.", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A directory, new, empty or with an earlier workload.")],
+    publishers: Annotated[int | None, typer.Option(metavar="N", help="How many publishers.")] = None,
+    subscriptions: Annotated[int | None, typer.Option(metavar="N", help="How many subscriptions.")] = None,
+    publications: Annotated[int | None, typer.Option(metavar="N", help="How many publications, of all publishers.")] = None,
+    brokers: Annotated[int | None, typer.Option(metavar="N", help="How many brokers.")] = None,
+    rate_hz: Annotated[float | None, typer.Option(metavar="R", help="How many publications per second.")] = None,
+    distribution: Annotated[
+        str | None, typer.Option(metavar="NAME", help="stock: uniform, random, enterprise or allocation.")
+    ] = None,
+    zipf: Annotated[float | None, typer.Option(metavar="S", help="stock: symbol i is wanted like 1/i^S; 0: all alike.")] = None,
+    zero_traffic: Annotated[float | None, typer.Option(metavar="PART", help="stock: subscriptions that never match.")] = None,
+    heterogeneous: Annotated[bool | None, typer.Option("--heterogeneous", help="stock: brokers of three sizes.")] = None,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same tables.")] = 1,
+    master: Annotated[str | None, typer.Option(metavar="M", help="Spark's master; default: this machine.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Say what was made as JSON.")] = False,
+) -> None:
+    """Make a workload: the tables 'brokers', 'publishers', 'subscriptions' and 'publications' as Parquet in DIR.
+
+    Options that are left out have the values of the paper where the workload comes from. DIR/workload.json says how it was made.
+    """
+    given = {name: value for name, value in locals().items() if value is not None and name not in _NOT_OF_THE_KIND}
+    # Spark and what runs on it are only needed now, and take a second to import.
+    from overweave.pipeline.session import session
+    from overweave.pipeline.workloads import WORKLOADS
+    from overweave.pipeline.workloads.base import Source
+    from overweave.pipeline.workloads.writing import Note, check_free, write_workload
+
+    if kind not in WORKLOADS:
+        raise InvalidInput(f"KIND: expected one of {', '.join(WORKLOADS)}, found {kind!r}")
+    options = WORKLOADS[kind].read_options(given)
+    check_free(out)
+    note = Note(kind=kind, seed=seed, options=msgspec.to_builtins(options))
+    began_s = time.monotonic()
+    with waiting("starting Spark") as show, session(master) as spark:
+        tables = WORKLOADS[kind].make(Source(spark, seed), options)
+        with _tasks_shown(spark, show) as on_table:
+            done = write_workload(tables, out, note, on_table)
+    _answer(done, out, time.monotonic() - began_s, json)
+
+
+_NOT_OF_THE_KIND = ("kind", "out", "seed", "master", "json")
+
+
+def _answer(note: "Note", out: Path, seconds: float, json: bool) -> None:
+    rows = note.rows or {}
+    if json:
+        document = msgspec.to_builtins(note) | {"out": str(out), "seconds": round(seconds, 3)}
+        put(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
+        return
+    lines = [f"{count:>12,} {name}" for name, count in rows.items()]
+    put("\n".join([*lines, f"in {out}, after {seconds:.1f} s", ""]).encode())
+
+
+@contextlib.contextmanager
+def _tasks_shown(spark: "SparkSession", show: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
+    """A function that is told the table being made; how many of its tasks are done is shown while somebody looks."""
+    table, over = "tables", threading.Event()
+
+    def on_table(name: str) -> None:
+        nonlocal table
+        table = name
+        show(f"making {name}")
+
+    def look() -> None:
+        tracker = spark.sparkContext.statusTracker()
+        while not over.wait(_LOOK_S):
+            for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()):
+                if stage is not None:
+                    show(f"making {table}: {stage.numCompletedTasks} of {stage.numTasks} tasks")
+
+    # A remote session has no tracker.
+    looker = threading.Thread(target=look, daemon=True) if is_watched() and hasattr(spark, "_jsparkSession") else None
+    if looker is not None:
+        looker.start()
+    try:
+        yield on_table
+    finally:
+        over.set()
+        if looker is not None:
+            looker.join()

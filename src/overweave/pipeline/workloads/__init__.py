@@ -1,0 +1,14 @@
+"""Workloads of any size, made by Spark: a kind is a file and a line in `WORKLOADS`.
+
+Every row is a function of the seed and of its number, so the tables are the same however many tasks make them.
+"""
+
+from collections.abc import Mapping
+
+from overweave.pipeline.workloads import stock
+from overweave.pipeline.workloads.base import Kind
+
+#: Every kind by its name.
+WORKLOADS: Mapping[str, Kind] = {
+    "stock": Kind(stock.StockOptions, stock.make),
+}
