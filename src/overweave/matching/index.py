@@ -4,8 +4,8 @@ It keeps no filter objects: filters go in by their wire form and become arrays (
 bytes each. Publications are matched in batches by one compiled call. An index belongs to one thread at a time.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,11 @@ from overweave.matching.kernels.compile import direct
 from overweave.matching.kernels.handle import address_of, table_of
 from overweave.matching.kernels.insert import DONE, LOOK, MALFORMED, due_column, insert_filter, insert_filters
 from overweave.matching.kernels.match import (
+    HOW_MANY,
     NOTHING,
     WHETHER,
     WHICH,
+    count_matches,
     group_by_link,
     hit_filters,
     hit_links,
@@ -92,8 +94,43 @@ class Index:
         self._free_links: list[int] = []
         self._prepare()
 
+    @classmethod
+    def over(cls, arrays: Mapping[str, NDArray[Any]]) -> "Index":
+        """An index over what `arrays` gave, perhaps in another process; the ids are slots, and nothing may be added or removed.
+
+        The arrays are not copied. Kernels write to some of them, so what is mapped from a file has to be mapped copy-on-write.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add("s1", parse_filter("[x,>,0]"))
+        >>> mapped = Index.over({name: array.copy() for name, array in index.arrays().items()})
+        >>> len(mapped), mapped.match(Publication({"x": 1}))
+        (1, {0})
+        """
+        index = cls()
+        index._hold(layout.State(**arrays))
+        index._ids = cast("list[Id]", range(int(index._state.counters[layout.SLOTS_USED])))
+        index._links = [None] * len(index._state.link_hits)
+        return index
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """All that is known of the filters, by name, to be saved; the ids are apart (`id_of`). They are lent, as they are now.
+
+        >>> sorted(Index().arrays())[:3]
+        ['block_bits', 'block_checks', 'block_doubt']
+        """
+        return dict(self._state._asdict())
+
+    def slot_ids(self) -> Sequence[Id]:
+        """The id of every slot, as `id_of` knows them; None where there is none (any more).
+
+        >>> Index().slot_ids()
+        ()
+        """
+        return tuple(self._ids)
+
     def __len__(self) -> int:
-        return len(self._slots)
+        return int(self._state.counters[layout.FILTERS])
 
     def __contains__(self, id: object) -> bool:
         return isinstance(id, Hashable) and id in self._slots
@@ -286,6 +323,23 @@ class Index:
         found = self.search(data, starts, ends, np.full(len(self._links), WHICH, np.int8))
         return found.slots.copy(), found.ends
 
+    def counts_of_rows(self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many filters each of many publications satisfies, given as to `links_of_rows`; quicker than to list them.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add("s1", parse_filter("[x,>,0]"))
+        >>> index.counts_of_rows(*encoded_batch([Publication({"x": x}) for x in (1, 0)])).tolist()
+        [1, 0]
+        """
+        data, starts, stops = _borrowed(data, np.uint8), _borrowed(starts, np.int64), _borrowed(ends, np.int64)
+        _check_ranges(len(data), starts, stops)
+        counts, links = np.zeros(len(starts), np.int64), len(self._links)
+        hits = np.zeros((layout.TILE, links), np.bool_)
+        done = count_matches(self._address, data, starts, stops, np.full(links, HOW_MANY, np.int8), hits, counts)
+        _refuse_row(done, starts)
+        return counts
+
     def id_of(self, slot: int | np.integer) -> Id:
         """The id of a filter by the number that `slots_of_rows` gave."""
         return self._ids[slot]
@@ -315,7 +369,7 @@ class Index:
             found, slots = self._scratch()
             done = match_publications(self._address, data, starts, stops, row, wanted, hits, found, slots, ends)
             if done < rows and ends[done] == layout.NONE:
-                raise WireError(int(starts[done]), f"a publication in its wire form (row {done} of the batch)")
+                _refuse_row(done, starts)
             piece = slots[: ends[done - 1]]
             pieces.append(piece if done == rows else piece.copy())
             ends[row:done] += sum(map(len, pieces[:-1]))
@@ -498,6 +552,12 @@ def encoded_batch(publications: Sequence[Publication]) -> tuple[NDArray[np.uint8
 def _refuse_if(malformed: bool) -> None:
     if malformed:
         raise WireError(0, "a publication in its wire form")
+
+
+def _refuse_row(row: int, starts: NDArray[np.int64]) -> None:
+    """Refuse the publication of a row, unless there is none."""
+    if row < len(starts):
+        raise WireError(int(starts[row]), f"a publication in its wire form (row {row} of the batch)")
 
 
 def _borrowed(array: NDArray[Number], kind: type[Number]) -> NDArray[Number]:

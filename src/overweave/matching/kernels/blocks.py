@@ -8,7 +8,7 @@ where a block has no plane for a column, its filters are always checked.
 
 import numpy as np
 
-from overweave.matching.kernels.compile import LANES, WORDS, compare_lanes, inlined, kernel, trailing_zeros, unite_rows
+from overweave.matching.kernels.compile import LANES, WORDS, compare_lanes, inlined, kernel, ones, trailing_zeros, unite_rows
 from overweave.matching.kernels.exact import satisfied
 from overweave.matching.kernels.numbers import INFINITY
 from overweave.matching.kernels.planes import bit_of, draw, find_plane, free_plane, keep_bounds, plane_of
@@ -100,6 +100,18 @@ def list_block(state, which, data, block, found, count):
             found[count] = state.block_slots[block, word * 64 + trailing_zeros(bits)]
             count += 1
             bits &= bits - _ONE
+    return count
+
+
+@inlined
+def count_block(state, which, data, block):
+    """How many filters of the block the publication satisfies."""
+    if not _find_survivors(state, which, block):
+        return 0
+    _decide_doubts(state, which, data, block)
+    count = 0
+    for word in range(WORDS):
+        count += ones(state.block_left[word])
     return count
 
 

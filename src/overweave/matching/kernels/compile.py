@@ -66,6 +66,13 @@ def _trailing_zeros(_context, _word):
     return types.int64(types.uint64), generate
 
 
+def _ones(_context, _word):
+    def generate(_, builder, __, arguments):
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), generate
+
+
 def _bits_of(_context, _number):
     def generate(_, builder, __, arguments):
         return builder.bitcast(arguments[0], ir.IntType(64))
@@ -124,6 +131,8 @@ compare_lanes: Kernel = intrinsic(_compare_lanes)
 unite_rows: Kernel = intrinsic(_unite_rows)
 #: The position of the lowest bit of a word that is not 0.
 trailing_zeros: Kernel = intrinsic(_trailing_zeros)
+#: How many bits of a word are set.
+ones: Kernel = intrinsic(_ones)
 #: The bits of a float, and back.
 bits_of: Kernel = intrinsic(_bits_of)
 float_of: Kernel = intrinsic(_float_of)

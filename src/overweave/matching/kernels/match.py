@@ -1,21 +1,21 @@
 """Matching publications in their wire form, one compiled call per batch.
 
 Per link the caller says what it wants: nothing, only whether some filter matches (the search stops at the first that does), or
-all of them. So one walk serves both the next hops of a publication and the list of its subscribers.
+all of them, or how many. So one walk serves both the next hops of a publication and the list of its subscribers.
 """
 
 import numpy as np
 
-from overweave.matching.kernels.blocks import block_has_match, list_block
+from overweave.matching.kernels.blocks import block_has_match, count_block, list_block
 from overweave.matching.kernels.compile import inlined, kernel
 from overweave.matching.kernels.exact import clear_values, unpack_publication
 from overweave.matching.kernels.handle import bytes_at, state_at
 from overweave.matching.kernels.partitions import find_equality
 from overweave.matching.kernels.rows import row_matches
-from overweave.matching.kernels.state import FILTERS, MASKED, MATCHES, NONE, ROWS
+from overweave.matching.kernels.state import FILTERS, MASKED, MATCHES, NONE, ROWS, TILE
 
 #: What is wanted of a link.
-NOTHING, WHETHER, WHICH = 0, 1, 2
+NOTHING, WHETHER, WHICH, HOW_MANY = 0, 1, 2, 3
 
 
 @kernel
@@ -45,6 +45,25 @@ def match_publications(address, data, starts, stops, row, wanted, hits, found, s
                 slots[count + at] = found[i, at]
             count += ends[row + i]
             ends[row + i] = count
+        row += tile
+    return row
+
+
+@kernel
+def count_matches(address, data, starts, stops, wanted, hits, counts):
+    """How many filters each publication satisfies, of links wanted by HOW_MANY; the row of the first malformed one, or their end.
+
+    ``hits`` has room for as many publications as are matched together. Nothing is listed.
+    """
+    state, row = state_at(address), 0
+    nowhere = state.found[:0].reshape((1, 0))
+    while row < len(starts):
+        tile = min(TILE, len(starts) - row)
+        for i in range(tile):
+            clear_values(state, i)
+            if not unpack_publication(state, i, data, starts[row + i], stops[row + i]):
+                return row + i
+        _match_tile(state, data, tile, wanted, hits, nowhere, counts[row : row + tile])
         row += tile
     return row
 
@@ -170,7 +189,8 @@ def _match_rows(state, which, data, number, wanted, hits, found, counts):
             hits[link] = True
             if want == WHETHER:
                 return
-            found[count] = state.rows[at].slot
+            if want == WHICH:
+                found[count] = state.rows[at].slot
             count += 1
     counts[which] = count
 
@@ -183,5 +203,7 @@ def _match_block(state, which, data, number, block, wanted, hits, found, counts)
         count = list_block(state, which, data, block, found, counts[which])
         hits[link] |= count > counts[which]
         counts[which] = count
+    elif want == HOW_MANY:
+        counts[which] += count_block(state, which, data, block)
     elif want == WHETHER and not hits[link]:
         hits[link] = block_has_match(state, which, data, block)
