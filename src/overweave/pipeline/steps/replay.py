@@ -1,0 +1,163 @@
+"""Replay: what each broker of a tree would carry, from matches alone, without simulating anything.
+
+On a tree there is one path between two brokers, so where a publication goes follows from where it is wanted. Under filter-based
+routing (THESIS 3.1) it visits exactly the union of the paths from its publisher's broker to the brokers of matching
+subscriptions; under flooding (STOCH 4.2), all brokers. A kernel marks that union for each publication, walking from each broker
+towards the publisher's until it meets a marked one, so a publication costs what it matches and where it goes, and only counts
+per broker leave a worker. Faults, queues and publications that no advertisement covers are the simulator's matter.
+"""
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from overweave.errors import InvalidInput
+from overweave.language.values import excerpt
+from overweave.matching.kernels.compile import kernel
+from overweave.overlay.graph import Overlay
+from overweave.overlay.paths import next_hops
+from overweave.pipeline.index_file import open_index
+from overweave.pipeline.steps.match import listed, mapped, read_wires
+
+#: Protocols that can be replayed, and whether a publication goes everywhere or only where it is wanted.
+REPLAYED = {"flooding": True, "filter": False, "simple": False}
+
+#: Per broker, by SPEC 1: arrivals of publications, from publishers too; of these, arrivals from another broker (hops), those with
+#: a local match (deliveries) and those without (pure forwards). Then what it sends on to other brokers, what its subscriptions
+#: get, one for each, and over how many links that came in all.
+COLUMNS = ("arrivals", "hops", "deliveries", "pure_forwards", "forwards", "client_deliveries", "client_hops")
+LOADS = StructType([StructField("broker", StringType(), False), *(StructField(name, LongType(), False) for name in COLUMNS)])
+_ARRIVALS, _HOPS, _DELIVERIES, _PURE_FORWARDS, _FORWARDS, _CLIENT_DELIVERIES, _CLIENT_HOPS = range(len(COLUMNS))
+
+
+def replayed(
+    publications: DataFrame,
+    index_directory: Path | str,
+    overlay: Overlay,
+    publishers: DataFrame,
+    subscriptions: DataFrame,
+    protocol: str = "filter",
+    *,
+    skip_bad: bool = False,
+) -> DataFrame:
+    """What each broker of ``overlay`` carries (`LOADS`), brokers without traffic too.
+
+    The index holds the subscriptions; ``publishers`` (publisher, broker) and ``subscriptions`` (subscription, broker) say where
+    everybody is, so one index serves any number of placements and overlays.
+    """
+    if protocol not in REPLAYED:
+        raise InvalidInput(f"protocol: expected one of {', '.join(REPLAYED)}, found {excerpt(protocol)}")
+    if not overlay.is_tree():
+        raise InvalidInput(f"overlay: expected a tree, found {overlay!r}")
+    everywhere, ids = REPLAYED[protocol], overlay.ids
+    # A table of 1,000 x 1,000 takes 4 MB, which Spark sends to each executor once.
+    hops = next_hops(overlay)
+    towards, distances = np.ascontiguousarray(hops.table.T), np.ascontiguousarray(hops.distances)
+    placed = placement(subscriptions, index_directory, overlay)
+
+    def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        index, _ = open_index(index_directory)
+        counts, marks = np.zeros((len(ids), len(COLUMNS)), np.int64), np.zeros((2, len(ids)), np.int64)
+        number = 0
+        for batch, wires in read_wires(batches, skip_bad):
+            sources = _sources(batch, ids)
+            for rows, slots, ends in listed(index, batch, wires):
+                walk(sources[rows], slots, ends, placed, towards, distances, everywhere, number, marks, counts)
+                number += len(rows)
+        counts[:, _PURE_FORWARDS] = counts[:, _ARRIVALS] - counts[:, _DELIVERIES]
+        yield pa.RecordBatch.from_arrays([pa.array(ids), *map(pa.array, counts.T)], LOADS.fieldNames())
+
+    # A publisher that is given twice is nowhere: its publications must not be counted twice.
+    once = F.when(F.count("*") == 1, F.first("broker")).alias("broker")
+    located = publications.join(F.broadcast(publishers.groupBy("publisher").agg(once)), "publisher", "left")
+    # Also where nothing is published, every broker has its row.
+    idle = publications.sparkSession.createDataFrame([(id, *[0] * len(COLUMNS)) for id in ids], LOADS)
+    counted = idle.union(mapped(located, replay, LOADS, "broker"))
+    return counted.groupBy("broker").agg(*(F.sum(name).alias(name) for name in COLUMNS))
+
+
+def placement(subscriptions: DataFrame, index_directory: Path | str, overlay: Overlay) -> NDArray[np.int32]:
+    """The position of the broker of each slot of an index; the table streams through the driver, a number for each is kept."""
+    names, ids = open_index(index_directory).names, pa.array(overlay.ids, pa.large_string())
+    placed = np.full(len(names), _NOWHERE, np.int32)
+    rows = subscriptions.select("subscription", "broker").toLocalIterator(prefetchPartitions=True)
+    while some := list(itertools.islice(rows, _CHUNK)):
+        subscription, broker = (pa.array(column, pa.large_string()) for column in zip(*some, strict=True))
+        slots = pc.index_in(subscription, value_set=names)
+        positions = pc.fill_null(pc.index_in(broker, value_set=ids), _NOWHERE).to_numpy()
+        if (lost := np.flatnonzero(positions == _NOWHERE)).size:
+            raise _no_broker("subscription", *some[lost[0]])
+        # Those that are not in the index were left out of it.
+        known = slots.is_valid().to_numpy(zero_copy_only=False)
+        placed[slots.drop_null().to_numpy()] = positions[known]
+    if (lost := np.flatnonzero((placed == _NOWHERE) & (pc.binary_length(names).to_numpy() > 0))).size:
+        raise _no_broker("subscription", names[int(lost[0])].as_py(), None)
+    return placed
+
+
+#: So many rows of a placement are looked up at once.
+_CHUNK = 1 << 18
+_NOWHERE = -1
+
+
+def _sources(batch: pa.RecordBatch, ids: tuple[str, ...]) -> NDArray[np.int64]:
+    """The position of the publisher's broker of each row."""
+    found = pc.index_in(batch.column("broker"), value_set=pa.array(ids))
+    if found.null_count:
+        row = found.is_null().index(pa.scalar(True)).as_py()
+        raise _no_broker("publisher", batch.column("publisher")[row].as_py(), batch.column("broker")[row].as_py())
+    return np.asarray(found.to_numpy(), np.int64)
+
+
+def _no_broker(kind: str, id: str, broker: str | None) -> InvalidInput:
+    found = "none, or several" if broker is None else excerpt(broker)
+    return InvalidInput(f"{kind} {excerpt(id)}: expected a broker of the overlay, found {found}")
+
+
+@kernel
+def walk(
+    sources: Any, slots: Any, ends: Any, placed: Any, towards: Any, distances: Any, everywhere: bool, number: int, marks: Any,
+    counts: Any,
+) -> None:  # fmt: skip
+    """Count where publications go: row i from ``sources[i]`` to where the slots up to ``ends[i]`` are placed.
+
+    ``towards[a, b]`` is the next broker on the way from b to a. Rows are marked by a number each, from ``number`` on:
+    ``marks[0]`` has the last that came to a broker, ``marks[1]`` the last that was delivered there.
+    """
+    at = 0
+    for row in range(len(sources)):
+        source, mark = sources[row], number + row + 1
+        marks[0, source] = mark
+        counts[source, _ARRIVALS] += 1
+        while at < ends[row]:
+            broker = placed[slots[at]]
+            counts[broker, _CLIENT_DELIVERIES] += 1
+            counts[broker, _CLIENT_HOPS] += distances[source, broker]
+            if marks[1, broker] != mark:
+                marks[1, broker] = mark
+                counts[broker, _DELIVERIES] += 1
+                _visit(broker, mark, towards[source], marks, counts)
+            at += 1
+        if everywhere:
+            for broker in range(len(counts)):
+                _visit(broker, mark, towards[source], marks, counts)
+
+
+@kernel
+def _visit(broker: int, mark: int, towards: Any, marks: Any, counts: Any) -> None:
+    """Count the way to ``broker``, as far as it was not counted yet."""
+    while marks[0, broker] != mark:
+        marks[0, broker] = mark
+        counts[broker, _ARRIVALS] += 1
+        counts[broker, _HOPS] += 1
+        broker = towards[broker]
+        counts[broker, _FORWARDS] += 1
