@@ -49,10 +49,14 @@ def test_tables_are_written_and_counted(run, tmp_path, small_session):
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["bonds"], "KIND: expected one of stock"),
+        (["bonds"], "KIND: expected one of stock, classes, boxes, mesh, quotes, found 'bonds'"),
         (["stock", "--publishers", 0], "--publishers: expected int >= 1, found 0"),
         (["stock", "--zero-traffic", 1.5], "--zero-traffic: expected float <= 1.0, found 1.5"),
         (["stock", "--distribution", "even"], "--distribution: expected one of uniform, random, enterprise, allocation"),
+        (["mesh", "--dataset", "DT9"], "--dataset: expected one of DT1, DT2, DT3, DT4, DT5, DT-C, DT-FB, found 'DT9'"),
+        (["classes", "--zipf", 1], "--zipf: expected an option of this kind (--brokers, --classes, "),
+        (["boxes", "--subscriptions", -1], "--subscriptions: expected int >= 0, found -1"),
+        (["quotes"], "expected the option --file"),
         (["stock", "--publications", "many"], "Invalid value for '--publications'"),
     ],
 )

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 
 EXAMPLE = """\
 overweave workload stock --out quotes --publishers 40 --subscriptions 2000 --publications 10000 --zipf 1
-overweave workload stock --out office --distribution enterprise --zero-traffic 0.25 --json"""
+overweave workload stock --out office --distribution enterprise --zero-traffic 0.25 --json
+overweave workload mesh --out dense --dataset DT2"""
 #: How often the number of finished tasks is looked up.
 _LOOK_S = 0.3
 
 
 def workload(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="What is published: stock.", show_default=False)],
+    kind: Annotated[
+        str, typer.Argument(metavar="KIND", help="What is published: stock, classes, boxes, mesh or quotes.", show_default=False)
+    ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="A directory, new, empty or with an earlier workload.")],
     publishers: Annotated[int | None, typer.Option(metavar="N", help="How many publishers.")] = None,
     subscriptions: Annotated[int | None, typer.Option(metavar="N", help="How many subscriptions.")] = None,
@@ -40,11 +43,19 @@ def workload(
     zipf: Annotated[float | None, typer.Option(metavar="S", help="stock: symbol i is wanted like 1/i^S; 0: all alike.")] = None,
     zero_traffic: Annotated[float | None, typer.Option(metavar="PART", help="stock: subscriptions that never match.")] = None,
     heterogeneous: Annotated[bool | None, typer.Option("--heterogeneous", help="stock: brokers of three sizes.")] = None,
+    classes: Annotated[int | None, typer.Option(metavar="N", help="classes: how many filter classes.")] = None,
+    boxes: Annotated[str | None, typer.Option(metavar="NAME", help="boxes: how they are drawn, corners or widths.")] = None,
+    duration: Annotated[int | None, typer.Option(metavar="N", help="boxes: how many time units are published.")] = None,
+    dataset: Annotated[str | None, typer.Option(metavar="NAME", help="mesh: DT1 to DT5, DT-C or DT-FB.")] = None,
+    file: Annotated[list[str] | None, typer.Option(metavar="FILE", help="quotes: publications, or CSV; several times.")] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same tables.")] = 1,
     master: Annotated[str | None, typer.Option(metavar="M", help="Spark's master; default: this machine.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Say what was made as JSON.")] = False,
 ) -> None:
     """Make a workload: the tables 'brokers', 'publishers', 'subscriptions' and 'publications' as Parquet in DIR.
+
+    The kinds are stock quotes on random walks (stock), channels (classes), boxes of two attributes (boxes), the data sets of the
+    mesh paper (mesh), and recorded publications from files, without subscriptions (quotes).
 
     Options that are left out have the values of the paper where the workload comes from. DIR/workload.json says how it was made.
     """
