@@ -101,9 +101,10 @@ def test_a_workload_in_a_directory(spark, tmp_path):
     assert list(note.rows.values()) == [1, 2, 3, 5]
     assert read_table(spark, out / "publications", "publications").count() == 5
     (out / "notes.txt").write_text("mine")
+    (out / "profiles").mkdir()
     tables = kind.make(Source(spark, 1), options)
     assert write({"brokers": tables["brokers"]}).rows == {"brokers": 1}
-    assert sorted(path.name for path in out.iterdir()) == ["brokers", "notes.txt", "workload.json"]
+    assert sorted(path.name for path in out.iterdir()) == ["brokers", "notes.txt", "profiles", "workload.json"]
 
 
 def test_a_directory_with_other_things_is_left_alone(tmp_path):

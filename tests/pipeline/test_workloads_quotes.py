@@ -26,6 +26,13 @@ Date,Open,High,Low,Close,Volume,Adj Close
 """
 
 
+GOOD = {
+    "a.txt": "[x,1]",
+    "a.csv": "[class,'STOCK'],[symbol,'a'],[open,1.0],[high,1.0],[low,1.0],[close,1.0],[volume,1],[date,'2000'],"
+    "[openClose%Diff,0.0],[highLow%Diff,0.0],[closeEqualsLow,'true'],[closeEqualsHigh,'true']",
+}
+
+
 def load(spark, *files, **more):
     kind = WORKLOADS["quotes"]
     return kind.make(Source(spark, 1), kind.read_options({"file": [str(file) for file in files], **more}))
@@ -69,6 +76,12 @@ def test_a_bad_line_is_named(spark, tmp_path, name, content, text):
     (tmp_path / name).write_text(content)
     with pytest.raises(InvalidInput, match=text):
         load(spark, tmp_path / name)
+    if text.startswith(r"a\.csv: "):
+        return
+    tables = load(spark, tmp_path / name, skip_bad=True)
+    assert [tuple(row[1:]) for row in tables["publications"].collect()] == [(0, GOOD[name])]
+    bad = [(row.file, row.line) for row in tables["bad"].orderBy("line").collect()]
+    assert bad == [(str(tmp_path / name), line) for line in ((3, 4) if name == "a.txt" else (3,))]
 
 
 def test_a_file_that_is_missing_is_named(tmp_path):

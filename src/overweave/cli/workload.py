@@ -48,6 +48,9 @@ def workload(
     duration: Annotated[int | None, typer.Option(metavar="N", help="boxes: how many time units are published.")] = None,
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="mesh: DT1 to DT5, DT-C or DT-FB.")] = None,
     file: Annotated[list[str] | None, typer.Option(metavar="FILE", help="quotes: publications, or CSV; several times.")] = None,
+    skip_bad: Annotated[
+        bool | None, typer.Option("--skip-bad", help="quotes: leave out lines that cannot be read; the table 'bad' has them.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same tables.")] = 1,
     master: Annotated[str | None, typer.Option(metavar="M", help="Spark's master; default: this machine.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Say what was made as JSON.")] = False,

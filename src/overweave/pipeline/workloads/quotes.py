@@ -43,6 +43,8 @@ class QuotesOptions(Options, frozen=True, kw_only=True):
     file: Annotated[tuple[str, ...], Meta(min_length=1)]
     brokers: Annotated[int, Meta(ge=1)] = 1
     rate_hz: Annotated[float, Meta(gt=0)] = 70 / 60
+    #: Leave out lines that cannot be read, and say which in the table ``bad``.
+    skip_bad: bool = False
 
 
 def make(source: Source, options: QuotesOptions) -> dict[str, DataFrame]:
@@ -51,14 +53,16 @@ def make(source: Source, options: QuotesOptions) -> dict[str, DataFrame]:
         if not Path(file).is_file():
             raise InvalidInput(f"--file: expected a file, found none at {file}")
     read = reduce(DataFrame.union, [_read(source.spark, Path(file).absolute()) for file in options.file])
-    _refuse_bad_lines(read)
-    read = read.where("publication is not null")
+    if not options.skip_bad:
+        _refuse_bad_lines(read)
+    good = read.where("publication is not null")
     order = Window.partitionBy("publisher").orderBy("file", *_ORDER)
-    return {
+    tables = {
         "brokers": brokers(source, options.brokers),
-        "publishers": _publishers(read, options),
-        "publications": read.select("publisher", (F.row_number().over(order).cast("long") - 1).alias("sequence"), "publication"),
+        "publishers": _publishers(good, options),
+        "publications": good.select("publisher", (F.row_number().over(order).cast("long") - 1).alias("sequence"), "publication"),
     }
+    return tables | ({"bad": _bad(read)} if options.skip_bad else {})
 
 
 def _publishers(read: DataFrame, options: QuotesOptions) -> DataFrame:
@@ -161,15 +165,16 @@ def _offers(publication: Publication) -> list[str]:
     ]
 
 
+def _bad(read: DataFrame) -> DataFrame:
+    """Which lines are wrong and why. The first line of CSV has the names of the columns."""
+    first = F.when(F.lower("file").rlike(r"\.csv(\.gz)?$"), 1).otherwise(0)
+    number = F.row_number().over(Window.partitionBy("file").orderBy(*_ORDER)).cast("long") + first
+    return read.select("file", number.alias("line"), "error").where("error is not null")
+
+
 def _refuse_bad_lines(read: DataFrame) -> None:
-    """Say which line is wrong, the first of a file."""
-    bad = read.where("error is not null").orderBy("file", *_ORDER).limit(1).collect()
-    if bad:
-        (first,) = bad
-        block, line = F.col("block"), F.col("line")
-        before = read.where(
-            (F.col("file") == first.file) & ((block < first.block) | ((block == first.block) & (line < first.line)))
-        )
-        # The first line of CSV has the names of the columns.
-        number = before.count() + (2 if _is_csv(first.file) else 1)
-        raise InvalidInput(f"{first.file}:{number}: {first.error}")
+    # Without numbers first: counting lines wants them in order, which is only worth it when there is something to say.
+    if not read.where("error is not null").limit(1).collect():
+        return
+    first = _bad(read).orderBy("file", "line").limit(1).collect()[0]
+    raise InvalidInput(f"{first.file}:{first.line}: {first.error}; --skip-bad leaves out such lines")

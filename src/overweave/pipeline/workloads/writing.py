@@ -11,10 +11,11 @@ import msgspec
 from pyspark.sql import DataFrame
 
 from overweave.errors import InvalidInput
-from overweave.pipeline.schemas import TABLES
 from overweave.pipeline.tables import write_table
 
 MARK = "workload.json"
+#: What a workload may consist of. Nothing else in its directory is ever removed.
+OURS = ("brokers", "publishers", "subscriptions", "publications", "bad")
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +41,7 @@ def write_workload(tables: Mapping[str, DataFrame], out: Path, note: Note, on_ta
     check_free(out)
     out.mkdir(parents=True, exist_ok=True)
     (out / MARK).write_bytes(msgspec.json.encode(note))
-    for name in TABLES:
+    for name in OURS:
         shutil.rmtree(out / name, ignore_errors=True)
     rows = {}
     for name, frame in tables.items():
