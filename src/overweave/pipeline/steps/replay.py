@@ -66,12 +66,12 @@ def replayed(
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index, _ = open_index(index_directory)
-        counts, marks = np.zeros((len(ids), len(COLUMNS)), np.int64), np.zeros((2, len(ids)), np.int64)
+        counts, scratch = np.zeros((len(ids), len(COLUMNS)), np.int64), np.zeros((3, len(ids) + 1), np.int64)
         number = 0
         for batch, wires in read_wires(batches, skip_bad):
             sources = _sources(batch, ids)
             for rows, slots, ends in listed(index, batch, wires):
-                walk(sources[rows], slots, ends, placed, towards, distances, everywhere, number, marks, counts)
+                walk(sources[rows], slots, ends, placed, towards, distances, everywhere, number, scratch, counts)
                 number += len(rows)
         counts[:, _PURE_FORWARDS] = counts[:, _ARRIVALS] - counts[:, _DELIVERIES]
         yield pa.RecordBatch.from_arrays([pa.array(ids), *map(pa.array, counts.T)], LOADS.fieldNames())
@@ -125,38 +125,43 @@ def _no_broker(kind: str, id: str, broker: str | None) -> InvalidInput:
 
 @kernel
 def walk(
-    sources: Any, slots: Any, ends: Any, placed: Any, towards: Any, distances: Any, everywhere: bool, number: int, marks: Any,
+    sources: Any, slots: Any, ends: Any, placed: Any, towards: Any, distances: Any, everywhere: bool, number: int, scratch: Any,
     counts: Any,
 ) -> None:  # fmt: skip
     """Count where publications go: row i from ``sources[i]`` to where the slots up to ``ends[i]`` are placed.
 
-    ``towards[a, b]`` is the next broker on the way from b to a. Rows are marked by a number each, from ``number`` on:
-    ``marks[0]`` has the last that came to a broker, ``marks[1]`` the last that was delivered there.
+    ``towards[a, b]`` is the next broker on the way from b to a. ``scratch`` has for each broker the last row that came there, by
+    a number of its own from ``number`` on, and how often the row at hand is wanted there; and a list of where it is.
     """
-    at = 0
+    at, (seen, wanted, where) = 0, (scratch[0], scratch[1], scratch[2])
     for row in range(len(sources)):
-        source, mark = sources[row], number + row + 1
-        marks[0, source] = mark
+        source, mark, some = sources[row], number + row + 1, 0
+        seen[source] = mark
         counts[source, _ARRIVALS] += 1
         while at < ends[row]:
+            # No branch: which broker comes next cannot be foreseen.
             broker = placed[slots[at]]
-            counts[broker, _CLIENT_DELIVERIES] += 1
-            counts[broker, _CLIENT_HOPS] += distances[source, broker]
-            if marks[1, broker] != mark:
-                marks[1, broker] = mark
-                counts[broker, _DELIVERIES] += 1
-                _visit(broker, mark, towards[source], marks, counts)
+            where[some] = broker
+            some += wanted[broker] == 0
+            wanted[broker] += 1
             at += 1
+        for i in range(some):
+            broker = where[i]
+            counts[broker, _DELIVERIES] += 1
+            counts[broker, _CLIENT_DELIVERIES] += wanted[broker]
+            counts[broker, _CLIENT_HOPS] += wanted[broker] * distances[source, broker]
+            wanted[broker] = 0
+            _visit(broker, mark, towards[source], seen, counts)
         if everywhere:
             for broker in range(len(counts)):
-                _visit(broker, mark, towards[source], marks, counts)
+                _visit(broker, mark, towards[source], seen, counts)
 
 
 @kernel
-def _visit(broker: int, mark: int, towards: Any, marks: Any, counts: Any) -> None:
+def _visit(broker: int, mark: int, towards: Any, seen: Any, counts: Any) -> None:
     """Count the way to ``broker``, as far as it was not counted yet."""
-    while marks[0, broker] != mark:
-        marks[0, broker] = mark
+    while seen[broker] != mark:
+        seen[broker] = mark
         counts[broker, _ARRIVALS] += 1
         counts[broker, _HOPS] += 1
         broker = towards[broker]
