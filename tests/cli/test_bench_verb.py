@@ -54,7 +54,11 @@ def test_json(run, fake):
 
 
 def test_unknown_benchmark(run):
-    assert run("bench", "nonsense") == (2, "", "overweave: bench: expected one of matching, simulator, plane, found 'nonsense'\n")
+    assert run("bench", "nonsense") == (
+        2,
+        "",
+        "overweave: bench: expected one of matching, simulator, plane, pipeline, found 'nonsense'\n",
+    )
 
 
 def test_option_that_the_benchmark_does_not_know(run, fake):

@@ -18,13 +18,16 @@ if TYPE_CHECKING:
 EXAMPLE = "overweave bench matching --subscriptions 10000 --json"
 
 #: Every benchmark and the module that runs it.
-BENCHMARKS = {name: f"overweave.bench.{name}" for name in ("matching", "simulator", "plane")}
+BENCHMARKS = {name: f"overweave.bench.{name}" for name in ("matching", "simulator", "plane", "pipeline")}
 
 
 def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(BENCHMARKS)}.")],
     subscriptions: Annotated[
         list[int] | None, typer.Option(min=1, metavar="N", help="How many; several times for several sizes.")
+    ] = None,
+    publications: Annotated[
+        list[int] | None, typer.Option(min=1, metavar="N", help="Likewise; for the pipeline, 1000000 when not given.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write a JSON list of rows.")] = False,
 ) -> None:
@@ -36,7 +39,8 @@ def bench(
     if name not in BENCHMARKS:
         raise InvalidInput(f"bench: expected one of {', '.join(BENCHMARKS)}, found {excerpt(name)}")
     run = importlib.import_module(BENCHMARKS[name]).run
-    options: dict[str, Any] = {"subscriptions": subscriptions} if subscriptions else {}
+    given: dict[str, Any] = {"subscriptions": subscriptions, "publications": publications}
+    options = {option: value for option, value in given.items() if value}
     for option in options:
         if option not in inspect.signature(run).parameters:
             raise InvalidInput(f"bench {name}: expected no --{option}, which this benchmark does not know")
