@@ -36,7 +36,9 @@ def workload(
     subscriptions: Annotated[int | None, typer.Option(metavar="N", help="How many subscriptions.")] = None,
     publications: Annotated[int | None, typer.Option(metavar="N", help="How many publications, of all publishers.")] = None,
     brokers: Annotated[int | None, typer.Option(metavar="N", help="How many brokers.")] = None,
-    rate_hz: Annotated[float | None, typer.Option(metavar="R", help="How many publications per second.")] = None,
+    rate_hz: Annotated[
+        float | None, typer.Option(metavar="R", help="Publications per second, of a publisher (stock, quotes) or of all.")
+    ] = None,
     distribution: Annotated[
         str | None, typer.Option(metavar="NAME", help="stock: uniform, random, enterprise or allocation.")
     ] = None,

@@ -3,7 +3,7 @@
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,6 +19,11 @@ from overweave.pipeline.workloads.dice import Whole
 
 #: The columns of some rows, given the rows' numbers.
 MakeRows = Callable[[Whole], Mapping[str, object]]
+
+
+#: Numbers of rows, with and without none; more would not fit into 64 bits when they are shuffled.
+Count = Annotated[int, msgspec.Meta(ge=0, le=2_000_000_000)]
+Some = Annotated[int, msgspec.Meta(ge=1, le=2_000_000_000)]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

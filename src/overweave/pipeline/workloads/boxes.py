@@ -13,13 +13,12 @@ A publisher publishes uniformly inside its box, ``duration`` time units long. A 
 """
 
 from functools import lru_cache, partial
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
-from msgspec import Meta
 from pyspark.sql import DataFrame
 
-from overweave.pipeline.workloads.base import Options, Source, numbered, wire_bytes
+from overweave.pipeline.workloads.base import Count, Options, Some, Source, numbered, wire_bytes
 from overweave.pipeline.workloads.brokers import brokers
 from overweave.pipeline.workloads.dice import Dice, Real, Whole, dealt, shares, zipf
 
@@ -35,11 +34,11 @@ _PLACES = 3
 class BoxesOptions(Options, frozen=True, kw_only=True):
     """Defaults are those of MINIMAL table 1, at 2,400 clients."""
 
-    publishers: Annotated[int, Meta(ge=1)] = 600
+    publishers: Some = 600
     #: Three times the advertisements unless given.
-    subscriptions: Annotated[int, Meta(ge=0)] | None = None
-    brokers: Annotated[int, Meta(ge=1)] = 1_000
-    duration: Annotated[int, Meta(ge=0)] = 10
+    subscriptions: Count | None = None
+    brokers: Some = 1_000
+    duration: Count = 10
     boxes: Literal["corners", "widths"] = "corners"
 
 

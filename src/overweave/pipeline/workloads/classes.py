@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Meta
 from pyspark.sql import DataFrame
 
-from overweave.pipeline.workloads.base import Options, Source, numbered, wire_bytes
+from overweave.pipeline.workloads.base import Count, Options, Some, Source, numbered, wire_bytes
 from overweave.pipeline.workloads.brokers import brokers
 from overweave.pipeline.workloads.dice import Dice, Whole
 
@@ -20,11 +20,11 @@ from overweave.pipeline.workloads.dice import Dice, Whole
 class ClassesOptions(Options, frozen=True, kw_only=True):
     """Defaults are those of STOCH 3: 127 brokers, 1,000 classes, 1,000 notifications per second in all."""
 
-    brokers: Annotated[int, Meta(ge=1)] = 127
-    classes: Annotated[int, Meta(ge=1)] = 1_000
-    publishers: Annotated[int, Meta(ge=1)] | None = None
-    subscriptions: Annotated[int, Meta(ge=0)] = 10_000
-    publications: Annotated[int, Meta(ge=0)] = 60_000
+    brokers: Some = 127
+    classes: Some = 1_000
+    publishers: Some | None = None
+    subscriptions: Count = 10_000
+    publications: Count = 60_000
     #: Of all publishers together.
     rate_hz: Annotated[float, Meta(gt=0)] = 1_000.0
 

@@ -20,7 +20,7 @@ import numpy as np
 from msgspec import Meta
 from pyspark.sql import DataFrame
 
-from overweave.pipeline.workloads.base import Options, Source, numbered, wire_bytes
+from overweave.pipeline.workloads.base import Count, Options, Some, Source, numbered, wire_bytes
 from overweave.pipeline.workloads.brokers import brokers
 from overweave.pipeline.workloads.dice import Dice, Real, Whole, dealt, shares, shuffled, zipf
 
@@ -53,9 +53,9 @@ class MeshOptions(Options, frozen=True, kw_only=True):
     """Defaults are those of the data set, and ten minutes at 3,600 publications per minute."""
 
     dataset: Literal["DT1", "DT2", "DT3", "DT4", "DT5", "DT-C", "DT-FB"] = "DT1"
-    subscriptions: Annotated[int, Meta(ge=0)] | None = None
-    publications: Annotated[int, Meta(ge=0)] = 36_000
-    brokers: Annotated[int, Meta(ge=1)] | None = None
+    subscriptions: Count | None = None
+    publications: Count = 36_000
+    brokers: Some | None = None
     #: Of all publishers together; there is one on each broker.
     rate_hz: Annotated[float, Meta(gt=0)] = 60.0
 

@@ -20,7 +20,7 @@ from overweave.language.codec import encode_publication
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_publication
 from overweave.language.values import excerpt, format_value
-from overweave.pipeline.workloads.base import Options, Source
+from overweave.pipeline.workloads.base import Options, Some, Source
 from overweave.pipeline.workloads.brokers import brokers
 
 PRICES = ("open", "high", "low", "close")
@@ -41,7 +41,7 @@ class QuotesOptions(Options, frozen=True, kw_only=True):
     """What is in the files decides about the rest."""
 
     file: Annotated[tuple[str, ...], Meta(min_length=1)]
-    brokers: Annotated[int, Meta(ge=1)] = 1
+    brokers: Some = 1
     rate_hz: Annotated[float, Meta(gt=0)] = 70 / 60
     #: Leave out lines that cannot be read, and say which in the table ``bad``.
     skip_bad: bool = False

@@ -24,7 +24,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
-from overweave.pipeline.workloads.base import Options, Source, numbered, wire_bytes
+from overweave.pipeline.workloads.base import Count, Options, Some, Source, numbered, wire_bytes
 from overweave.pipeline.workloads.brokers import brokers
 from overweave.pipeline.workloads.dice import Dice, Real, Whole, dealt, shares, shuffled, zipf
 from overweave.pipeline.workloads.walks import Quotes, quotes, texts, volume_level
@@ -33,10 +33,11 @@ from overweave.pipeline.workloads.walks import Quotes, quotes, texts, volume_lev
 class StockOptions(Options, frozen=True, kw_only=True):
     """Defaults are those of THESIS 7.3.2."""
 
-    publishers: Annotated[int, Meta(ge=1)] = 40
-    subscriptions: Annotated[int, Meta(ge=0)] = 8_000
-    publications: Annotated[int, Meta(ge=0)] = 40_000
-    brokers: Annotated[int, Meta(ge=1)] = 80
+    publishers: Some = 40
+    subscriptions: Count = 8_000
+    publications: Count = 40_000
+    brokers: Some = 80
+    #: Of each publisher.
     rate_hz: Annotated[float, Meta(gt=0)] = 70 / 60
     distribution: Literal["uniform", "random", "enterprise", "allocation"] = "uniform"
     zipf: Annotated[float, Meta(ge=-10, le=10)] = 0.0
