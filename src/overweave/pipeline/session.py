@@ -10,8 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 
 from pyspark.sql import SparkSession
 
@@ -35,8 +34,6 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
 }
-#: Java's own words at the start (incubating modules, hosts) are no use to anybody either.
-_QUIET = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
 _QUICK, _STEADY = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1", "-XX:+UseParallelGC"
 
 
@@ -56,9 +53,10 @@ def make_session(master: str | None = None, *, memory_mb: int | None = None, qui
             "spark.sql.shuffle.partitions": "2" if quick else str(4 * cores),
             "spark.driver.memory": f"{memory_mb or _default_memory_mb()}m",
             "spark.local.dir": tempfile.gettempdir(),
-            "spark.driver.extraJavaOptions": f"{_QUIET} {_QUICK if quick else _STEADY}",
+            "spark.driver.extraJavaOptions": _QUICK if quick else _STEADY,
         }
-    spark = builder.master(master or "local[*]").config(map=settings).getOrCreate()
+    with _unheard() if local else nullcontext():
+        spark = builder.master(master or "local[*]").config(map=settings).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     return spark
 
@@ -71,6 +69,22 @@ def session(master: str | None = None, *, memory_mb: int | None = None) -> Itera
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Have Java, which is started inside, write to nowhere: what goes wrong comes as an exception, all else is noise."""
+    if os.environ.get("OVERWEAVE_DEBUG", "0") not in ("", "0"):
+        yield
+        return
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
 
 
 def check_java() -> None:
