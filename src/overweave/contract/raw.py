@@ -211,7 +211,7 @@ class RawRows:
         return index.slots_of_rows(self._data, self._content_starts, self._content_ends)
 
     def records(
-        self, rows: NDArray[np.int64], texts: list[str], clients: list[str], codes: NDArray[np.int32], now_s: float
+        self, rows: NDArray[np.int64] | slice, texts: list[str], clients: list[str], codes: NDArray[np.int32], now_s: float
     ) -> Columns:
         """What a trace tells of these rows, each with the code of a subscription in ``texts`` and its client in ``clients``."""
         publisher = np.repeat(np.arange(len(self._runs), dtype=np.int32), [end - begin for _, begin, end in self._runs])
