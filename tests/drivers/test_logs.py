@@ -86,7 +86,8 @@ def test_errors_say_where():
 @pytest.mark.parametrize("as_json", [True, False])
 @given(text=st.text(), number=st.integers() | st.floats())
 def test_nothing_makes_a_second_line_or_a_control_character(as_json, text, number):
-    text = logged(as_json, lambda: Log(text).info(text, peer=text, number=number, **{text: text} if text != "number" else {}))
+    fields = {text: text} | {"peer": text, "number": number}
+    text = logged(as_json, lambda: Log(text).info(text, **fields))
     assert text.endswith("\n")
     assert text[:-1].isprintable()
     assert not as_json or json.loads(text, parse_constant=pytest.fail)

@@ -27,7 +27,6 @@ from overweave.contract.row_kernels import (
     gather_rows,
     hop_rows,
     mark_seen,
-    read_times,
     walk_rows,
     write_heads,
 )
@@ -73,8 +72,8 @@ class RawRows:
     """
 
     __slots__ = (
-        "__dict__", "_content_ends", "_content_starts", "_data", "_hops", "_new_publisher", "_sequences", "_starts", "count",
-        "picked", "ttl",
+        "__dict__", "_content_ends", "_content_starts", "_data", "_hops", "_new_publisher", "_sequences", "_starts", "_times",
+        "count", "picked", "ttl",
     )  # fmt: skip
 
     def __init__(self, data: bytes | memoryview | Bytes, count: int) -> None:
@@ -87,9 +86,10 @@ class RawRows:
         self._starts, *others = np.empty(count + 1, np.int64), *(np.empty(count, np.int64) for _ in range(3))
         self._content_starts, self._content_ends, self._sequences = others
         self._hops, self._new_publisher = np.empty(count, np.uint8), np.empty(count, np.bool_)
+        self._times = np.empty(count, np.float64)
         sound, self.ttl = walk_rows(
-            self._data, count, self._starts, self._content_starts, self._content_ends, self._sequences, self._hops,
-            self._new_publisher,
+            self._data, count, self._starts, self._content_starts, self._content_ends, self._sequences,
+            self._times.view(np.uint64), self._hops, self._new_publisher,
         )  # fmt: skip
         if sound != count:
             raise WireError(int(self._starts[sound - 1]) if sound else 0, f"row {sound} of {count} in its wire form")
@@ -107,9 +107,7 @@ class RawRows:
 
     def published_at_s(self) -> NDArray[np.float64]:
         """When each row was published."""
-        times = np.empty(self.count)
-        read_times(self._data, self._starts, times)
-        return times
+        return self._times
 
     def validate(self) -> None:
         """Refuse contents that the codec would refuse."""
@@ -235,7 +233,7 @@ class RawRows:
         made = object.__new__(RawRows)
         made._data, made.count, made.ttl, made._hops, made.picked = data, self.count, ttl, hops, None
         made._starts, made._sequences, made._new_publisher = self._starts, self._sequences, self._new_publisher
-        made._content_starts, made._content_ends = self._content_starts, self._content_ends
+        made._content_starts, made._content_ends, made._times = self._content_starts, self._content_ends, self._times
         made.__dict__.update(self.__dict__)
         return made
 

@@ -14,7 +14,7 @@ _TEXT_BYTES_MAX = 1 << 20
 
 
 @kernel
-def walk_rows(data, count, starts, content_starts, content_ends, sequences, hops, new_publisher):
+def walk_rows(data, count, starts, content_starts, content_ends, sequences, times, hops, new_publisher):
     """Find ``count`` rows that fill ``data``; how many of them are sound (``count`` when all are), and the least ttl."""
     at, ttl = 0, 255
     for row in range(count):
@@ -31,6 +31,7 @@ def walk_rows(data, count, starts, content_starts, content_ends, sequences, hops
         sequences[row] = np.int64(_u64(data, at + SEQUENCE))
         if sequences[row] < 0:
             return row, ttl
+        times[row] = _u64(data, at + PUBLISHED_AT)
         hops[row] = data[at + HOPS]
         if data[at + TTL] < ttl:
             ttl = int(data[at + TTL])
@@ -62,14 +63,6 @@ def hop_rows(data, starts):
             data[at + HOPS] += 1
         if data[at + TTL] > 0:
             data[at + TTL] -= 1
-
-
-@kernel
-def read_times(data, starts, times):
-    """When each row was published."""
-    words = times.view(np.uint64)
-    for row in range(len(starts) - 1):
-        words[row] = _u64(data, starts[row] + PUBLISHED_AT)
 
 
 @kernel
