@@ -1,0 +1,88 @@
+"""What clients do: arrivals, lifetimes and publications per broker and filter class (STOCH 3.1)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from overweave.analysis.tree import Reals, Tree
+from overweave.errors import InvalidInput
+
+#: So many brokers times classes are looked at together: what fits a cache is quicker than all at once.
+CELLS_MAX = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """Rates by broker (rows, in the order of the tree) and filter class (columns); a view of one number may stand for all.
+
+    Lifetimes have any distribution; only their mean matters (M/G/infinity).
+
+    >>> Workload.uniform(3, 10, subscriptions=60, lifetime_s=60, publication_hz=6).subscriptions
+    60.0
+    """
+
+    #: New subscriptions per second (lambda), their mean lifetime (1/mu), and publications per second (omega).
+    arrival_hz: Reals
+    lifetime_s: Reals
+    publication_hz: Reals
+
+    @staticmethod
+    def uniform(brokers: int, classes: int, subscriptions: float, lifetime_s: float, publication_hz: float) -> "Workload":
+        """Everything equally distributed (STOCH 3.2): ``subscriptions`` and ``publication_hz`` are those of the whole network."""
+        for name, value in (("subscriptions", subscriptions), ("rate", publication_hz)):
+            if not 0 <= value < np.inf:
+                raise InvalidInput(f"{name}: expected a finite number from 0 on, found {value:g}")
+        if not 0 < lifetime_s < np.inf:
+            raise InvalidInput(f"lifetime: expected a finite number above 0, found {lifetime_s:g}")
+        shape, cells = (brokers, classes), brokers * classes
+        arrival_hz = np.broadcast_to(np.float64(subscriptions / cells / lifetime_s), shape)
+        lifetimes_s = np.broadcast_to(np.float64(lifetime_s), shape)
+        return Workload(arrival_hz, lifetimes_s, np.broadcast_to(np.float64(publication_hz / cells), shape))
+
+    @property
+    def classes(self) -> int:
+        """How many filter classes there are."""
+        return int(self.arrival_hz.shape[1])
+
+    @cached_property
+    def subscriptions(self) -> float:
+        """How many subscriptions there are on average (Ns)."""
+        return sum(copies * float(part.offered.sum()) for part, copies in self.parts())
+
+    @property
+    def offered(self) -> Reals:
+        """The mean number of local subscriptions, equation 2: x_l = lambda / mu."""
+        return self.arrival_hz * self.lifetime_s
+
+    def scaled(self, factor: float) -> "Workload":
+        """So many times the subscriptions."""
+        alike = 1 if self.arrival_hz.strides[1] == 0 else self.classes
+        return replace(self, arrival_hz=np.broadcast_to(self.arrival_hz[:, :alike] * factor, self.arrival_hz.shape))
+
+    def parts(self) -> Iterator[tuple["Workload", int]]:
+        """The same classes, some after the other, with how often each counts: if all are alike, one stands for all."""
+        alike = self.classes > 0 and all(
+            values.strides[1] == 0 for values in (self.arrival_hz, self.lifetime_s, self.publication_hz)
+        )
+        step, copies = (self.classes, self.classes) if alike else (max(1, CELLS_MAX // self.arrival_hz.shape[0]), 1)
+        for first in range(0, self.classes, step):
+            some = slice(first, first + (1 if alike else step))
+            yield Workload(self.arrival_hz[:, some], self.lifetime_s[:, some], self.publication_hz[:, some]), copies
+
+    def check(self, tree: Tree) -> None:
+        """Refuse rates that cannot be, with the field, the broker and the class."""
+        shape = (len(tree), self.classes)
+        for name, least in (("arrival_hz", 0.0), ("lifetime_s", None), ("publication_hz", 0.0)):
+            values = getattr(self, name)
+            if values.shape != shape:
+                raise InvalidInput(f"{name}: expected {shape[0]} brokers by {shape[1]} classes, found {values.shape}")
+            # A view of one number needs one look.
+            once = values[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in values.strides)]
+            good = np.isfinite(once) & (once >= 0 if least is not None else once > 0)
+            if not good.all():
+                broker, of = np.argwhere(~good)[0]
+                wanted = "from 0 on" if least is not None else "above 0"
+                where = f"{name}: broker {tree.ids[broker]!r}, class {of + 1}"
+                raise InvalidInput(f"{where}: expected a finite number {wanted}, found {once[broker, of]:g}")
