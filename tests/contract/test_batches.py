@@ -32,6 +32,29 @@ def test_rows_go_where_each_would_go_alone(sequences):
     assert [sorted(ids) for ids in batch(*sequences).ids(index)] == [[low for low in (3, 8, 15) if x >= low] for x in sequences]
 
 
+@given(st.lists(st.integers(0, 99), min_size=2, max_size=6, unique=True), st.sampled_from([5, 62, 90]))
+def test_parts_of_a_batch_go_on_as_the_whole_did_however_many_links_there_are(sequences, links):
+    index = Index()
+    for low in range(links):
+        index.add(low, parse_filter(f"[x,>=,{low}]"), low + 1)
+    whole = batch(*sequences)
+    whole.spread(index)
+    part = whole.take(np.arange(1, len(sequences))).hopped()
+    expected = {low + 1: [x for x in sequences[1:] if x >= low] for low in range(links)}
+    assert {link: numbers(some) for link, some in part.spread(index)} == {link: some for link, some in expected.items() if some}
+
+
+@given(st.lists(st.tuples(st.sampled_from("pqr"), st.integers(0, 300)), min_size=1, max_size=40), st.integers(1, 8))
+def test_batches_of_several_publishers_are_seen_as_their_rows_one_by_one(identities, size):
+    seen, alone = Seen(64), Seen(64)
+    for start in range(0, len(identities), size):
+        some = identities[start : start + size]
+        rows = Rows(tuple(Publish(Publication({"x": 1}), Header(publisher, number)) for publisher, number in some))
+        expected = [row for row, (publisher, number) in enumerate(some) if alone.add(publisher, number)]
+        new = rows.new(seen)
+        assert (list(range(len(some))) if new is None else new.tolist()) == expected
+
+
 @given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 4))
 def test_what_is_new_is_new_once(sequences, size):
     seen, got = Seen(window=100), []

@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.language.codec import encode_publication
+from overweave.contract.row_kernels import mark_seen
+from overweave.language.codec import encode_publication, place_of_publication
 from overweave.language.headers import Priority
 from overweave.language.messages import Publish
 from overweave.matching.base import Id, Link
@@ -45,7 +46,7 @@ class Batch(Protocol):
 
     #: How many rows.
     count: int
-    #: How many hops the most tired row has left.
+    #: So many hops are left to every row, at least.
     ttl: int
 
     def publishes(self) -> Sequence[Publish]:
@@ -92,11 +93,13 @@ class Rows:
     (1, [('p', 7)])
     """
 
-    __slots__ = ("_hops", "_rows", "count", "ttl")
+    __slots__ = ("_hops", "_lanes", "_rows", "count", "ttl")
 
     def __init__(self, rows: tuple[Publish, ...], hops: int = 0) -> None:
         self._rows = rows
         self._hops = hops
+        #: What kernels read of several rows, made when they first do.
+        self._lanes: _Lanes | None = None
         self.count = len(rows)
         self.ttl = (rows[0] if len(rows) == 1 else min(rows, key=_ttl)).header.ttl - hops
 
@@ -125,16 +128,31 @@ class Rows:
         if self.count == 1:
             header = self._rows[0].header
             return None if seen.add(header.publisher, header.sequence) else _NO_ROWS
-        news = [seen.add(publisher, sequence) for publisher, sequence in self.identities()]
-        return None if all(news) else np.flatnonzero(news)
+        lanes = self._kernels_read()
+        if lanes.publisher is None:
+            news = [seen.add(publisher, sequence) for publisher, sequence in self.identities()]
+            return None if all(news) else np.flatnonzero(news)
+        fresh = np.empty(self.count, np.bool_)
+        highest, ring = seen.marks(lanes.publisher, self._rows[0].header.sequence)
+        bits = np.frombuffer(ring, np.uint8)
+        new, highest[0] = mark_seen(bits, len(ring) * 8 - 1, highest[0], lanes.sequences, fresh)
+        return None if new == self.count else np.flatnonzero(fresh)
 
     def take(self, rows: NDArray[np.int64]) -> "Rows":
         """See `Batch.take`."""
-        return self if len(rows) == self.count else Rows(tuple(self._rows[row] for row in rows.tolist()), self._hops)
+        if len(rows) == self.count:
+            return self
+        lanes, all_rows = self._lanes, self._rows
+        return self._with(
+            tuple([all_rows[row] for row in rows.tolist()]),
+            self._hops,
+            None if lanes is None else _Lanes(lanes.places[rows], lanes.sequences[rows], lanes.publisher),
+            self.ttl,
+        )
 
     def hopped(self) -> "Rows":
         """See `Batch.hopped`."""
-        return Rows(self._rows, self._hops + 1)
+        return self._with(self._rows, self._hops + 1, self._lanes, self.ttl - 1)
 
     def alive(self) -> "Rows | None":
         """See `Batch.alive`."""
@@ -147,11 +165,7 @@ class Rows:
         """See `Batch.spread`."""
         if self.count == 1:
             return [(link, self) for link in index.links(self._rows[0].publication, exclude)]
-        found: dict[Link, list[Publish]] = {}
-        for publish in self._rows:
-            for link in index.links(publish.publication, exclude):
-                found.setdefault(link, []).append(publish)
-        return [(link, Rows(tuple(several), self._hops)) for link, several in found.items()]
+        return [(link, self.take(rows)) for link, rows in index.links_of_places(self._kernels_read().places, exclude)]
 
     def ids(self, index: Index) -> Iterator[list[Id]]:
         """See `Batch.ids`."""
@@ -172,6 +186,30 @@ class Rows:
     def priority(self) -> Priority:
         """See `Batch.priority`."""
         return self._rows[0].header.priority
+
+    def _kernels_read(self) -> "_Lanes":
+        if self._lanes is None:
+            headers = [publish.header for publish in self._rows]
+            self._lanes = _Lanes(
+                np.array([place_of_publication(publish.publication) for publish in self._rows], np.int64),
+                np.array([header.sequence for header in headers], np.int64),
+                headers[0].publisher if len({header.publisher for header in headers}) == 1 else None,
+            )
+        return self._lanes
+
+    def _with(self, rows: tuple[Publish, ...], hops: int, lanes: "_Lanes | None", ttl: int) -> "Rows":
+        """Rows of which all is known; ``ttl`` may be that of others that they were among."""
+        made = object.__new__(Rows)
+        made._rows, made._hops, made._lanes, made.count, made.ttl = rows, hops, lanes, len(rows), ttl
+        return made
+
+
+class _Lanes(NamedTuple):
+    """Where the contents of rows lie, their sequence numbers, and the publisher if all have the same."""
+
+    places: NDArray[np.int64]
+    sequences: NDArray[np.int64]
+    publisher: str | None
 
 
 def _ttl(publish: Publish) -> int:

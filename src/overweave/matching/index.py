@@ -29,6 +29,7 @@ from overweave.matching.kernels.match import (
     group_by_link,
     hit_filters,
     hit_links,
+    hit_links_each,
     match_publications,
 )
 from overweave.matching.kernels.partitions import rebuild_partitions
@@ -250,6 +251,28 @@ class Index:
         links = self._masks.get(mask)
         return self._links_in(mask) if links is None else links
 
+    def links_of_places(self, places: NDArray[np.int64], exclude: Link = None) -> list[tuple[Link, NDArray[np.int64]]]:
+        """`links` of publications that lie at several places (`place_of_publication`): each link with the rows that go there.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add("s1", parse_filter("[x,>,0]"), link="B2")
+        >>> several = [Publication({"x": x}) for x in (1, 0, 2)]
+        >>> places = np.array([place_of_publication(publication) for publication in several])
+        >>> [(link, rows.tolist()) for link, rows in index.links_of_places(places)]
+        [('B2', [0, 2])]
+        """
+        masks = np.empty(len(places), np.int64)
+        united = hit_links_each(self._address, places, self._link_numbers.get(exclude, 0), masks)
+        if united < 0:
+            return self._links_of_many(places, exclude)
+        found = []
+        while united:
+            bit = united & -united
+            found.append((self._links[bit.bit_length() - 1], (masks & bit).nonzero()[0]))
+            united ^= bit
+        return found
+
     def ids(self, publication: Publication) -> list[Id]:
         """The ids of all filters that one publication satisfies, in any order: `match` for those who ask as often.
 
@@ -467,6 +490,14 @@ class Index:
             self._masks.clear()
         made = self._masks[mask] = tuple(link for number, link in enumerate(links) if mask >> number & 1)
         return made
+
+    def _links_of_many(self, places: NDArray[np.int64], exclude: Link) -> list[tuple[Link, NDArray[np.int64]]]:
+        """`links_of_places` where links are too many for a mask, or a publication is malformed."""
+        found: dict[Link, list[int]] = {}
+        for row, (place, length) in enumerate(places.tolist()):
+            for link in self._links_in(self._hit_links(self._address, place, length, self._link_numbers.get(exclude, 0))):
+                found.setdefault(link, []).append(row)
+        return [(link, np.array(rows)) for link, rows in found.items()]
 
     def _scratch(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """Room for kernels to list all filters, several times over; only what is written to takes memory."""

@@ -7,6 +7,7 @@ import numpy as np
 
 from overweave.broker.client import ClientCore
 from overweave.broker.core import BrokerCore
+from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Deliver, Keep, Note, Refuse
 from overweave.contract.modules import Module
@@ -26,8 +27,8 @@ from overweave.routing.base import Routing
 MakeRouting = Callable[[str, Overlay], Routing]
 #: The modules of a broker, by name.
 MakeModules = Callable[[str], Mapping[str, Module]]
-#: Hears of a publisher, a sequence number and the subscription that got it.
-OnDelivery = Callable[[str, int, str], None]
+#: Hears of publications and the subscription that got them.
+OnDelivery = Callable[[Batch, str], None]
 
 
 class SimulatedNetwork:
@@ -131,11 +132,11 @@ class SimulatedNetwork:
 
     def deliver(self, effect: Deliver) -> None:
         """Tell what a client got."""
-        for publisher, sequence in effect.batch.identities():
-            self._on_delivery(publisher, sequence, effect.subscription)
+        self._on_delivery(effect.batch, effect.subscription)
 
-    def _count_delivery(self, publisher: str, sequence: int, subscription: str) -> None:
-        self.deliveries[publisher, sequence, subscription] += 1
+    def _count_delivery(self, batch: Batch, subscription: str) -> None:
+        for publisher, sequence in batch.identities():
+            self.deliveries[publisher, sequence, subscription] += 1
 
     def keep(self, node: Node, effect: Keep) -> None:
         """Write to the journal of a broker."""

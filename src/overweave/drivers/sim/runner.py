@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from overweave.broker.modules.tracer import Tracer
+from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.records import Record
 from overweave.drivers.sim.checkers import Ledger, check_brokers, check_deliveries
@@ -147,10 +148,11 @@ class _Run:
             self._network.publish(publisher.id, publication)
             self._plan(publisher, publications, start_s, number + 1)
 
-    def _delivered(self, publisher: str, sequence: int, subscription: str) -> None:
-        self._client_deliveries += 1
+    def _delivered(self, batch: Batch, subscription: str) -> None:
+        self._client_deliveries += batch.count
         if self._scenario.checks.deliveries:
-            self._ledger.delivered(publisher, sequence, subscription)
+            for publisher, sequence in batch.identities():
+                self._ledger.delivered(publisher, sequence, subscription)
 
     def _check(self) -> None:
         check_brokers(self._network, self._scenario.checks)

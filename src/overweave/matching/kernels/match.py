@@ -89,6 +89,16 @@ def hit_links(address, place, length, exclude):
 
 
 @kernel
+def hit_links_each(address, places, exclude, masks):
+    """What `hit_links` says of the publications at several ``places``, each an address and a length; the union of it."""
+    united = np.int64(0)
+    for row in range(len(places)):
+        masks[row] = hit_links(address, places[row, 0], places[row, 1], exclude)
+        united |= masks[row]
+    return united
+
+
+@kernel
 def hit_filters(address, place, length):
     """How many filters the publication at ``place`` matches, NONE when it is malformed; their slots are in `found`."""
     state = state_at(address)
