@@ -1,0 +1,74 @@
+"""What a kind of sweep is made of: a reader of scenarios, and a function from a scenario to its measures.
+
+Measures are the fields of a struct, so a kind says what it measures once, with types, and tables and figures follow.
+"""
+
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql.types import BooleanType, DataType, DoubleType, LongType, StringType
+
+#: A scenario as TOML has it, without lists.
+Document = dict[str, Any]
+
+#: What values of columns can be, for Spark and for Arrow.
+SPARK_TYPES: Mapping[type, DataType] = {bool: BooleanType(), int: LongType(), float: DoubleType(), str: StringType()}
+ARROW_TYPES: Mapping[type, pa.DataType] = {bool: pa.bool_(), int: pa.int64(), float: pa.float64(), str: pa.string()}
+
+
+class Evaluator(NamedTuple):
+    """A kind of sweep."""
+
+    #: Reads a document, quickly, on the driver before anything runs and again in the task; what is wrong is an `InvalidInput`.
+    read: Callable[[Document], Any]
+    #: Does the work in a task; what goes wrong becomes the scenario's error.
+    evaluate: Callable[[Any], msgspec.Struct]
+    #: What ``evaluate`` gives.
+    measures: type[msgspec.Struct]
+    #: What a document may have at its top.
+    keys: tuple[str, ...]
+    #: Measures that are drawn when a sweep does not say which.
+    drawn: tuple[str, ...]
+    #: A task evaluates so many: some seconds of work, as an interrupted task is lost, and much more than Spark needs to start it.
+    per_task: int
+    #: Whether the measures depend on the key ``seed``.
+    seeded: bool = True
+
+
+def columns_of(measures: type[msgspec.Struct], prefix: str = "") -> dict[str, type]:
+    """The columns of a struct of measures and their types; fields of structs within have both names.
+
+    >>> class Delays(msgspec.Struct):
+    ...     mean: float
+    >>> class Measures(msgspec.Struct, rename={"yield_": "yield"}):
+    ...     yield_: float | None
+    ...     delay_s: Delays | None
+    >>> columns_of(Measures)
+    {'yield': <class 'float'>, 'delay_s_mean': <class 'float'>}
+    """
+    found: dict[str, type] = {}
+    for field in msgspec.structs.fields(measures):
+        parts = typing.get_args(field.type) if isinstance(field.type, types.UnionType) else (field.type,)
+        plain = next(part for part in parts if part is not types.NoneType)
+        name = f"{prefix}{field.encode_name}"
+        found |= columns_of(plain, f"{name}_") if issubclass(plain, msgspec.Struct) else {name: plain}
+    return found
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of tables within tables, by their names joined; a table without values is there, which is true.
+
+    >>> flattened({"seed": 1, "overlay": {"shape": "chain"}, "modules": {"report": {}}})
+    {'seed': 1, 'overlay_shape': 'chain', 'modules_report': True}
+    """
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found |= flattened(value, f"{prefix}{name}_")
+        else:
+            found[f"{prefix}{name}"] = True if isinstance(value, Mapping) else value
+    return found

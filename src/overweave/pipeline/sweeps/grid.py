@@ -1,0 +1,95 @@
+"""The grid: a document in which a list stands for each of its values becomes all documents without lists.
+
+Tables may be listed too: ``[[overlay]]`` twice gives two overlays, each with options, and lists, of its own.
+"""
+
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from overweave.errors import InvalidInput
+from overweave.language.values import excerpt
+from overweave.pipeline.sweeps.base import ARROW_TYPES, Document, flattened
+
+#: A grid is a list in the driver's memory.
+SCENARIOS_MAX = 1_000_000
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One scenario of a grid: what is evaluated, how it is known again, and its values by column."""
+
+    key: str
+    document: Document
+    parameters: Mapping[str, Any]
+
+
+def tasks_of(kind: str, document: Document) -> list[Task]:
+    """All scenarios of a grid, in the order of the file: what stands last changes first.
+
+    >>> [task.parameters for task in tasks_of("simulation", {"seed": 1, "overlay": {"brokers": [3, 7]}})]
+    [{'seed': 1, 'overlay_brokers': 3}, {'seed': 1, 'overlay_brokers': 7}]
+    """
+    count = _counted("", document)
+    if count > SCENARIOS_MAX:
+        raise InvalidInput(f"expected a grid of at most {SCENARIOS_MAX:,} scenarios, found {count:,}")
+    tasks: dict[str, Task] = {}
+    for each in _expanded(document):
+        task = Task(key_of(kind, each), each, flattened(each))
+        if task.key in tasks:
+            values = ", ".join(f"{name} = {value}" for name, value in task.parameters.items())
+            raise InvalidInput(f"expected every scenario once, found one twice: {values}")
+        tasks[task.key] = task
+    return list(tasks.values())
+
+
+def key_of(kind: str, document: Document) -> str:
+    """A name for what is evaluated: the same in every run, whatever the order of keys, and else different.
+
+    >>> key_of("replay", {"a": 1, "b": 2}) == key_of("replay", {"b": 2, "a": 1}) != key_of("simulation", {"a": 1, "b": 2})
+    True
+    """
+    try:
+        written = msgspec.msgpack.encode([kind, document], order="deterministic")
+    except OverflowError:
+        raise InvalidInput("expected integers of 64 bits, found one that is larger") from None
+    return hashlib.sha256(written).hexdigest()[:20]
+
+
+def column_types(tasks: list[Task]) -> dict[str, type]:
+    """The columns of all parameters and their types; whole numbers may stand where others are not whole."""
+    found: dict[str, type] = {}
+    for task in tasks:
+        for name, value in task.parameters.items():
+            kind, before = type(value), found.get(name, type(value))
+            if kind not in ARROW_TYPES:
+                raise InvalidInput(f"{name}: expected a number, a text, true or false, got {excerpt(str(value))}")
+            if kind is not before and {kind, before} != {int, float}:
+                raise InvalidInput(f"{name}: expected values of one kind, got {before.__name__} and {kind.__name__}")
+            found[name] = kind if kind is before else float
+    return found
+
+
+def _counted(path: str, value: Any) -> int:
+    if isinstance(value, Mapping):
+        return math.prod(_counted(f"{path}.{name}" if path else name, each) for name, each in value.items())
+    if isinstance(value, list):
+        if not value:
+            raise InvalidInput(f"{path}: expected at least one value, got []")
+        return sum(_counted(path, each) for each in value)
+    return 1
+
+
+def _expanded(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        choices = [list(_expanded(each)) for each in value.values()]
+        for chosen in itertools.product(*choices):
+            yield dict(zip(value, chosen, strict=True))
+    elif isinstance(value, list):
+        for each in value:
+            yield from _expanded(each)
+    else:
+        yield value

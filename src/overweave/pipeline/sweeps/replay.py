@@ -1,0 +1,113 @@
+"""The kind ``replay``: where the publications of a scenario would go on a tree, counted without simulating anything.
+
+`overweave.pipeline.steps.replay` spreads one large workload over a cluster. A sweep has many small ones, so here a task
+calls the same kernels on whole scenarios, and Spark spreads the scenarios. The counts are those of the simulator when nothing
+goes wrong, and come hundreds of times sooner.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from overweave.drivers.sim.metrics import share
+from overweave.drivers.sim.scenario import Scenario, scenario_of
+from overweave.drivers.sim.workload import Publisher, Workload, make_workload
+from overweave.errors import InvalidInput
+from overweave.language.publications import Publication
+from overweave.matching.index import Index, encoded_batch
+from overweave.overlay.graph import Overlay
+from overweave.overlay.paths import next_hops
+from overweave.pipeline.steps.match import CHUNK
+from overweave.pipeline.steps.replay import COLUMNS, REPLAYED, walk
+from overweave.pipeline.sweeps.base import Document, Evaluator
+
+#: What a scenario may say; time, faults and modules are the simulator's matter.
+KEYS = ("seed", "duration_s", "overlay", "routing", "workload")
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Of the busiest broker, and of all on average."""
+
+    max: float
+    mean: float
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield"}):
+    """Measures with the names and meanings of `overweave.drivers.sim.metrics.Metrics`; and arrivals per second at brokers."""
+
+    publications: int
+    deliveries: int
+    pure_forwards: int
+    yield_: float | None
+    client_deliveries: int
+    hops_mean: float | None
+    publication_hops: int
+    input_hz: Rates
+
+
+def read(document: Document) -> Scenario:
+    """The scenario, whose overlay is a tree and whose protocol can be replayed."""
+    scenario = scenario_of(document)
+    if scenario.routing.protocol not in REPLAYED:
+        known = ", ".join(REPLAYED)
+        raise InvalidInput(f"routing.protocol: expected one of {known} for a replay, got {scenario.routing.protocol!r}")
+    if not scenario.overlay.make(scenario.seed).is_tree():
+        raise InvalidInput(f"overlay.shape: expected a tree for a replay, got {scenario.overlay.shape!r} with cycles")
+    return scenario
+
+
+def evaluate(scenario: Scenario) -> Counts:
+    """Count where everything goes."""
+    overlay = scenario.make_overlay()
+    counts, publications = _walked(scenario, overlay, make_workload(scenario, overlay))
+    arrivals = counts["arrivals"]
+    deliveries, client_deliveries = int(counts["deliveries"].sum()), int(counts["client_deliveries"].sum())
+    pure_forwards = int(arrivals.sum()) - deliveries
+    return Counts(
+        publications=publications,
+        deliveries=deliveries,
+        pure_forwards=pure_forwards,
+        yield_=share(deliveries, pure_forwards),
+        client_deliveries=client_deliveries,
+        hops_mean=int(counts["client_hops"].sum()) / client_deliveries if client_deliveries else None,
+        publication_hops=int(counts["hops"].sum()),
+        input_hz=Rates(float(arrivals.max()) / scenario.duration_s, float(arrivals.mean()) / scenario.duration_s),
+    )
+
+
+def _walked(scenario: Scenario, overlay: Overlay, workload: Workload) -> tuple[dict[str, NDArray[np.int64]], int]:
+    """The counts of every broker, by column, and how many publications there were."""
+    position = {id: number for number, id in enumerate(overlay.ids)}
+    index = Index()
+    index.add_many((each.id, each.filter, None) for each in workload.subscribers)
+    broker = {each.id: position[each.broker] for each in workload.subscribers}
+    placed = np.array([broker[str(id)] for id in index.slot_ids()], np.int32)
+    hops = next_hops(overlay)
+    towards, distances = np.ascontiguousarray(hops.table.T), np.ascontiguousarray(hops.distances)
+    counts, scratch = np.zeros((len(overlay.ids), len(COLUMNS)), np.int64), np.zeros((3, len(overlay.ids) + 1), np.int64)
+    number = 0
+    for publisher in workload.publishers:
+        published = _published(publisher, scenario.duration_s)
+        while some := list(itertools.islice(published, CHUNK)):
+            slots, ends = index.slots_of_rows(*encoded_batch(some))
+            sources = np.full(len(some), position[publisher.broker], np.int64)
+            everywhere = REPLAYED[scenario.routing.protocol]
+            walk(sources, slots, ends, placed, towards, distances, everywhere, number, scratch, counts)
+            number += len(some)
+    return dict(zip(COLUMNS, counts.T, strict=True)), number
+
+
+def _published(publisher: Publisher, duration_s: float) -> Iterator[Publication]:
+    """What the simulator has it publish in that time."""
+    for number, publication in enumerate(publisher.publications()):
+        if publisher.phase_s + number / publisher.rate_hz >= duration_s:
+            return
+        yield publication
+
+
+REPLAY = Evaluator(
+    read, evaluate, Counts, keys=KEYS, drawn=("publication_hops", "yield", "hops_mean", "input_hz_max"), per_task=16
+)

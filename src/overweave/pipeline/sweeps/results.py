@@ -1,0 +1,160 @@
+"""The directory of a sweep: ``metrics`` (Parquet, one row per scenario), ``sweep.json``, and later figures and a report.
+
+Finished scenarios are there as soon as their task is: a file per task, moved to its place when it is complete, so that
+what was computed survives whatever ends the run. When all is done there is one file, in the order of the grid.
+``sweep.json`` says how to read the table, and is how we know a directory of ours.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset
+import pyarrow.parquet as pq
+
+from overweave.errors import InvalidInput
+from overweave.pipeline.sweeps.base import ARROW_TYPES
+from overweave.pipeline.sweeps.file import Figure, Sweep
+
+METRICS, MARK = "metrics", "sweep.json"
+KEY, ERROR = "scenario", "error"
+_WHOLE = "part-00000.parquet"
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """What a directory holds."""
+
+    kind: str
+    #: How many there are when all is done.
+    scenarios: int
+    #: Columns of `METRICS`, between the key and the error.
+    parameters: tuple[str, ...]
+    measures: tuple[str, ...]
+    figures: tuple[Figure, ...]
+
+
+def check_free(out: Path) -> None:
+    """Raise unless a sweep may be written to ``out``."""
+    if out.exists() and not out.is_dir():
+        raise InvalidInput(f"{out}: expected a directory, found a file")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
+        raise InvalidInput(f"{out}: expected a directory that is new, empty or of an earlier sweep, found other files")
+
+
+def read_note(directory: Path) -> Note:
+    """What a directory says of itself."""
+    try:
+        return msgspec.json.decode((directory / MARK).read_bytes(), type=Note)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise InvalidInput(f"{directory / MARK}: expected what a sweep says of itself, found: {error}") from None
+
+
+def read_metrics(directory: Path) -> pa.Table:
+    """The table ``metrics`` of a sweep, finished or not; every scenario once."""
+    paths = sorted((directory / METRICS).glob("part-*.parquet"))
+    if not paths:
+        raise InvalidInput(f"{directory / METRICS}: expected a table of finished scenarios, found none")
+    try:
+        # The first file has all rows when others are left over from a run that ended while it tidied up.
+        found = pyarrow.dataset.dataset([str(path) for path in paths], schema=pq.read_schema(paths[0])).to_table()
+    except (OSError, pa.ArrowException) as error:
+        raise InvalidInput(f"{directory / METRICS}: expected Parquet, found: {str(error).splitlines()[0]}") from None
+    return _once(found)
+
+
+class Results:
+    """What is finished of a sweep, in its directory."""
+
+    def __init__(self, sweep: Sweep, out: Path) -> None:
+        check_free(out)
+        self._sweep = sweep
+        self._folder = out / METRICS
+        self._position = {task.key: number for number, task in enumerate(sweep.tasks)}
+        self._parameters = _parameters(sweep)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._parts = [self._found(out)]
+        self.close()
+        note = Note(
+            kind=sweep.kind,
+            scenarios=len(sweep.tasks),
+            parameters=tuple(sweep.parameters),
+            measures=tuple(sweep.measures),
+            figures=sweep.figures,
+        )
+        (out / MARK).write_bytes(msgspec.json.format(msgspec.json.encode(note), indent=2) + b"\n")
+
+    def keys(self, *, failed: bool) -> set[str]:
+        """Those that are finished well, or those that failed."""
+        rows = pa.concat_tables(self._parts)
+        return set(rows.filter(rows[ERROR].is_valid() if failed else rows[ERROR].is_null())[KEY].to_pylist())
+
+    def drop(self, keys: set[str]) -> None:
+        """Forget what was found for some scenarios."""
+        rows = pa.concat_tables(self._parts)
+        self._parts = [rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=pa.array(sorted(keys), pa.string()))))]
+        self.close()
+
+    def add(self, measured: pa.Table) -> None:
+        """Keep what a task found: the key, measures and error of its scenarios."""
+        self._parts.append(measured)
+        self._write(f"part-{measured[KEY][0].as_py()}.parquet", measured)
+
+    def close(self) -> None:
+        """All that is finished in one file, in the order of the grid."""
+        self._write(_WHOLE, pa.concat_tables(self._parts))
+        for path in self._folder.glob("part-*.parquet"):
+            if path.name != _WHOLE:
+                path.unlink()
+
+    def _found(self, out: Path) -> pa.Table:
+        """What earlier runs finished; a column that they did not know is empty."""
+        schema = measured_schema(self._sweep.measures)
+        if not any(self._folder.glob("part-*.parquet")):
+            return schema.empty_table()
+        earlier = read_metrics(out)
+        foreign = sum(key not in self._position for key in earlier[KEY].to_pylist())
+        if foreign:
+            raise InvalidInput(
+                f"{out}: expected the scenarios of this file, found {foreign} others; another directory keeps both"
+            )
+        columns = [
+            earlier[field.name].cast(field.type) if field.name in earlier.column_names else pa.nulls(earlier.num_rows, field.type)
+            for field in schema
+        ]
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _write(self, name: str, measured: pa.Table) -> None:
+        positions = pa.array([self._position[key] for key in measured[KEY].to_pylist()], pa.int64())
+        order = pc.sort_indices(positions)
+        parameters, ordered = self._parameters.take(positions.take(order)), measured.take(order)
+        table = pa.table(
+            {KEY: ordered[KEY]}
+            | {each: parameters[each] for each in parameters.column_names}
+            | {each: ordered[each] for each in ordered.column_names if each != KEY}
+        )
+        hidden = self._folder / f".{name}.new"
+        pq.write_table(table, hidden, compression="zstd")
+        hidden.replace(self._folder / name)
+
+
+def measured_schema(measures: Mapping[str, type]) -> pa.Schema:
+    """What a task gives for a scenario."""
+    fields = [pa.field(name, ARROW_TYPES[kind]) for name, kind in measures.items()]
+    return pa.schema([pa.field(KEY, pa.string()), *fields, pa.field(ERROR, pa.string())])
+
+
+def _parameters(sweep: Sweep) -> pa.Table:
+    columns = {
+        name: pa.array([task.parameters.get(name) for task in sweep.tasks], ARROW_TYPES[kind])
+        for name, kind in sweep.parameters.items()
+    }
+    return pa.table(columns)
+
+
+def _once(found: pa.Table) -> pa.Table:
+    """The first row of every scenario."""
+    numbered = found.append_column("_row", pa.array(range(found.num_rows), pa.int64()))
+    first = numbered.group_by(KEY).aggregate([("_row", "min")])["_row_min"]
+    return found.take(first.combine_chunks().sort())
