@@ -10,7 +10,9 @@ from overweave.routing.filter import FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
 from overweave.routing.flooding import Flooding
 from overweave.routing.hierarchical import Hierarchical
+from overweave.routing.identity import PeerToPeer, TowardsPublishers, Upwards
 from overweave.routing.simple import Simple
+from overweave.routing.summaries import Covering, Identical
 
 
 class RoutingProtocol(NamedTuple):
@@ -26,15 +28,15 @@ def _parent(broker: str, overlay: Overlay) -> str | None:
     return None if path is None or len(path) < 2 else path[1]
 
 
-def _hierarchical(identity: bool) -> Callable[[str, Overlay], Routing]:
-    return lambda broker, overlay: Hierarchical(_parent(broker, overlay), identity=identity)
-
-
 PROTOCOLS: dict[str, RoutingProtocol] = {
     "flooding": RoutingProtocol(lambda _, __: Flooding(), Flooding.acyclic),
     "simple": RoutingProtocol(lambda _, __: Simple(), Simple.acyclic),
-    "hierarchical-simple": RoutingProtocol(_hierarchical(identity=False), Hierarchical.acyclic),
-    "identity": RoutingProtocol(_hierarchical(identity=True), Hierarchical.acyclic),
+    "hierarchical-simple": RoutingProtocol(lambda broker, overlay: Hierarchical(_parent(broker, overlay)), Hierarchical.acyclic),
+    "identity": RoutingProtocol(lambda broker, overlay: Upwards(broker, Identical, _parent(broker, overlay)), Upwards.acyclic),
+    "covering": RoutingProtocol(lambda broker, overlay: Upwards(broker, Covering, _parent(broker, overlay)), Upwards.acyclic),
+    "identity-peer": RoutingProtocol(lambda broker, _: PeerToPeer(broker, Identical), PeerToPeer.acyclic),
+    "covering-peer": RoutingProtocol(lambda broker, _: PeerToPeer(broker, Covering), PeerToPeer.acyclic),
+    "identity-advertised": RoutingProtocol(lambda broker, _: TowardsPublishers(broker, Identical), TowardsPublishers.acyclic),
     "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic),
     "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), FilterBasedGeneral.acyclic),
 }

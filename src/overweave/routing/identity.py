@@ -1,0 +1,226 @@
+"""Identity-based and covering-based routing (STOCH 2, 6): neighbours are told of filters, not of subscriptions.
+
+A neighbour knows a filter from when the first wants it until the last does not: one message for each of these toggles, which
+is what STOCH counts, and none for all that come and go between. So a broker speaks in its own name. If it passed on the
+id of one of the subscriptions, every departure of that one would take two messages to name another instead.
+
+`PeerToPeer` tells all neighbours, `TowardsPublishers` those from which a matching advertisement came, `Upwards` only the parent
+on the way to the root, to which publications climb whatever is wanted there. Acyclic overlays only.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from overweave.contract.batches import Batch
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.predicates import Filter
+from overweave.language.relations import intersects
+from overweave.routing.base import Forward, Send, SubscriptionTable
+from overweave.routing.summaries import Change, Summary
+
+MakeSummary = Callable[[], Summary]
+
+
+class PeerToPeer:
+    """At the broker ``id``: a summary for each neighbour of what others want."""
+
+    acyclic = True
+
+    def __init__(self, id: str, make_summary: MakeSummary) -> None:
+        self._id = id
+        self._make_summary = make_summary
+        self._table = SubscriptionTable()
+        self._summaries: dict[str, Summary] = {}
+        #: Per neighbour with a summary: how many others want each filter.
+        self._wanted: dict[str, Counter[Filter]] = {}
+
+    def add_neighbour(self, neighbour: str) -> None:
+        """See `Routing.add_neighbour`."""
+        self._summaries[neighbour] = self._make_summary()
+        self._wanted[neighbour] = Counter()
+        for _, filter, _ in self._table.items():
+            self._want(neighbour, filter)
+
+    def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
+        """See `Routing.remove_neighbour`."""
+        self._summaries.pop(neighbour, None)
+        self._wanted.pop(neighbour, None)
+        return [send for message in self._table.of(neighbour) for send in self.handle(Unsubscribe(message.id), neighbour)]
+
+    def handle(self, message: Control, peer: str) -> Iterable[Send]:
+        """See `Routing.handle`."""
+        if isinstance(message, Subscribe) and self._table.add(message.id, message.filter, peer):
+            return self._tell(peer, message.filter, self._want)
+        if isinstance(message, Unsubscribe):
+            filter = self._table.remove(message.id, peer)
+            return () if filter is None else self._tell(peer, filter, self._want_no_more)
+        return ()
+
+    def route(self, batch: Batch, origin: str | None) -> list[Forward]:
+        """See `Routing.route`."""
+        return self._table.route(batch, origin)
+
+    def announce(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.announce`."""
+        summary = self._summaries.get(neighbour)
+        return [] if summary is None else [Subscribe(self._name(filter), filter) for filter in summary.told()]
+
+    def learned(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.learned`."""
+        return self._table.of(neighbour)
+
+    def sizes(self) -> dict[str, int]:
+        """See `Routing.sizes`; what is told is what neighbours have as remote entries."""
+        return {"subscriptions": len(self._table), "told": sum(len(list(each.told())) for each in self._summaries.values())}
+
+    def _tell(self, peer: str, filter: Filter, change: Callable[[str, Filter], Change]) -> list[Send]:
+        return [
+            send
+            for neighbour in self._summaries
+            if neighbour != peer
+            for send in self._sends(neighbour, change(neighbour, filter))
+        ]
+
+    def _want(self, neighbour: str, filter: Filter) -> Change:
+        wanted = self._wanted[neighbour]
+        wanted[filter] += 1
+        return self._add(neighbour, filter) if wanted[filter] == 1 else _NOTHING
+
+    def _want_no_more(self, neighbour: str, filter: Filter) -> Change:
+        wanted = self._wanted[neighbour]
+        _subtract(wanted, filter)
+        return _NOTHING if wanted[filter] else self._remove(neighbour, filter)
+
+    def _add(self, neighbour: str, filter: Filter) -> Change:
+        return self._summaries[neighbour].add(filter)
+
+    def _remove(self, neighbour: str, filter: Filter) -> Change:
+        return self._summaries[neighbour].remove(filter)
+
+    def _sends(self, neighbour: str, change: Change) -> Iterable[Send]:
+        for filter in change.told:
+            yield neighbour, Subscribe(self._name(filter), filter)
+        for filter in change.forgotten:
+            yield neighbour, Unsubscribe(self._name(filter))
+
+    def _name(self, filter: Filter) -> str:
+        """The same for the same filter, also after a crash; short, because ids travel and filters may be long."""
+        return f"{self._id} {hashlib.blake2b(str(filter).encode(), digest_size=16).hexdigest()}"
+
+
+class Upwards(PeerToPeer):
+    """Hierarchical: only the ``parent`` (None: this is the root) is told."""
+
+    def __init__(self, id: str, make_summary: MakeSummary, parent: str | None) -> None:
+        super().__init__(id, make_summary)
+        self._parent = parent
+
+    def add_neighbour(self, neighbour: str) -> None:
+        """See `Routing.add_neighbour`; nothing is told to children."""
+        if neighbour == self._parent:
+            super().add_neighbour(neighbour)
+
+    def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
+        """See `Routing.remove_neighbour`."""
+        if neighbour == self._parent:
+            self._parent = None
+        return super().remove_neighbour(neighbour)
+
+    def route(self, batch: Batch, origin: str | None) -> list[Forward]:
+        """See `Routing.route`."""
+        down = super().route(batch, origin)
+        return down if self._parent is None or self._parent == origin else [(self._parent, batch), *down]
+
+
+class TowardsPublishers(PeerToPeer):
+    """Peer-to-peer with advertisements, which are told like filters that everybody wants."""
+
+    def __init__(self, id: str, make_summary: MakeSummary) -> None:
+        super().__init__(id, make_summary)
+        self._advertisements: dict[str, tuple[Filter, str]] = {}
+        #: Per neighbour: how often each advertisement was heard from it, and how often from others.
+        self._heard: dict[str, Counter[Filter]] = {}
+        self._announced: dict[str, Counter[Filter]] = {}
+
+    def add_neighbour(self, neighbour: str) -> None:
+        """See `Routing.add_neighbour`."""
+        self._heard[neighbour] = Counter()
+        self._announced[neighbour] = Counter(filter for filter, _ in self._advertisements.values())
+        super().add_neighbour(neighbour)
+
+    def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
+        """See `Routing.remove_neighbour`."""
+        lost = [Unadvertise(id) for id, (_, peer) in self._advertisements.items() if peer == neighbour]
+        sends = [send for message in lost for send in self.handle(message, neighbour) if send[0] != neighbour]
+        del self._heard[neighbour], self._announced[neighbour]
+        return [*sends, *super().remove_neighbour(neighbour)]
+
+    def handle(self, message: Control, peer: str) -> Iterable[Send]:
+        """See `Routing.handle`."""
+        if isinstance(message, Advertise):
+            return list(self._advertise(message, peer)) if message.id not in self._advertisements else ()
+        if isinstance(message, Unadvertise):
+            return list(self._unadvertise(message, peer)) if self._advertisements.get(message.id, (None, ""))[1] == peer else ()
+        return super().handle(message, peer)
+
+    def announce(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.announce`."""
+        advertisements = [Advertise(self._name(filter), filter) for filter in self._announced[neighbour]]
+        return [*advertisements, *super().announce(neighbour)]
+
+    def learned(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.learned`."""
+        heard = [Advertise(id, filter) for id, (filter, peer) in self._advertisements.items() if peer == neighbour]
+        return [*super().learned(neighbour), *heard]
+
+    def sizes(self) -> dict[str, int]:
+        """See `Routing.sizes`."""
+        return super().sizes() | {"advertisements": len(self._advertisements)}
+
+    def _advertise(self, message: Advertise, peer: str) -> Iterable[Send]:
+        filter = message.filter
+        self._advertisements[message.id] = (filter, peer)
+        if peer in self._heard:
+            wanted = [each for each in self._wanted[peer] if intersects(filter, each) and not self._is_offered(peer, each)]
+            self._heard[peer][filter] += 1
+            for each in wanted:
+                yield from self._sends(peer, self._summaries[peer].add(each))
+        for neighbour, announced in self._announced.items():
+            if neighbour != peer:
+                announced[filter] += 1
+                if announced[filter] == 1:
+                    yield neighbour, Advertise(self._name(filter), filter)
+
+    def _unadvertise(self, message: Unadvertise, peer: str) -> Iterable[Send]:
+        filter, _ = self._advertisements.pop(message.id)
+        if peer in self._heard:
+            offered = [each for each in self._wanted[peer] if intersects(filter, each)]
+            _subtract(self._heard[peer], filter)
+            for each in offered:
+                if not self._is_offered(peer, each):
+                    yield from self._sends(peer, self._summaries[peer].remove(each))
+        for neighbour, announced in self._announced.items():
+            if neighbour != peer:
+                _subtract(announced, filter)
+                if not announced[filter]:
+                    yield neighbour, Unadvertise(self._name(filter))
+
+    def _is_offered(self, neighbour: str, filter: Filter) -> bool:
+        return any(intersects(advertisement, filter) for advertisement in self._heard[neighbour])
+
+    def _add(self, neighbour: str, filter: Filter) -> Change:
+        return super()._add(neighbour, filter) if self._is_offered(neighbour, filter) else _NOTHING
+
+    def _remove(self, neighbour: str, filter: Filter) -> Change:
+        return super()._remove(neighbour, filter) if self._is_offered(neighbour, filter) else _NOTHING
+
+
+_NOTHING = Change([], [])
+
+
+def _subtract(counter: Counter[Filter], filter: Filter) -> None:
+    """One less, and no entry for none."""
+    counter[filter] -= 1
+    if not counter[filter]:
+        del counter[filter]
