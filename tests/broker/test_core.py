@@ -5,7 +5,7 @@ import pytest
 from overweave.broker.core import BrokerCore
 from overweave.broker.seen import Seen
 from overweave.contract.batches import Rows
-from overweave.contract.config import BrokerConfig
+from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Keep, Refuse, SendFrame
 from overweave.contract.frames import BatchFrame
 from overweave.contract.stimuli import FrameArrived, PeerLeft
@@ -144,6 +144,66 @@ def test_a_client_that_does_not_read_is_cut_off_and_the_others_go_on():
     assert made.unsettled() == 0
     assert "s2" not in str(made.broker("B3").statistics().tables)
     assert made.broker("B3").statistics().tables["subscriptions"] == 1
+
+
+def publish_nines(made, count, every_s=0.05):
+    for _ in range(count):
+        made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
+        made.kernel.run(made.kernel.now_s + every_s)
+
+
+def got(made, subscription):
+    return sum(count for (_, _, id), count in made.deliveries.items() if id == subscription)
+
+
+@pytest.mark.parametrize("stall_s", [None, 0.1])
+def test_a_client_that_stands_still_holds_its_publishers_back_only_for_a_moment(stall_s):
+    made = subscribed(session=SessionConfig(window=8), stall_s=stall_s, patience_s=60.0)
+    made._nodes["slow"].stop_reading()
+    publish_nines(made, 200)
+    made.kernel.run(made.kernel.now_s + 1)
+    if stall_s is None:
+        assert got(made, "s1") < 20
+    else:
+        assert got(made, "s1") == 200
+        assert made.unsettled() == 0
+    made._nodes["slow"].read_on()
+    made.settle()
+    made.kernel.run(made.kernel.now_s + 1)
+    assert (got(made, "s1"), got(made, "s2"), made.refusals) == (200, 200, [])
+    assert not made.broker("B3")._sessions["slow"].relieved
+
+
+def test_who_has_moved_again_holds_its_publishers_back_again():
+    made = subscribed(session=SessionConfig(window=8), stall_s=0.1)
+    made._nodes["slow"].stop_reading()
+    publish_nines(made, 50)
+    made._nodes["slow"].read_on()
+    made.kernel.run(made.kernel.now_s + 1)
+    made._nodes["slow"].stop_reading()
+    publish_nines(made, 5)
+    assert made.unsettled() > 0
+    made.kernel.run(made.kernel.now_s + 1)
+    assert made.unsettled() == 0
+
+
+def test_what_is_kept_for_a_client_that_stands_still_is_bounded():
+    made = subscribed(session=SessionConfig(window=8), stall_s=0.1, patience_s=60.0, kept_bytes_max=2_000)
+    made._nodes["slow"].stop_reading()
+    publish_nines(made, 200)
+    assert [(refusal.peer, refusal.code) for refusal in made.refusals] == [("slow", "slow-consumer")]
+    assert "bytes were waiting, more than 2000" in made.refusals[0].text
+    assert got(made, "s1") == 200
+
+
+def test_who_was_idle_for_long_is_not_taken_to_stand_still():
+    made = subscribed(stall_s=0.1, patience_s=1.0)
+    publish_nines(made, 1)
+    made.kernel.run(made.kernel.now_s + 100)
+    publish_nines(made, 1, every_s=0.001)
+    made._nodes["slow"].stop_reading()
+    publish_nines(made, 1, every_s=0.5)
+    assert made.refusals == []
 
 
 def test_nobody_is_cut_off_who_has_nothing_to_settle_or_settles_slowly():

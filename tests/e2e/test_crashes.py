@@ -11,10 +11,13 @@ from collections import Counter
 
 import pytest
 
+from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.drivers.tcp.client import connect
 from overweave.overlay.fixed_shapes import chain
 from overweave.testing.live import network_settings, processes, until
 
+#: Whether clients keep up depends on the machine; here publishers wait for them, however long.
+CONFIG = BrokerConfig(SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), patience_s=5.0)
 KILLS = int(os.environ.get("OVERWEAVE_KILLS", "2"))
 BURST = 10
 
@@ -108,6 +111,6 @@ def check(subscribers, settled, but=None):
 
 @pytest.mark.parametrize("victim", ["B2", "B1"])
 def test_what_was_settled_survives_a_kill(tmp_path, victim):
-    with processes(network_settings(chain(3), state=tmp_path)) as brokers:
+    with processes(network_settings(chain(3), state=tmp_path, config=CONFIG)) as brokers:
         published = asyncio.run(asyncio.wait_for(crash(brokers, victim, KILLS, seed=7), timeout=40 + 20 * KILLS))
     print(f"{victim}: {KILLS} kills, {published:,} publications")

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.broker.desk import Desk
+from overweave.broker.patience import Patience
 from overweave.broker.registry import Journal, Registry, kind_of
 from overweave.broker.seen import Seen
 from overweave.broker.session import Custody, Debts, Session
@@ -81,6 +82,7 @@ class BrokerCore:
         self._held: deque[tuple[Batch, str, Custody | None]] = deque()
         self._seen = Seen(2 * self.config.session.window)
         self._timers: set[str] = set()
+        self._patience = Patience(self.config)
         self._story = Story(self.config.story_length)
         self._publications_in = self._publications_out = self._deliveries = self._duplicates = 0
         self._control_in = self._control_out = 0
@@ -243,6 +245,7 @@ class BrokerCore:
                     self._publications_out += some.count
             else:
                 self._deliveries += some.count
+                self._patience.watch(session)
             if custody is not None:
                 custody.hold()
             session.send(some, custody, self._effects)
@@ -369,6 +372,7 @@ class BrokerCore:
             del self._sessions[peer]
         self._stale.pop(peer, None)
         self._debts.forget(session)
+        self._patience.forget(session)
         session.abandon()
         self._let_go()
 
@@ -384,8 +388,9 @@ class BrokerCore:
             self._set_timer(ACKNOWLEDGE, config.acknowledge_delay_s)
         if config.resend_s is not None:
             self._set_timer(RESEND, config.resend_s)
-        if self.config.patience_s is not None:
-            self._set_timer(PATIENCE, self.config.patience_s / 4)
+        look_after_s = self._patience.look_after_s()
+        if look_after_s is not None:
+            self._set_timer(PATIENCE, look_after_s)
 
     def _timer(self, stimulus: TimerFired) -> None:
         name = stimulus.name
@@ -396,7 +401,9 @@ class BrokerCore:
             for session in self._sessions.values():
                 session.resend(self._effects)
         elif name == PATIENCE:
-            self._cut_off_the_slow()
+            for session, why in self._patience.look(self._now_s):
+                self._effects.append(Refuse(session.peer, "slow-consumer", why))
+                self._left(PeerLeft(session.peer))
         else:
             self._desk.timer(name)
 
@@ -404,19 +411,6 @@ class BrokerCore:
         if name not in self._timers:
             self._timers.add(name)
             self._effects.append(SetTimer(name, self._now_s + delay_s))
-
-    def _cut_off_the_slow(self) -> None:
-        """Give up clients that settle nothing: their publishers' windows stand still because of them."""
-        patience_s = self.config.patience_s or 0.0
-        slow = [
-            session
-            for peer, session in self._sessions.items()
-            if peer not in self._neighbours and not session.is_moving(self._now_s, patience_s, self.config.queue_max)
-        ]
-        for session in slow:
-            text = f"{session.unsettled()} messages were waiting, none was taken for {patience_s:g} s"
-            self._effects.append(Refuse(session.peer, "slow-consumer", text))
-            self._left(PeerLeft(session.peer))
 
 
 def _key(message: Control) -> tuple[str, str, str | None]:

@@ -95,8 +95,8 @@ class Session:
 
     __slots__ = (
         "_acknowledged", "_base", "_config", "_debts", "_end", "_expected", "_next", "_peer_expected", "_sent", "_settled",
-        "_settled_ahead", "_unsettled", "_watched_base", "_watched_s", "connected", "established", "incarnation", "peer",
-        "peer_incarnation", "stream",
+        "_settled_ahead", "_unsettled", "_watched_base", "_watched_s", "connected", "established", "incarnation", "kept_bytes",
+        "peer", "peer_incarnation", "relieved", "stream",
     )  # fmt: skip
 
     def __init__(self, peer: str, incarnation: int, config: SessionConfig, debts: Debts) -> None:
@@ -124,9 +124,12 @@ class Session:
         self._settled = 0
         self._settled_ahead: dict[int, int] = {}
         self._acknowledged = 0
-        #: Where `is_moving` last saw a change, and when.
+        #: Where `still_s` last saw a change, and when.
         self._watched_base = -1
         self._watched_s = 0.0
+        #: Whether what goes to the peer is kept here on our own account, and then how much it is.
+        self.relieved = False
+        self.kept_bytes = 0
 
     # ---- the connection
 
@@ -153,8 +156,13 @@ class Session:
         self._fill_window(effects)
 
     def send(self, batch: Batch, custody: Custody | None, effects: list[Effect]) -> None:
-        """Send publications, now or when there is room; ``custody`` is released when the peer has settled them."""
+        """Send publications, now or when there is room; ``custody`` is released when the peer has settled them, or at once."""
         unsettled, rows = self._unsettled, batch.count
+        if self.relieved:
+            self.kept_bytes += batch.size_bytes()
+            if custody is not None:
+                custody.release()
+                custody = None
         unsettled.append((None, batch, rows, custody))
         self._end += rows
         number, sent = self._next, self._sent + 1
@@ -177,11 +185,33 @@ class Session:
         """How many rows from the peer are not settled."""
         return self._expected - self._settled
 
-    def is_moving(self, now_s: float, patience_s: float, queue_max: int) -> bool:
-        """Whether the peer has settled something since it was asked last, or not long ago, or has nothing to settle."""
-        if not self._unsettled or self._base != self._watched_base:
+    def still_s(self, now_s: float) -> float:
+        """For how long, as far as was looked, the peer has settled nothing."""
+        if self._base != self._watched_base:
             self._watched_base, self._watched_s = self._base, now_s
-        return len(self._unsettled) <= queue_max and now_s - self._watched_s <= patience_s
+        return now_s - self._watched_s
+
+    def relieve(self) -> None:
+        """Let go those who wait for the peer to settle something; what it has not settled is kept on our own account."""
+        if self.relieved or not self.established:
+            return  # who comes back after a crash must find everything
+        self.relieved = True
+        kept, self._unsettled = self._unsettled, deque()
+        for word, batch, rows, custody in kept:
+            self._unsettled.append((word, batch, rows, None))
+            self.kept_bytes += 0 if batch is None else batch.size_bytes()
+            if custody is not None:
+                custody.release()
+
+    def holds_back(self) -> None:
+        """From now on those who send wait again until the peer settles."""
+        self.relieved = False
+        self.kept_bytes = 0
+
+    def rest(self) -> None:
+        """There is nothing to settle, so that the peer does not stand still."""
+        self.holds_back()
+        self._watched_base = -1
 
     def batches(self) -> Iterator[tuple[Batch, Custody]]:
         """The publications that the peer has not settled, with their custody."""

@@ -20,9 +20,13 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """What a broker core needs to know besides its neighbours."""
 
     session: SessionConfig = SessionConfig()
-    #: A client that settles nothing for so long, though there is something to settle, is cut off. None: never.
+    #: A client that settles nothing for so long, though there is something to settle, no longer holds its publishers back: the
+    #: broker keeps what waits for it, and if it crashes then, that is lost to the client. None: they wait for it.
+    stall_s: float | None = None
+    #: A client that settles nothing for so long is cut off. None: never.
     patience_s: float | None = None
-    #: Contents that may wait for one client, before it is cut off without patience.
+    #: What may wait for one client before it is cut off without patience: contents, and bytes that the broker keeps.
     queue_max: int = 100_000
+    kept_bytes_max: int = 1 << 26
     #: How many steps of messages a broker remembers for `BrokerCore.story`.
     story_length: int = 0
