@@ -16,8 +16,9 @@ from overweave.language.syntax import parse_filter, parse_publication
 from overweave.matching.index import Index, encoded_batch
 from overweave.matching.naive import NaiveMatcher
 from overweave.pipeline.index_file import build_index, open_index, save_index
+from overweave.pipeline.problems import plain_errors
 from overweave.pipeline.schemas import MATCHES, PUBLICATIONS, SUBSCRIPTIONS
-from overweave.pipeline.steps.match import bad_publications, encoded, match_counts, matched, plain_errors
+from overweave.pipeline.steps.match import bad_publications, encoded, match_counts, matched
 from overweave.pipeline.tables import write_table
 from overweave.pipeline.wire import wires_of_texts
 

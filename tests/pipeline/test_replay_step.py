@@ -11,8 +11,8 @@ from overweave.drivers.sim.workload import make_workload
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.index_file import build_index
+from overweave.pipeline.problems import plain_errors
 from overweave.pipeline.schemas import PUBLICATIONS, SUBSCRIPTIONS
-from overweave.pipeline.steps.match import plain_errors
 from overweave.pipeline.steps.replay import COLUMNS, replayed
 
 WORKLOAD = {"publishers": 4, "subscriptions_per_publisher": 6, "rate_hz": 2.0}

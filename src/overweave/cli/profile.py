@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from overweave.cli.answers import put
-from overweave.cli.terminal import waiting
+from overweave.cli.terminal import say, task_bar
 
 EXAMPLE = """\
 overweave simulate examples/scenario.toml --trace traces
@@ -21,6 +21,9 @@ def profile(
     bits: Annotated[int, typer.Option(metavar="N", help="How many of a publisher's last publications profiles tell of.")] = 1280,
     bucket: Annotated[float, typer.Option(metavar="SECONDS", help="How finely the load is told.")] = 1.0,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out rows and files that are bad; the table 'bad' counts them.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Write the totals as JSON.")] = False,
 ) -> None:
     """Profile what a network carried, simulated or live.
@@ -28,12 +31,19 @@ def profile(
     Writes the tables profiles (a bit vector per subscription and publisher), publishers (rates), load (brokers over time) and
     summary (deliveries, pure forwards, yield, hops, delays per broker) as Parquet into DIR, all at once when they are complete.
     """
-    with waiting("starting Spark") as say:
+    with task_bar("starting Spark") as bar:
         from overweave.pipeline.jobs import profile_run
         from overweave.pipeline.session import session
+        from overweave.pipeline.watching import watched
 
-        with session(master) as spark:
-            totals = profile_run(spark, traces, out, run, bits, bucket, lambda name: say(f"computing {name}"))
+        with session(master) as spark, watched(spark, bar.on_tasks):
+            totals = profile_run(
+                spark, traces, out, run, bits, bucket, lambda name: bar.say(f"computing {name}"), skip_bad=skip_bad
+            )
+    if totals.bad_rows or totals.bad_files:
+        say(
+            f"left out {totals.bad_rows:,} bad rows and {totals.bad_files:,} files that cannot be read; {out / 'bad'} counts them"
+        )
     if json:
         put(msgspec.json.format(msgspec.json.encode(totals), indent=2) + b"\n")
         return

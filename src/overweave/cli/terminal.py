@@ -4,7 +4,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 PROGRAM = "overweave"
 
@@ -65,6 +65,31 @@ def progress(text: str, total: int | None, shown: bool = True) -> Iterator[Calla
         yield done
     finally:
         bar.stop()
+
+
+class TaskBar(NamedTuple):
+    """How a body tells what is being done, and how many tasks are done and how many there are so far (none: nobody looks)."""
+
+    say: Callable[[str], None]
+    on_tasks: Callable[[int, int], None] | None
+
+
+@contextlib.contextmanager
+def task_bar(text: str) -> Iterator[TaskBar]:
+    """A bar with ``text`` for work whose size shows while it is done: it swings until there are tasks, then it counts them."""
+    if not is_watched():
+        yield TaskBar(_ignore, None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("tasks")
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=None)
+        yield TaskBar(
+            lambda text: bar.update(task, description=text),
+            lambda done, total: bar.update(task, completed=done, total=total or None),
+        )
 
 
 def _ignore(_: object) -> None:

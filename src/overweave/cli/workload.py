@@ -1,9 +1,6 @@
 """``overweave workload``: tables of brokers, publishers, subscriptions and publications, made by Spark at any size."""
 
-import contextlib
-import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,20 +8,16 @@ import msgspec
 import typer
 
 from overweave.cli.answers import put
-from overweave.cli.terminal import is_watched, waiting
+from overweave.cli.terminal import task_bar
 from overweave.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from overweave.pipeline.workloads.writing import Note
 
 EXAMPLE = """\
 overweave workload stock --out quotes --publishers 40 --subscriptions 2000 --publications 10000 --zipf 1
 overweave workload stock --out office --distribution enterprise --zero-traffic 0.25 --json
 overweave workload mesh --out dense --dataset DT2"""
-#: How often the number of finished tasks is looked up.
-_LOOK_S = 0.3
 
 
 def workload(
@@ -67,6 +60,7 @@ def workload(
     given = {name: value for name, value in locals().items() if value is not None and name not in _NOT_OF_THE_KIND}
     # Spark and what runs on it are only needed now, and take a second to import.
     from overweave.pipeline.session import session
+    from overweave.pipeline.watching import watched
     from overweave.pipeline.workloads import WORKLOADS
     from overweave.pipeline.workloads.base import Source
     from overweave.pipeline.workloads.writing import Note, check_free, write_workload
@@ -77,10 +71,9 @@ def workload(
     check_free(out)
     note = Note(kind=kind, seed=seed, options=msgspec.to_builtins(options))
     began_s = time.monotonic()
-    with waiting("starting Spark") as show, session(master) as spark:
+    with task_bar("starting Spark") as bar, session(master) as spark, watched(spark, bar.on_tasks):
         tables = WORKLOADS[kind].make(Source(spark, seed), options)
-        with _tasks_shown(spark, show) as on_table:
-            done = write_workload(tables, out, note, on_table)
+        done = write_workload(tables, out, note, lambda name: bar.say(f"making {name}"))
     _answer(done, out, time.monotonic() - began_s, json)
 
 
@@ -95,32 +88,3 @@ def _answer(note: "Note", out: Path, seconds: float, json: bool) -> None:
         return
     lines = [f"{count:>12,} {name}" for name, count in rows.items()]
     put("\n".join([*lines, f"in {out}, after {seconds:.1f} s", ""]).encode())
-
-
-@contextlib.contextmanager
-def _tasks_shown(spark: "SparkSession", show: Callable[[str], None]) -> Iterator[Callable[[str], None]]:
-    """A function that is told the table being made; how many of its tasks are done is shown while somebody looks."""
-    table, over = "tables", threading.Event()
-
-    def on_table(name: str) -> None:
-        nonlocal table
-        table = name
-        show(f"making {name}")
-
-    def look() -> None:
-        tracker = spark.sparkContext.statusTracker()
-        while not over.wait(_LOOK_S):
-            for stage in map(tracker.getStageInfo, tracker.getActiveStageIds()):
-                if stage is not None:
-                    show(f"making {table}: {stage.numCompletedTasks} of {stage.numTasks} tasks")
-
-    # A remote session has no tracker.
-    looker = threading.Thread(target=look, daemon=True) if is_watched() and hasattr(spark, "_jsparkSession") else None
-    if looker is not None:
-        looker.start()
-    try:
-        yield on_table
-    finally:
-        over.set()
-        if looker is not None:
-            looker.join()

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from overweave.errors import InvalidInput
+from overweave.pipeline.good_rows import read_good_rows
 from overweave.pipeline.steps.load import loaded, summarised
 from overweave.pipeline.steps.profiles import BITS, profiled, publishers_profiled
 from overweave.pipeline.tables import read_table, write_table
@@ -28,6 +29,9 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield
     hops_mean: float | None
     delay_s_mean: float | None
     delay_s_max: float | None
+    #: What was left out because it is bad: rows, and files that cannot be read at all.
+    bad_rows: int = 0
+    bad_files: int = 0
 
 
 def profile_run(
@@ -38,9 +42,18 @@ def profile_run(
     bits: int = BITS,
     bucket_s: float = 1.0,
     progress: Callable[[str], None] = lambda _: None,
+    *,
+    skip_bad: bool = False,
 ) -> Totals:
-    """Read the trace of a run, and write the tables ``profiles``, ``publishers``, ``load`` and ``summary`` below ``out``."""
-    deliveries = read_table(spark, traces, "deliveries")
+    """Read the trace of a run, and write the tables ``profiles``, ``publishers``, ``load`` and ``summary`` below ``out``.
+
+    With ``skip_bad`` what is bad, of whatever run, is left out and counted in a table ``bad`` beside them.
+    """
+    left_out: dict[str, DataFrame] = {}
+    if skip_bad:
+        deliveries, left_out["bad"] = read_good_rows(spark, traces, "deliveries")
+    else:
+        deliveries = read_table(spark, traces, "deliveries")
     run = run if run is not None else _only_run(deliveries, traces)
     rows = deliveries.where(F.col("run") == run)
     if rows.isEmpty():
@@ -50,6 +63,7 @@ def profile_run(
         "publishers": publishers_profiled(rows),
         "load": loaded(rows, bucket_s),
         "summary": summarised(rows),
+        **left_out,
     }
     hidden = out.with_name(f".{out.name}.new")
     shutil.rmtree(hidden, ignore_errors=True)
@@ -97,6 +111,7 @@ def _totals(spark: SparkSession, out: Path, run: str) -> Totals:
     ).collect()
     (sent,) = publishers.agg(F.count("*").alias("publishers"), F.sum("publications").alias("publications")).collect()
     arrived = row.deliveries + row.pure_forwards
+    bad_rows, bad_files = _left_out(spark, out / "bad")
     return Totals(
         run=run,
         publishers=sent.publishers,
@@ -109,4 +124,14 @@ def _totals(spark: SparkSession, out: Path, run: str) -> Totals:
         hops_mean=row.hops_mean,
         delay_s_mean=row.delay_s_mean,
         delay_s_max=row.delay_s_max,
+        bad_rows=bad_rows,
+        bad_files=bad_files,
     )
+
+
+def _left_out(spark: SparkSession, bad: Path) -> tuple[int, int]:
+    """How many rows and files a table ``bad`` counts, if there is one."""
+    if not bad.is_dir():
+        return 0, 0
+    (row,) = spark.read.parquet(str(bad)).agg(F.sum("rows"), F.count_if(F.col("rows").isNull())).collect()
+    return row[0] or 0, row[1]

@@ -98,6 +98,9 @@ SUMMARY = _table(
     delay_s_p99=_MAYBE_REAL,
     delay_s_max=_MAYBE_REAL,
 )
+#: What was left out of a table because it is bad: from which file, why, how many rows (null: of a file that cannot be read,
+#: nobody knows), and what one of them looks like.
+BAD = _table(file=_TEXT, reason=_TEXT, rows=(LongType(), True), example=_MAYBE_TEXT)
 
 #: Every table by its name.
 TABLES: dict[str, StructType] = {

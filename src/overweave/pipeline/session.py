@@ -1,6 +1,7 @@
 """The one owner of the Spark session.
 
-Jobs run on this machine unless a master is given (``--master``, ``SPARK_REMOTE``), unchanged.
+Jobs run on this machine unless a master is given (``--master``, ``SPARK_REMOTE``), unchanged. Executors elsewhere get this very
+package from the driver, so that both sides run the same code; what it depends on has to be installed there.
 """
 
 import os
@@ -10,11 +11,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from overweave.errors import OverweaveError
+from overweave.errors import InvalidInput, OverweaveError
+from overweave.pipeline.problems import first_line, plain_errors
+from overweave.pipeline.shipping import ship_package
 
 JAVA_MIN = 17
 #: Settings of every session; those of a cluster come from its own configuration.
@@ -25,15 +30,20 @@ _COMMON = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.ansi.enabled": "true",
+    # What people see of it is ours, and nothing in a pipe.
+    "spark.ui.showConsoleProgress": "false",
+    # The run 007 is not the run 7.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
 #: On this machine: quick to start, quiet, and without a web server.
 _LOCAL = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
 }
+#: What Spark runs on; what else is given, it would refuse in a process of its own, where nobody hears it.
+_MASTERS = re.compile(r"local(-cluster)?(\[.*\])?|(spark|k8s)://.+|yarn")
 _QUICK, _STEADY = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1", "-XX:+UseParallelGC"
 
 
@@ -44,9 +54,11 @@ def make_session(master: str | None = None, *, memory_mb: int | None = None, qui
     builder = SparkSession.builder.appName("overweave")
     if os.environ.get("SPARK_REMOTE") and master is None:
         return builder.config(map=dict(_COMMON)).getOrCreate()
+    if master is not None and not _MASTERS.fullmatch(master):
+        raise InvalidInput(f"master: expected local, local[N], spark://…, k8s://… or yarn, found {master!r}")
     check_java()
     settings: dict[str, bool | float | int | str | None] = dict(_COMMON)
-    local = master is None or master.startswith("local")
+    local = master is None or re.fullmatch(r"local(\[.*\])?", master) is not None
     if local:
         cores = len(os.sched_getaffinity(0))
         settings |= _LOCAL | {
@@ -55,18 +67,24 @@ def make_session(master: str | None = None, *, memory_mb: int | None = None, qui
             "spark.local.dir": tempfile.gettempdir(),
             "spark.driver.extraJavaOptions": _QUICK if quick else _STEADY,
         }
-    with _unheard() if local else nullcontext():
-        spark = builder.master(master or "local[*]").config(map=settings).getOrCreate()
+    try:
+        with _unheard():
+            spark = builder.master(master or "local[*]").config(map=settings).getOrCreate()
+    except (PySparkException, Py4JJavaError) as error:
+        raise OverweaveError(f"Spark cannot start on {master or 'this machine'}: {first_line(error)}") from None
     spark.sparkContext.setLogLevel("OFF")
+    if not local:
+        ship_package(spark)
     return spark
 
 
 @contextmanager
 def session(master: str | None = None, *, memory_mb: int | None = None) -> Iterator[SparkSession]:
-    """A session that is stopped at the end, however it ends."""
+    """A session that is stopped at the end, however it ends; what is wrong with the input comes as an `InvalidInput`."""
     spark = make_session(master, memory_mb=memory_mb)
     try:
-        yield spark
+        with plain_errors():
+            yield spark
     finally:
         spark.stop()
 

@@ -1,53 +1,93 @@
 """Reading and writing tables: Parquet, or CSV and JSON lines for small ones. What is wrong is said in one line.
 
 A directory is read as one table; folders ``name=value`` add columns, so ``run`` of a trace comes back. Columns may come in any
-order and there may be more than are needed.
+order and there may be more than are needed. Spark lets null pass where a schema says there is none, so that is looked for here:
+`read_table` fails where somebody uses such a value, and `overweave.pipeline.good_rows` leaves the row out.
 """
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from overweave.errors import InvalidInput
+from overweave.pipeline.problems import first_line, local_names, plain, refuse
 from overweave.pipeline.schemas import TABLES
 
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
+#: Beside the columns of a table: where a row stands, and the text of one that cannot be read.
+FILE, PLACE, BROKEN = "_file", "_place", "_broken"
+#: How folders say that a value is null.
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+class Files(NamedTuple):
+    """The files of a table."""
+
+    path: Path
+    kind: str
+    names: list[str]
+    #: Whether these are not all that are at the path.
+    some: bool = False
+
+    @property
+    def folder_columns(self) -> set[str]:
+        """Columns that are in the names of folders and not in the files."""
+        within = Path(self.names[0]).relative_to(self.path).parts[:-1]
+        return {part.partition("=")[0] for part in within if "=" in part}
 
 
 def read_table(spark: SparkSession, path: Path | str, name: str) -> DataFrame:
-    """The table ``name`` (of `TABLES`) in a file or directory, with exactly its columns."""
+    """The table ``name`` (of `TABLES`) in a file or directory, with exactly its columns.
+
+    A row that does not fit is an `InvalidInput` once it is used (see `overweave.pipeline.problems`).
+    """
+    files = files_of(Path(path))
+    found = opened(spark, files, name)
+    # A folder's column stays as it is, or Spark would read all folders to find one run.
+    checked = [field for field in TABLES[name].fields if field.name not in files.folder_columns]
+    sure = {field.name: _sure(field, name) for field in checked}
+    return found.withColumns(sure).select(TABLES[name].fieldNames())
+
+
+def opened(spark: SparkSession, files: Files, name: str) -> DataFrame:
+    """The rows of some files as they are, in the types of the table ``name``, with `FILE`, `PLACE` and `BROKEN`."""
     schema = TABLES[name]
-    kind = _kind(Path(path))
     try:
-        reader = spark.read.option("basePath", str(path)) if kind == "parquet" and Path(path).is_dir() else spark.read
-        if kind == "csv":
-            found = spark.read.csv(str(path), schema=schema, header=True, mode="FAILFAST", enforceSchema=False)
-        elif kind == "json":
-            found = spark.read.json(str(path), schema=schema, mode="FAILFAST")
-        else:
-            found = reader.parquet(str(path))
+        found = _READERS[files.kind](spark, files, schema)
     except (PySparkException, Py4JJavaError) as error:
-        raise InvalidInput(f"{path}: expected the table {name!r} as {kind}, found: {_first_line(error)}") from None
-    return conform(found, schema, f"{path}")
+        said = plain(error) or f"{files.path}: expected the table {name!r} as {files.kind}, found: {first_line(error)}"
+        raise InvalidInput(said) from None
+    return conform(found, schema, f"{files.path}", FILE, PLACE, BROKEN)
 
 
-def conform(frame: DataFrame, schema: StructType, where: str) -> DataFrame:
-    """The columns of ``schema``, in its order and types; a missing one, or one that cannot be read so, is an error."""
+def conform(frame: DataFrame, schema: StructType, where: str, *more: str) -> DataFrame:
+    """The columns of ``schema``, in its order and types, and ``more``; one that is missing or of another type is an error."""
     types = dict(frame.dtypes)
     for field in schema.fields:
-        if field.name not in types:
-            raise InvalidInput(f"{where}: expected a column {field.name!r}, found {', '.join(frame.columns) or 'none'}")
-        wanted, found = field.dataType.simpleString(), types[field.name]
-        if wanted != found and wanted not in _WIDER.get(found, ()):
-            raise InvalidInput(f"{where}: column {field.name!r}: expected {wanted}, found {found}")
+        said = misfit(field, types.get(field.name), frame.columns)
+        if said is not None:
+            raise InvalidInput(f"{where}: {said}")
     try:
-        return frame.select([F.col(field.name).cast(field.dataType).alias(field.name) for field in schema.fields])
+        return frame.select([F.col(field.name).cast(field.dataType).alias(field.name) for field in schema.fields] + list(more))
     except AnalysisException as error:
-        raise InvalidInput(f"{where}: {_first_line(error)}") from None
+        raise InvalidInput(f"{where}: {first_line(error)}") from None
+
+
+def misfit(field: StructField, found: str | None, columns: list[str]) -> str | None:
+    """What is wrong with a column of the type ``found`` (none: it is not there) for ``field``; none: nothing."""
+    if found is None:
+        return f"expected a column {field.name!r}, found {', '.join(name for name in columns if name[0] != '_') or 'none'}"
+    wanted = field.dataType.simpleString()
+    if wanted == found or wanted in _WIDER.get(found, ()):
+        return None
+    return f"column {field.name!r}: expected {wanted}, found {found}"
 
 
 def write_table(frame: DataFrame, path: Path | str, partitions: int | None = None) -> None:
@@ -56,7 +96,90 @@ def write_table(frame: DataFrame, path: Path | str, partitions: int | None = Non
     some.write.mode("overwrite").parquet(str(path))
 
 
-#: What can be read as what without losing anything; folder names make numbers of what looks like one.
+def files_of(path: Path) -> Files:
+    """The files of a table in a file or directory; a directory has Parquet files, of which hidden ones do not count."""
+    if not path.exists():
+        raise InvalidInput(f"{path}: expected a file or directory, found nothing")
+    if path.is_dir():
+        names = sorted(_parquet_files(path))
+        if not names:
+            raise InvalidInput(f"{path}: expected a directory with Parquet files, found none")
+        return Files(path, "parquet", names)
+    kind = _SUFFIXES.get(path.suffix)
+    if kind is None:
+        raise InvalidInput(f"{path}: expected a name that ends in {', '.join(_SUFFIXES)}")
+    return Files(path, kind, [str(path)])
+
+
+def _parquet_files(path: Path) -> Iterator[str]:
+    """As Spark finds them. It would pass over empty ones in silence."""
+    for folder, folders, names in os.walk(path, followlinks=True):
+        folders[:] = [name for name in folders if name[0] != "." and (name[0] != "_" or "=" in name)]
+        if _NULL_FOLDER in folder:
+            raise InvalidInput(f"{folder}: expected a folder with a value, found null")
+        yield from (os.path.join(folder, name) for name in names if name.endswith(".parquet") and name[0] not in "._")  # noqa: PTH118
+
+
+def _read_parquet(spark: SparkSession, files: Files, schema: StructType) -> DataFrame:  # noqa: ARG001
+    for file in files.names:
+        if not Path(file).stat().st_size:
+            raise InvalidInput(f"{file}: expected a Parquet file, found an empty one")
+    reader = spark.read.option("basePath", str(files.path)) if files.path.is_dir() else spark.read
+    place = F.concat(F.lit("row "), F.col("_metadata.row_index") + 1)
+    # One path is listed quicker than many names.
+    found = reader.parquet(*(files.names if files.some else [str(files.path)]))
+    return found.select("*", *_placed(place), F.lit(None).cast("string").alias(BROKEN))
+
+
+def _read_csv(spark: SparkSession, files: Files, schema: StructType) -> DataFrame:
+    """With a header; the order of columns is the file's."""
+    header = spark.read.csv(str(files.path), header=True).columns
+    known = {field.name: field.dataType for field in schema.fields}
+    shape = StructType([StructField(name, known.get(name, StringType())) for name in (*header, BROKEN)])
+    # What is wrong with a row must not depend on which of its columns somebody needs.
+    reader = spark.read.option("columnPruning", False)
+    rows = reader.csv(str(files.path), schema=shape, header=True, columnNameOfCorruptRecord=BROKEN)
+    return rows.select("*", *_placed(F.lit(None).cast("string")))
+
+
+def _read_json(spark: SparkSession, files: Files, schema: StructType) -> DataFrame:
+    """Line by line; Spark's own reader would look only at the fields that somebody needs."""
+    shape = StructType([*(StructField(field.name, field.dataType) for field in schema.fields), StructField(BROKEN, StringType())])
+    row = F.from_json("value", shape, {"columnNameOfCorruptRecord": BROKEN})
+    lines = spark.read.text(str(files.path)).where(F.trim("value") != "")
+    return lines.select(row.alias("row"), *_placed(F.lit(None).cast("string"))).select("row.*", FILE, PLACE)
+
+
+_READERS = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json}
+
+
+def _placed(place: Column) -> tuple[Column, Column]:
+    return local_names(F.col("_metadata.file_path")).alias(FILE), place.alias(PLACE)
+
+
+def _sure(field: StructField, name: str) -> Column:
+    """A column as it is, or an error when the row has no value where there must be one, or could not be read at all."""
+    value = F.col(field.name)
+    if not field.nullable:
+        value = F.coalesce(value, refuse(F.col(FILE), F.col(PLACE), null_said(field)))
+    broken = F.substring(F.col(BROKEN), 1, _SHOWN)
+    refused = refuse(F.col(FILE), F.concat(F.lit(f"{broken_said(name)}, found "), broken))
+    return F.when(F.col(BROKEN).isNotNull(), refused).otherwise(value)
+
+
+def null_said(field: StructField) -> str:
+    """Why a row with null in ``field`` is bad."""
+    return f"column {field.name!r}: expected a value, found null"
+
+
+def broken_said(name: str) -> str:
+    """Why a row that cannot be read is bad."""
+    return f"expected a row of the table {name!r}"
+
+
+#: So many characters of a bad row are shown.
+_SHOWN = 100
+#: What can be read as what without losing anything.
 _WIDER = {
     "int": ("bigint", "double", "string"),
     "bigint": ("double", "string"),
@@ -65,22 +188,3 @@ _WIDER = {
     "date": ("string",),
     "double": ("string",),
 }
-
-
-def _kind(path: Path) -> str:
-    if not path.exists():
-        raise InvalidInput(f"{path}: expected a file or directory, found nothing")
-    if path.is_dir():
-        if not any(path.rglob("[!._]*.parquet")):
-            raise InvalidInput(f"{path}: expected a directory with Parquet files, found none")
-        return "parquet"
-    kind = _SUFFIXES.get(path.suffix)
-    if kind is None:
-        raise InvalidInput(f"{path}: expected a name that ends in {', '.join(_SUFFIXES)}")
-    return kind
-
-
-def _first_line(error: Exception) -> str:
-    """What Spark says, without where in its own code."""
-    text = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
-    return text.strip().splitlines()[0][:300]

@@ -2,10 +2,10 @@
 
 Publications come as text (column ``publication``) or in the wire form (column ``wire``), which `encoded` makes once for several
 steps. One compiled call matches many; workers on one machine share the index's pages. With ``skip_bad`` what cannot be read is
-left out, and `bad_publications` says which that is; otherwise it is an `InvalidInput`, which Spark wraps (see `plain_errors`).
+left out, and `bad_publications` says which that is; otherwise it is an `InvalidInput`, which Spark wraps (see
+`overweave.pipeline.problems`).
 """
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
@@ -28,7 +27,7 @@ _KEY = [StructField("publisher", StringType(), False), StructField("sequence", L
 #: What the steps give beside `MATCHES`.
 ENCODED = StructType([*_KEY, StructField("wire", BinaryType(), False)])
 COUNTS = StructType([*_KEY, StructField("count", LongType(), False)])
-BAD = StructType([*_KEY, StructField("error", StringType(), False)])
+BAD_PUBLICATIONS = StructType([*_KEY, StructField("error", StringType(), False)])
 #: So many publications are matched at once: what they match stays in the cache of the processor.
 CHUNK = 1024
 #: So many matches go into one batch.
@@ -77,25 +76,13 @@ def encoded(publications: DataFrame, *, skip_bad: bool = False) -> DataFrame:
 
 
 def bad_publications(publications: DataFrame) -> DataFrame:
-    """Which publications cannot be read, and why (`BAD`)."""
+    """Which publications cannot be read, and why (`BAD_PUBLICATIONS`)."""
 
     def check(batches: _Batches) -> _Batches:
         for batch, wires in read_wires(batches, skip_bad=True):
             yield _with_keys(batch, np.array(list(wires.bad), np.int64), "error", pa.array(wires.bad.values(), pa.string()))
 
-    return mapped(publications, check, BAD)
-
-
-@contextmanager
-def plain_errors() -> Iterator[None]:
-    """What a worker found wrong with the input, without Spark's words around it; for where a step is carried out."""
-    try:
-        yield
-    except PySparkException as error:
-        said = re.search(r"InvalidInput: (.*)", str(error))
-        if said is None:
-            raise
-        raise InvalidInput(said[1]) from None
+    return mapped(publications, check, BAD_PUBLICATIONS)
 
 
 def read_wires(batches: _Batches, skip_bad: bool) -> Iterator[tuple[pa.RecordBatch, Wires]]:

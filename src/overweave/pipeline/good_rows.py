@@ -1,0 +1,156 @@
+"""Reading tables that are partly bad: what is good, and a table `BAD` that counts the rest by file and reason.
+
+Parquet files are read once beforehand, by workers, to know which are whole: Spark notices damage only where it needs the column,
+so that one step would see rows that another does not. Texts in the language of filters and publications are parsed.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StringType, StructField, StructType
+
+from overweave.errors import InvalidInput
+from overweave.language.codec import encode_filter
+from overweave.language.syntax import parse_filter
+from overweave.pipeline.schemas import BAD, TABLES
+from overweave.pipeline.tables import BROKEN, FILE, PLACE, Files, broken_said, files_of, misfit, null_said, opened
+from overweave.pipeline.wire import wires_of_texts
+
+#: What is wrong with a row, and one example of it.
+_REASON, _EXAMPLE = "_reason", "_example"
+#: A task reads so many files to see whether they are whole.
+_FILES_PER_TASK = 16
+_EXAMPLE_MAX = 200
+
+_Batches = Iterator[pa.RecordBatch]
+#: What is wrong with each text of a column that cannot be parsed.
+_Errors = Callable[[pa.Array], Mapping[int, str]]
+
+
+class GoodRows(NamedTuple):
+    """What can be used of a table, and what was left out (`BAD`)."""
+
+    rows: DataFrame
+    bad: DataFrame
+
+
+def read_good_rows(spark: SparkSession, path: Path | str, name: str) -> GoodRows:
+    """The good rows of the table ``name`` (of `TABLES`); see `overweave.pipeline.tables.read_table`."""
+    files = files_of(Path(path))
+    no_rows = spark.createDataFrame([], BAD)
+    files, bad_files = _whole_files(spark, files, name) if files.kind == "parquet" else (files, no_rows)
+    schema = TABLES[name]
+    rows = opened(spark, files, name)
+    judged = _parsed(rows, [name for name in schema.fieldNames() if name in _LANGUAGE])
+    nulls = [F.when(F.col(field.name).isNull(), null_said(field)) for field in schema.fields if not field.nullable]
+    broken = F.when(F.col(BROKEN).isNotNull(), broken_said(name))
+    reason = F.coalesce(broken, *nulls, F.col(_REASON))
+    counted = judged.where(reason.isNotNull()).groupBy(F.col(FILE).alias("file"), reason.alias("reason"))
+    example = F.min(F.substring(F.coalesce(F.col(BROKEN), F.col(_EXAMPLE), F.col(PLACE)), 1, _EXAMPLE_MAX))
+    bad_rows = counted.agg(F.count("*").alias("rows"), example.alias("example"))
+    return GoodRows(judged.where(reason.isNull()).select(schema.fieldNames()), bad_files.unionByName(bad_rows))
+
+
+def _whole_files(spark: SparkSession, files: Files, name: str) -> tuple[Files, DataFrame]:
+    """The files that can be read to their end and have the right columns; and the others, as `BAD`."""
+    tasks = -(-len(files.names) // _FILES_PER_TASK)
+    listed = spark.createDataFrame([(file,) for file in files.names], "file string").repartition(tasks)
+    fields = [field for field in TABLES[name].fields if field.name not in files.folder_columns]
+    # The driver knows the names of all files anyway, as Spark does.
+    bad = listed.mapInArrow(partial(_check_files, fields), BAD).collect()
+    left_out = {row.file for row in bad}
+    whole = [file for file in files.names if file not in left_out]
+    if not whole:
+        raise InvalidInput(f"{bad[0].file}: {bad[0].reason}, found {bad[0].example or 'another'}; no file is left")
+    return Files(files.path, files.kind, whole, some=bool(bad)), spark.createDataFrame(bad, BAD)
+
+
+def _check_files(fields: list[StructField], batches: _Batches) -> _Batches:
+    for batch in batches:
+        found = [_check_file(fields, file) for file in batch.column("file").to_pylist()]
+        bad = [row for row in found if row is not None]
+        yield pa.RecordBatch.from_pylist(bad, schema=_ARROW)
+
+
+def _check_file(fields: list[StructField], file: str) -> dict[str, object] | None:
+    """Why a file is bad; none: it is good."""
+    try:
+        with pq.ParquetFile(file) as found:
+            shape = found.schema_arrow
+            for field in fields:
+                said = misfit(field, _type_name(shape, field.name), shape.names)
+                if said is not None:
+                    return {"file": file, "reason": said, "rows": found.metadata.num_rows}
+            for _ in found.iter_batches(columns=[field.name for field in fields]):
+                pass
+    except (OSError, pa.ArrowException) as error:
+        return {"file": file, "reason": "expected a Parquet file that can be read", "example": str(error)[:_EXAMPLE_MAX]}
+    return None
+
+
+def _type_name(shape: pa.Schema, name: str) -> str | None:
+    """The type of a column as Spark calls it; none: there is no such column."""
+    if name not in shape.names:
+        return None
+    try:
+        return from_arrow_type(shape.field(name).type).simpleString()
+    except PySparkException:
+        return str(shape.field(name).type)
+
+
+def _parsed(rows: DataFrame, columns: list[str]) -> DataFrame:
+    """With what is wrong with the texts of ``columns``."""
+    if not columns:
+        nothing = F.lit(None).cast("string")
+        return rows.withColumns({_REASON: nothing, _EXAMPLE: nothing})
+    more = [StructField(_REASON, StringType()), StructField(_EXAMPLE, StringType())]
+    # What is null, or could not be read, is judged by the caller.
+    plain = [StructField(field.name, field.dataType) for field in rows.schema.fields]
+    return rows.mapInArrow(partial(_parse_batches, columns), StructType([*plain, *more]))
+
+
+def _parse_batches(columns: list[str], batches: _Batches) -> _Batches:
+    for batch in batches:
+        reasons: list[str | None] = [None] * batch.num_rows
+        examples: list[str | None] = [None] * batch.num_rows
+        for name in columns:
+            expected, errors = _LANGUAGE[name]
+            for row, error in errors(batch.column(name)).items():
+                reasons[row], examples[row] = f"column {name!r}: expected {expected}", error
+        told = [pa.array(reasons, pa.string()), pa.array(examples, pa.string())]
+        yield pa.RecordBatch.from_arrays([*batch.columns, *told], [*batch.schema.names, _REASON, _EXAMPLE])
+
+
+def _filter_errors(texts: pa.Array) -> Mapping[int, str]:
+    """Each text once: many subscribers ask for the same."""
+    coded = texts.dictionary_encode()
+    errors: dict[int, str] = {}
+    for code, text in enumerate(coded.dictionary.to_pylist()):
+        try:
+            encode_filter(parse_filter(text))
+        except InvalidInput as error:
+            errors[code] = f"{text}: {error}"
+    codes = coded.indices.to_pylist() if errors else []
+    return {row: errors[code] for row, code in enumerate(codes) if code in errors}
+
+
+def _publication_errors(texts: pa.Array) -> Mapping[int, str]:
+    wires = wires_of_texts(texts)
+    return {row: f"{texts[row].as_py()}: {error}" for row, error in wires.bad.items() if texts[row].is_valid}
+
+
+#: Columns with texts in the language: what is expected of them, and how it is found out.
+_LANGUAGE: Mapping[str, tuple[str, _Errors]] = {
+    "filter": ("a filter", _filter_errors),
+    "advertisement": ("a filter", _filter_errors),
+    "publication": ("a publication", _publication_errors),
+}
+_ARROW = pa.schema([("file", pa.string()), ("reason", pa.string()), ("rows", pa.int64()), ("example", pa.string())])

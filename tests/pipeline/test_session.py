@@ -1,0 +1,129 @@
+"""The session: Java that is there, tasks that are watched, and a package that goes along."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pyspark
+import pytest
+
+import overweave
+from overweave.errors import InvalidInput, OverweaveError
+from overweave.pipeline import session
+from overweave.pipeline.problems import refuse
+from overweave.pipeline.shipping import pack
+from overweave.pipeline.watching import watched
+
+
+def test_java_is_asked_for_by_name(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(OverweaveError, match="Java 17"):
+        session.check_java()
+    old = tmp_path / "bin" / "java"
+    old.parent.mkdir()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    old.chmod(0o755)
+    with pytest.raises(OverweaveError, match="cannot run on this Java"):
+        session.check_java()
+
+
+def test_a_master_is_one_that_spark_knows():
+    with pytest.raises(InvalidInput, match=r"^master: expected local, .* found 'localhost:7077'"):
+        session.make_session("localhost:7077")
+
+
+def test_what_is_wrong_with_the_input_is_said_plainly(spark, monkeypatch):
+    monkeypatch.setattr(session, "make_session", lambda *_, **__: Kept(spark))
+    with pytest.raises(InvalidInput, match=r"^a.csv: expected better$"), session.session() as kept:
+        kept.spark.range(1).select(refuse("a.csv", "expected better")).collect()
+
+
+class Kept:
+    """A session that others still need."""
+
+    def __init__(self, spark):
+        self.spark = spark
+
+    def stop(self):
+        pass
+
+
+def test_tasks_are_told_while_they_are_done(spark):
+    told = []
+    with watched(spark, lambda done, total: told.append((done, total)), every_s=0.02):
+        spark.range(0, 8, 1, 8).selectExpr("java_method('java.lang.Thread', 'sleep', 60L)").collect()
+        middle = len(told)
+        spark.range(0, 100, 1, 3).repartition(5).count()
+    counts = [total for _, total in told]
+    assert max(total for _, total in told[:middle]) == 8
+    assert any(0 < done < total for done, total in told), "tasks that are under way"
+    assert counts == sorted(counts)
+    assert all(done <= total for done, total in told)
+    seen = len(told)
+    spark.range(3).count()
+    assert len(told) == seen
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") is None
+
+
+def test_a_session_without_a_context_is_not_watched():
+    """As a remote one is, which says so by an AttributeError."""
+    with watched(object(), lambda *_: pytest.fail("told")):
+        pass
+
+
+def test_the_package_is_packed_without_what_is_made_from_it(tmp_path):
+    folder = Path(overweave.__file__).parent
+    with zipfile.ZipFile(pack(folder, tmp_path / "p.zip")) as packed:
+        names = packed.namelist()
+    assert {"__init__.py", "pipeline/steps/match.py", "matching/kernels/match.py"} <= set(names)
+    assert not [name for name in names if "__pycache__" in name]
+
+
+#: Says where a worker of a cluster has the package from, and where it would keep kernels.
+CLUSTER = """
+import json
+import pyarrow as pa
+from overweave.pipeline.session import session
+
+def tell(batches):
+    import sys
+    import overweave
+    from overweave.matching.kernels import compile
+    for _ in batches:
+        yield pa.RecordBatch.from_pydict({"said": [json.dumps([sys.executable, overweave.__file__, str(compile._DIRECTORY)])]})
+
+with session("local-cluster[1,1,1024]") as spark:
+    print(spark.range(0, 1, 1, 1).mapInArrow(tell, "said string").collect()[0].said)
+"""
+
+
+def test_workers_elsewhere_get_the_package_from_the_driver(tmp_path):
+    """Their Python has all that it depends on, and not the package itself."""
+    elsewhere = tmp_path / "elsewhere"
+    venv.create(elsewhere, with_pip=False, symlinks=True)
+    (site,) = elsewhere.glob("lib/*/site-packages")
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+    python = str(elsewhere / "bin" / "python")
+    missing = subprocess.run(
+        [python, "-c", "import pyarrow, overweave"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "No module named 'overweave'" in missing.stderr
+    home = tmp_path / "home"  # of Spark: executors work below it
+    home.mkdir()
+    for each in Path(pyspark.__file__).parent.iterdir():
+        (home / each.name).symlink_to(each)
+    environment = os.environ | {"PYSPARK_PYTHON": python, "SPARK_HOME": str(home)}
+    found = subprocess.run(
+        [sys.executable, "-c", CLUSTER], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert found.returncode == 0, found.stderr
+    executable, file, kernels = json.loads(found.stdout)
+    assert executable == python
+    assert (home / "work") in Path(file).parents
+    assert Path(file).parent in Path(kernels).parents
+    assert found.stderr == ""
