@@ -91,6 +91,29 @@ class Tree:
             sums[self.parents[place]] += sums[place]
         return sums
 
+    def left_out(self, values: Reals, sums: Reals) -> Reals:
+        """Sums over all brokers outside the sub-tree of each, where ``sums`` are those inside; nothing is subtracted.
+
+        A difference of sums would be wrong where almost everything is inside.
+        """
+        outside = np.zeros_like(sums)
+        for parent, children in enumerate(self.children):
+            for order in (children, children[::-1]):
+                # Forth it collects the parent, what is above it and elder siblings, back the younger ones.
+                collected = outside[parent] + values[parent] if order is children else np.zeros_like(sums[0])
+                for child in order:
+                    outside[child] += collected
+                    collected = collected + sums[child]
+        return outside
+
+    @property
+    def children(self) -> list[list[int]]:
+        """The places of each broker's children."""
+        children: list[list[int]] = [[] for _ in self.ids]
+        for place, parent in enumerate(self.parents[1:], 1):
+            children[parent].append(place)
+        return children
+
 
 def _ordered(brokers: Sequence[str], parents: Mapping[str, str | None], root: str) -> Tree:
     children: dict[str, list[str]] = {broker: [] for broker in brokers}

@@ -27,6 +27,9 @@ class Workload:
     arrival_hz: Reals
     lifetime_s: Reals
     publication_hz: Reals
+    #: Advertisements that come and go, likewise; none: whoever publishes has always advertised.
+    advertising_hz: Reals | None = None
+    advertisement_lifetime_s: Reals | None = None
 
     @staticmethod
     def uniform(brokers: int, classes: int, subscriptions: float, lifetime_s: float, publication_hz: float) -> "Workload":
@@ -56,6 +59,12 @@ class Workload:
         """The mean number of local subscriptions, equation 2: x_l = lambda / mu."""
         return self.arrival_hz * self.lifetime_s
 
+    def advertisements(self) -> tuple[Reals, Reals]:
+        """The mean number of local advertisements, infinite where one always stands, and their arrivals per second."""
+        if self.advertising_hz is None or self.advertisement_lifetime_s is None:
+            return np.where(self.publication_hz > 0, np.inf, 0.0), np.zeros(self.publication_hz.shape)
+        return self.advertising_hz * self.advertisement_lifetime_s, self.advertising_hz
+
     def scaled(self, factor: float) -> "Workload":
         """So many times the subscriptions."""
         alike = 1 if self.arrival_hz.strides[1] == 0 else self.classes
@@ -63,26 +72,27 @@ class Workload:
 
     def parts(self) -> Iterator[tuple["Workload", int]]:
         """The same classes, some after the other, with how often each counts: if all are alike, one stands for all."""
-        alike = self.classes > 0 and all(
-            values.strides[1] == 0 for values in (self.arrival_hz, self.lifetime_s, self.publication_hz)
-        )
+        given = {name: values for name, values in vars(self).items() if isinstance(values, np.ndarray)}
+        alike = self.classes > 0 and all(values.strides[1] == 0 for values in given.values())
         step, copies = (self.classes, self.classes) if alike else (max(1, CELLS_MAX // self.arrival_hz.shape[0]), 1)
         for first in range(0, self.classes, step):
             some = slice(first, first + (1 if alike else step))
-            yield Workload(self.arrival_hz[:, some], self.lifetime_s[:, some], self.publication_hz[:, some]), copies
+            yield Workload(**{name: values[:, some] for name, values in given.items()}), copies
 
     def check(self, tree: Tree) -> None:
         """Refuse rates that cannot be, with the field, the broker and the class."""
         shape = (len(tree), self.classes)
-        for name, least in (("arrival_hz", 0.0), ("lifetime_s", None), ("publication_hz", 0.0)):
-            values = getattr(self, name)
+        for name in ("arrival_hz", "lifetime_s", "publication_hz", "advertising_hz", "advertisement_lifetime_s"):
+            values, lasting = getattr(self, name), name.endswith("lifetime_s")
+            if values is None:
+                continue
             if values.shape != shape:
                 raise InvalidInput(f"{name}: expected {shape[0]} brokers by {shape[1]} classes, found {values.shape}")
             # A view of one number needs one look.
             once = values[tuple(slice(0, 1) if stride == 0 else slice(None) for stride in values.strides)]
-            good = np.isfinite(once) & (once >= 0 if least is not None else once > 0)
+            good = np.isfinite(once) & (once > 0 if lasting else once >= 0)
             if not good.all():
                 broker, of = np.argwhere(~good)[0]
-                wanted = "from 0 on" if least is not None else "above 0"
+                wanted = "above 0" if lasting else "from 0 on"
                 where = f"{name}: broker {tree.ids[broker]!r}, class {of + 1}"
                 raise InvalidInput(f"{where}: expected a finite number {wanted}, found {once[broker, of]:g}")
