@@ -92,4 +92,4 @@ def test_covered_classes_are_told_anew_when_the_last_wider_one_goes(protocol):
     for name in ("control_rate", "routing_entries"):
         values = [getattr(run, name) for run in runs]
         error = np.std(values, ddof=1) / np.sqrt(len(runs))
-        assert abs(np.mean(values) - getattr(expected, name)) < 4 * error < 0.1 * np.mean(values)
+        assert abs(np.mean(values) - getattr(expected, name)) < 4 * error < 0.2 * np.mean(values)
