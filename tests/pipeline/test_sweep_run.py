@@ -42,9 +42,9 @@ def rows(directory):
 
 def test_a_sweep_finds_what_simulate_finds_one_by_one(spark, tmp_path):
     sweep, done = sweep_of(DOCUMENT | {"sweep": {"repetitions": 2}}), []
-    outcome = run_sweep(spark, sweep, Results(sweep, tmp_path), on_done=done.append)
+    outcome = run_sweep(lambda: spark, sweep, Results(sweep, tmp_path), on_done=done.append)
     assert outcome == (12, 12, 0, 0)
-    assert (done[0], done[-1], done) == (0, 12, sorted(done))
+    assert (done[-1], done) == (12, sorted(done))
     found = read_metrics(tmp_path).to_pylist()
     assert [row["scenario"] for row in found] == [task.key for task in sweep.tasks]
     for row, task in zip(found, sweep.tasks, strict=True):
@@ -58,7 +58,7 @@ def test_a_sweep_finds_what_simulate_finds_one_by_one(spark, tmp_path):
 
 def test_a_replay_counts_what_the_simulator_counts(spark, tmp_path):
     sweep = replay(seed=[1, 7])
-    run_sweep(spark, sweep, Results(sweep, tmp_path))
+    run_sweep(lambda: spark, sweep, Results(sweep, tmp_path))
     found = rows(tmp_path)
     for task in sweep.tasks:
         metrics, row = flattened(msgspec.to_builtins(simulate(scenario_of(task.document)))), found[task.key]
@@ -73,10 +73,10 @@ def test_a_replay_counts_what_the_simulator_counts(spark, tmp_path):
 
 def test_a_second_run_computes_only_what_is_missing(spark, tmp_path):
     small, large = replay(), replay(seed=[1, 2])
-    run_sweep(spark, small, Results(small, tmp_path))
+    run_sweep(lambda: spark, small, Results(small, tmp_path))
     first = rows(tmp_path)
-    assert run_sweep(spark, small, Results(small, tmp_path)) == (6, 0, 6, 0)
-    assert run_sweep(spark, large, Results(large, tmp_path)) == (12, 6, 6, 0)
+    assert run_sweep(None, small, Results(small, tmp_path)) == (6, 0, 6, 0)
+    assert run_sweep(lambda: spark, large, Results(large, tmp_path)) == (12, 6, 6, 0)
     assert [path.name for path in (tmp_path / "metrics").iterdir()] == ["part-00000.parquet"]
     assert rows(tmp_path).items() >= first.items()
     with pytest.raises(InvalidInput, match=r"expected the scenarios of this file, found 6 others"):
@@ -96,14 +96,14 @@ def test_what_is_finished_survives_an_interruption(spark, tmp_path, monkeypatch)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(spark, sweep, Results(sweep, tmp_path), on_done=interrupt)
+        run_sweep(lambda: spark, sweep, Results(sweep, tmp_path), on_done=interrupt)
     before = rows(tmp_path)
     assert len(before) == told[-1] < 48
     # A new run, as after a crash, first reads what is there.
     computed = []
     monkeypatch.setattr(running, "_evaluated", recording(running._evaluated, computed))
     results = Results(sweep, tmp_path)
-    outcome = run_sweep(spark, sweep, results)
+    outcome = run_sweep(lambda: spark, sweep, results)
     assert outcome == (48, 48 - len(before), len(before), 0)
     assert {task.key for task in computed} == {task.key for task in sweep.tasks} - set(before)
     assert rows(tmp_path).items() >= before.items()
@@ -120,14 +120,14 @@ def recording(function, computed):
 
 def test_a_scenario_that_fails_says_why_and_the_others_stay(spark, tmp_path):
     sweep = sweep_of(SLOW)
-    assert run_sweep(spark, sweep, Results(sweep, tmp_path)) == (2, 2, 0, 1)
+    assert run_sweep(lambda: spark, sweep, Results(sweep, tmp_path)) == (2, 2, 0, 1)
     good, failed = read_metrics(tmp_path).to_pylist()
     assert (good["error"], good["publications"]) == (None, 4)
     assert "more than checks.queue_max = 20; is it overloaded?" in failed["error"]
     assert (failed["publications"], failed["workload_rate_hz"]) == (None, 50)
     # Failed scenarios are finished, too, unless they are wanted again.
-    assert run_sweep(spark, sweep, Results(sweep, tmp_path)) == (2, 0, 2, 1)
-    assert run_sweep(spark, sweep, Results(sweep, tmp_path), again=True) == (2, 1, 1, 1)
+    assert run_sweep(lambda: spark, sweep, Results(sweep, tmp_path)) == (2, 0, 2, 1)
+    assert run_sweep(lambda: spark, sweep, Results(sweep, tmp_path), again=True) == (2, 1, 1, 1)
     assert read_metrics(tmp_path).num_rows == 2
 
 
@@ -149,7 +149,7 @@ def test_whatever_a_scenario_does_to_its_worker_stays_its_own_error(spark, tmp_p
 
     monkeypatch.setitem(EVALUATORS, "replay", Evaluator(read, evaluate, Rates, (), (), per_task=8))
     sweep = msgspec.structs.replace(sweep, measures={"max": float, "mean": float})
-    assert run_sweep(spark, sweep, Results(sweep, tmp_path)) == (4, 4, 0, 2)
+    assert run_sweep(lambda: spark, sweep, Results(sweep, tmp_path)) == (4, 4, 0, 2)
     for row in rows(tmp_path).values():
         expected = {2: "the worker that computed it ended without a word", 3: "ValueError: no way"}.get(row["seed"])
         assert (row["error"] or "").startswith(expected or "")
@@ -160,7 +160,7 @@ def test_a_job_that_cannot_run_at_all_is_no_scenarios_fault(spark, tmp_path, mon
     sweep = replay()
     monkeypatch.setattr(SparkSession, "createDataFrame", lambda *_: np.nothing)
     with pytest.raises(AttributeError):
-        run_sweep(spark, sweep, Results(sweep, tmp_path))
+        run_sweep(lambda: spark, sweep, Results(sweep, tmp_path))
     assert read_metrics(tmp_path).num_rows == 0
 
 
@@ -175,11 +175,11 @@ def test_files_of_others_are_left_alone(tmp_path):
 
 def test_a_table_with_rows_left_over_twice_has_them_once(spark, tmp_path):
     sweep = replay()
-    run_sweep(spark, sweep, Results(sweep, tmp_path))
+    run_sweep(lambda: spark, sweep, Results(sweep, tmp_path))
     whole = tmp_path / "metrics" / "part-00000.parquet"
     pq.write_table(pq.read_table(whole).slice(2, 2), tmp_path / "metrics" / "part-abc.parquet")
     assert read_metrics(tmp_path).equals(pq.read_table(whole))
-    assert run_sweep(spark, sweep, Results(sweep, tmp_path)).kept == 6
+    assert run_sweep(lambda: spark, sweep, Results(sweep, tmp_path)).kept == 6
     whole.write_bytes(b"no Parquet")
     with pytest.raises(InvalidInput, match="expected Parquet, found"):
         Results(sweep, tmp_path)

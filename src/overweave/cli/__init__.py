@@ -21,6 +21,7 @@ VERBS = {
     "demo": "See it work on embedded stock quotes.",
     "match": "Match a file of publications against a file of filters.",
     "simulate": "Run a scenario in the simulator.",
+    "sweep": "Run a grid of scenarios on Spark.",
     "workload": "Make tables of publications and subscriptions.",
     "broker": "Run one broker of a network.",
     "up": "Run a whole network on this machine.",
@@ -29,6 +30,7 @@ VERBS = {
     "pub": "Publish lines of a file or of standard input.",
     "sub": "Print what a filter receives.",
     "profile": "Profile what a network carried, from its traces.",
+    "report": "Write what a profile or a sweep found as a page.",
     "bench": "Measure against a baseline in the same run.",
 }
 

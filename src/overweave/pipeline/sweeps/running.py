@@ -43,21 +43,23 @@ class Outcome(NamedTuple):
 
 
 def run_sweep(
-    spark: SparkSession,
+    start: Callable[[], SparkSession],
     sweep: Sweep,
     results: Results,
     *,
     again: bool = False,
     on_done: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
-    """Evaluate what is not finished, and with ``again`` what failed; ``on_done`` hears how many scenarios are finished."""
+    """Evaluate what is not finished, and with ``again`` what failed; ``on_done`` hears how many scenarios are finished.
+
+    A session is started only when there is something to do.
+    """
     if again:
         results.drop(results.keys(failed=True))
     finished = results.keys(failed=True) | results.keys(failed=False)
     open_tasks = [task for task in sweep.tasks if task.key not in finished]
-    on_done(len(finished))
     computed = 0
-    for measured in _evaluated(spark, sweep, open_tasks):
+    for measured in _evaluated(start(), sweep, open_tasks) if open_tasks else ():
         results.add(measured)
         computed += measured.num_rows
         on_done(len(finished) + computed)
@@ -86,8 +88,6 @@ def _attempt(evaluator: Evaluator, document: Document) -> dict[str, Any]:
 
 def _evaluated(spark: SparkSession, sweep: Sweep, tasks: list[Task]) -> Iterator[pa.Table]:
     """What each group of tasks gives, as it comes. However it ends, nothing goes on running."""
-    if not tasks:
-        return
     cores = _cores(spark)
     size = max(1, min(sweep.evaluator.per_task, len(tasks) // cores))
     groups = [tasks[at : at + size] for at in range(0, len(tasks), size)]

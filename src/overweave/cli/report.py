@@ -1,0 +1,42 @@
+"""``overweave report``: what a profile or a sweep found, as one HTML file."""
+
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from overweave.cli.answers import put
+from overweave.cli.terminal import waiting
+
+EXAMPLE = """\
+overweave simulate examples/scenario.toml --trace traces
+overweave profile traces --out profiles
+overweave report profiles --out report.html"""
+
+
+def report(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="A directory that 'overweave profile' or 'overweave sweep' wrote.")
+    ],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the page goes; else report.html in DIR.")] = None,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
+) -> None:
+    """Write a report as one HTML file, with all pictures in it, to be read anywhere, offline and on paper.
+
+    Of a profile: the load of brokers over time, delays, yield and hops, the rates of publishers, the number and density of
+    profiles. Of a sweep: its figures, the means of its measures, and what failed.
+    """
+    page = out if out is not None else directory / "report.html"
+    with waiting("reading") as show, contextlib.ExitStack() as stack:
+        from overweave.pipeline.session import session
+        from overweave.reports import write_report
+
+        show("writing the report")
+        kind = write_report(directory, page, lambda: stack.enter_context(session(master)))
+    if json:
+        put(msgspec.json.format(msgspec.json.encode({"kind": kind, "report": str(page)}), indent=2) + b"\n")
+    else:
+        put(f"{page}\n".encode())

@@ -1,0 +1,100 @@
+"""``overweave sweep``: a grid of scenarios on Spark, and what came out as a table, figures and a page."""
+
+import contextlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from overweave.cli.answers import put
+from overweave.cli.terminal import progress, say, waiting
+from overweave.errors import OverweaveError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from overweave.pipeline.sweeps.file import Sweep
+    from overweave.pipeline.sweeps.running import Outcome
+
+EXAMPLE = """\
+printf '%s\\n' 'duration_s = 10' '[sweep]' 'repetitions = 3' '[overlay]' 'shape = "chain"' 'brokers = [2, 4, 8]' \\
+  '[routing]' 'protocol = ["filter", "flooding"]' '[workload]' 'publishers = 2' 'subscriptions_per_publisher = 5' > sweep.toml
+overweave sweep sweep.toml --out sweep --json"""
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A scenario in TOML, with lists of values.", show_default=False)],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A directory, new, empty or of an earlier run.", show_default=False)],
+    again: Annotated[bool, typer.Option("--again", help="Try again what failed in an earlier run.")] = False,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Say what was done as JSON.")] = False,
+) -> None:
+    """Evaluate every scenario of a grid, by simulation or another kind that the file names.
+
+    Writes the table metrics (Parquet, one row per scenario: its parameters, its measures, its error if it failed), figures
+    (SVG and PNG) and report.html into DIR. The whole file is checked before anything runs. Whatever ends a run, what is finished
+    stays, and the same command goes on with the rest.
+    """
+    began_s = time.monotonic()
+    with waiting("reading the grid"):
+        from overweave.pipeline.sweeps.file import read_sweep
+        from overweave.pipeline.sweeps.results import check_free
+
+        grid = read_sweep(file)
+        check_free(out)
+    outcome = _run(grid, out, again, master)
+    with waiting("drawing"):
+        from overweave.pipeline.session import make_session
+        from overweave.reports import write_report
+        from overweave.reports.sweep import write_figures
+
+        page, figures = out / "report.html", write_figures(out)
+        write_report(out, page, make_session)
+    if outcome.failed:
+        say(
+            f"{outcome.failed:,} of {outcome.scenarios:,} scenarios failed; the column 'error' says why, --again tries them again"
+        )
+    answer = outcome._asdict() | {
+        "metrics": str(out / "metrics"),
+        "figures": [str(path) for path in figures],
+        "report": str(page),
+        "seconds": round(time.monotonic() - began_s, 3),
+    }
+    if json:
+        put(msgspec.json.format(msgspec.json.encode(answer), indent=2) + b"\n")
+    else:
+        put("".join(f"{name:12}{_shown(value)}\n" for name, value in answer.items()).encode())
+    if outcome.failed == outcome.scenarios:
+        raise OverweaveError(f"{file}: no scenario could be evaluated; the column 'error' of {out / 'metrics'} says why")
+
+
+def _run(grid: "Sweep", out: Path, again: bool, master: str | None) -> "Outcome":
+    from overweave.pipeline.session import session
+    from overweave.pipeline.sweeps.results import Results
+    from overweave.pipeline.sweeps.running import run_sweep
+
+    results, total, finished = Results(grid, out), len(grid.tasks), 0
+    with progress("sweeping", total) as show, contextlib.ExitStack() as stack:
+
+        def start() -> "SparkSession":
+            with waiting("starting Spark"):
+                return stack.enter_context(session(master))
+
+        def on_done(done: int) -> None:
+            nonlocal finished
+            finished = done
+            show(done)
+
+        try:
+            return run_sweep(start, grid, results, again=again, on_done=on_done)
+        except KeyboardInterrupt:
+            say(f"{finished:,} of {total:,} scenarios are finished; the same command goes on with the rest")
+            raise
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return f"{len(value)} files"
+    return f"{value:,}" if isinstance(value, int | float) else str(value)

@@ -1,0 +1,71 @@
+"""The report of a profile: what a network carried, broker by broker, who published it and who got it."""
+
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import pandas as pd
+from pyspark.sql import SparkSession
+
+from overweave.reports.brokers import profile_pictures
+from overweave.reports.digest import TABLES, TOP, digested
+from overweave.reports.labels import label
+from overweave.reports.page import element, facts, image, section, table
+
+#: What is told first, in this order.
+_FACTS = (
+    ("brokers", "brokers"),
+    ("publishers", "publishers"),
+    ("publications", "publications"),
+    ("rate_hz", "publications per second"),
+    ("subscriptions", "subscriptions"),
+    ("profiles", "profiles"),
+    ("density_mean", "density of profiles, mean"),
+    ("deliveries", "deliveries"),
+    ("pure_forwards", "pure forwards"),
+    ("yield", "yield"),
+    ("hops_mean", "hops, mean"),
+    ("delay_s_mean", "delay, mean (s)"),
+    ("delay_s_max", "delay, maximum (s)"),
+)
+_BROKERS = ("broker", "deliveries", "pure_forwards", "yield_share", "hops_mean", "delay_s_mean", "delay_s_p50", "delay_s_p99")
+_PUBLISHERS = ("publisher", "broker", "publications", "rate_hz", "bytes_per_s", "message_bytes")
+_PROFILES = ("subscription", "publisher", "count", "density", "first_sequence", "last_sequence")
+_WORDS = {"yield_share": "yield", "count": "publications got"}
+
+
+def is_profile(directory: Path) -> bool:
+    """Whether a directory has the tables of ``overweave profile``."""
+    return all(any((directory / name).glob("*.parquet")) for name in TABLES)
+
+
+def profile_contents(spark: SparkSession, directory: Path) -> list[Element]:
+    """What the page says."""
+    digest = digested(spark, directory)
+    totals = digest.totals
+    if not totals["brokers"]:
+        return [element("p", "The profile is empty: nothing arrived anywhere.")]
+    pictures = {part: [image(each) for each in some] for part, some in profile_pictures(digest).items()}
+    return [
+        facts([(text, totals[name]) for name, text in _FACTS]),
+        section("Load over time", *pictures["load"]),
+        section("Brokers", *pictures["brokers"], *_top("brokers", digest.brokers_top, _BROKERS, totals["brokers"])),
+        section(
+            "Publishers", *pictures["publishers"], *_top("publishers", digest.publishers_top, _PUBLISHERS, totals["publishers"])
+        ),
+        section("Profiles", *pictures["profiles"], *_top("profiles", digest.profiles_top, _PROFILES, totals["profiles"])),
+    ]
+
+
+def _top(what: str, rows: pd.DataFrame, columns: tuple[str, ...], total: float | None) -> list[Element]:
+    """The largest, and how many there are that are not shown."""
+    headings = [_WORDS.get(name, str(label(name))) for name in columns]
+    found = [table(headings, ([_plain(value) for value in row] for row in rows[list(columns)].itertuples(index=False)))]
+    if total is not None and total > TOP:
+        found.append(element("p", f"The {TOP} largest of {int(total):,} {what}.", class_="faint"))
+    return found
+
+
+def _plain(value: object) -> object:
+    """As Python has it; what is missing is none."""
+    plain = value.item() if hasattr(value, "item") else value
+    return None if pd.isna(plain) else plain

@@ -1,0 +1,109 @@
+"""The report of a sweep: its figures, the means in numbers, and what failed. A table of scenarios is small: it needs no Spark."""
+
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import pandas as pd
+
+from overweave.pipeline.sweeps.results import ERROR, MARK, Note, read_metrics, read_note
+from overweave.reports.labels import figure, label
+from overweave.reports.lines import sweep_picture
+from overweave.reports.look import Picture
+from overweave.reports.means import mean_and_margin
+from overweave.reports.page import Number, Text, element, facts, image, section, table
+
+#: A page shows no more rows of a table; the rest is in Parquet.
+ROWS_MAX = 500
+_SEED = "seed"
+
+
+def is_sweep(directory: Path) -> bool:
+    """Whether a directory is one that ``overweave sweep`` wrote."""
+    return (directory / MARK).is_file()
+
+
+def write_figures(directory: Path) -> list[Path]:
+    """Write the figures of a sweep below its directory, each as SVG and PNG, in place of those of an earlier run."""
+    folder = directory / "figures"
+    folder.mkdir(exist_ok=True)
+    for old in (path for form in ("svg", "png") for path in folder.glob(f"[0-9][0-9]-*.{form}")):
+        old.unlink()
+    for picture in _pictures(read_note(directory), read_metrics(directory).to_pandas()):
+        (folder / f"{picture.name}.svg").write_text(picture.svg, encoding="utf-8")
+        (folder / f"{picture.name}.png").write_bytes(picture.png)
+    return sorted(folder.glob("[0-9][0-9]-*.*"))
+
+
+def sweep_contents(directory: Path) -> list[Element]:
+    """What the page says."""
+    note, metrics = read_note(directory), read_metrics(directory).to_pandas()
+    failed = metrics[metrics[ERROR].notna()]
+    varied = _varied(note, metrics)
+    counts = [("scenarios", note.scenarios), ("finished", len(metrics) - len(failed)), ("failed", len(failed))]
+    repeated = metrics[_SEED].nunique() if _SEED in metrics else 1
+    contents = [facts([("kind", note.kind), *counts, ("seeds", repeated)])]
+    if len(metrics) < note.scenarios:
+        left = note.scenarios - len(metrics)
+        contents.append(element("p", f"The sweep is not complete: {left:,} scenarios are not finished."))
+    pictures = _pictures(note, metrics)
+    if pictures:
+        contents.append(section("Figures", *map(image, pictures)))
+    contents.append(section("Means", *_means(note, metrics, varied)))
+    if len(failed):
+        contents.append(section("Failures", *_failures(failed, varied)))
+    contents.append(section("The same in all scenarios", _constants(note, metrics, varied)))
+    return contents
+
+
+def _pictures(note: Note, metrics: pd.DataFrame) -> list[Picture]:
+    if not metrics[ERROR].isna().any():
+        return []
+    return [sweep_picture(metrics, each, number) for number, each in enumerate(note.figures, start=1)]
+
+
+def _varied(note: Note, metrics: pd.DataFrame) -> list[str]:
+    """What makes scenarios differ, besides seeds."""
+    return [name for name in note.parameters if name != _SEED and metrics[name].nunique(dropna=False) > 1]
+
+
+def _means(note: Note, metrics: pd.DataFrame, varied: list[str]) -> list[Element]:
+    """Every measure of every kind of scenario, with its margin where there were repetitions."""
+    good = metrics[metrics[ERROR].isna()]
+    if not len(good):
+        return [element("p", "No scenario is finished.")]
+    measures = [name for name in note.measures if good[name].notna().any()]
+    by = varied or [note.parameters[0]]
+    groups = good.drop_duplicates(by)[by].reset_index(drop=True)
+    columns = {name: groups.merge(mean_and_margin(good, by, name), how="left", on=by) for name in measures}
+    rows = [
+        [*(_value(value) for value in groups.iloc[number][by]), *(_margin(columns[name].iloc[number]) for name in measures)]
+        for number in range(min(len(groups), ROWS_MAX))
+    ]
+    found = [table([str(label(name)) for name in (*by, *measures)], rows)]
+    if len(groups) > ROWS_MAX:
+        found.append(element("p", f"The first {ROWS_MAX} of {len(groups):,}; the table metrics has all.", class_="faint"))
+    if good.duplicated(by).any():
+        found.append(element("p", "Mean ± half of the 95 % confidence interval (Student's t).", class_="faint"))
+    return found
+
+
+def _failures(failed: pd.DataFrame, varied: list[str]) -> list[Element]:
+    columns = [*varied, *([_SEED] if _SEED in failed else [])]
+    rows = [[*(_value(row[name]) for name in columns), Text(row[ERROR])] for _, row in failed.head(ROWS_MAX).iterrows()]
+    return [table([*(str(label(name)) for name in columns), "error"], rows)]
+
+
+def _constants(note: Note, metrics: pd.DataFrame, varied: list[str]) -> Element:
+    same = [name for name in note.parameters if name not in varied and name != _SEED and len(metrics)]
+    return table(["parameter", "value"], [[str(label(name)), _value(metrics[name].iloc[0])] for name in same])
+
+
+def _value(value: object) -> object:
+    plain = value.item() if hasattr(value, "item") else value
+    return int(plain) if isinstance(plain, float) and plain.is_integer() else plain
+
+
+def _margin(row: "pd.Series[float]") -> Number:
+    if pd.isna(row["margin"]) or not row["margin"]:
+        return Number(figure(_value(row["mean"])))
+    return Number(f"{figure(row['mean'])} ± {figure(row['margin'])}")

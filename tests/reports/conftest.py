@@ -1,0 +1,55 @@
+"""Tables to report on: a small profile."""
+
+import pytest
+from pyspark.sql import SparkSession
+from report_pages import BROKERS, PUBLISHERS, SCRIPT
+
+from overweave.pipeline.schemas import DELIVERIES
+from overweave.pipeline.session import make_session
+from overweave.pipeline.steps.load import loaded, summarised
+from overweave.pipeline.steps.profiles import profiled, publishers_profiled
+from overweave.pipeline.tables import write_table
+from overweave.reports.digest import digested
+
+#: At each broker.
+SUBSCRIBERS = ([SCRIPT], [], ["s2", "s3"], ["s4"])
+
+
+@pytest.fixture(scope="session")
+def spark():
+    running = SparkSession.getActiveSession()
+    session = running or make_session("local[2]", memory_mb=1024, quick=True)
+    yield session
+    if running is None:
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def profile(spark, tmp_path_factory):
+    """A chain of four brokers; everything goes to all, and some of it is wanted at three of them."""
+    rows = []
+    for publisher, name in enumerate(PUBLISHERS):
+        for sequence in range(20 + 10 * publisher):
+            at_s = 100.0 + sequence / (2 + publisher)
+            for hops, broker in enumerate(BROKERS):
+                wanted = [id for place, id in enumerate(SUBSCRIBERS[hops]) if sequence % (2 + place + hops) == 0] or [None]
+                rows += [
+                    ("run", name, sequence, broker, each, each, hops, at_s, at_s + 0.01 * hops + 0.001, 50 + sequence)
+                    for each in wanted
+                ]
+    deliveries = spark.createDataFrame(rows, DELIVERIES)
+    directory = tmp_path_factory.mktemp("profile")
+    tables = {
+        "profiles": profiled(deliveries, 64),
+        "publishers": publishers_profiled(deliveries),
+        "load": loaded(deliveries, 0.5),
+        "summary": summarised(deliveries),
+    }
+    for table, frame in tables.items():
+        write_table(frame, directory / table)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def digest(spark, profile):
+    return digested(spark, profile)
