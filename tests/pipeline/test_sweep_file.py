@@ -64,9 +64,12 @@ def test_whole_numbers_among_others_are_numbers():
     assert "duration_s" in sweep_of({name: value for name, value in DOCUMENT.items() if name != "duration_s"}).measures
 
 
+ANALYSIS = {"overlay": DOCUMENT["overlay"], "workload": {"subscriptions": 100}, "sweep": {"kind": "analysis"}}
+
+
 @pytest.mark.parametrize("kind", EVALUATORS)
 def test_what_is_drawn_without_a_wish_is_measured(kind):
-    sweep = sweep_of(DOCUMENT | {"sweep": {"kind": kind}})
+    sweep = sweep_of(ANALYSIS if kind == "analysis" else DOCUMENT | {"sweep": {"kind": kind}})
     assert {figure.y for figure in sweep.figures} == set(EVALUATORS[kind].drawn) <= set(columns_of(EVALUATORS[kind].measures))
     assert {figure.x for figure in sweep.figures} == {"overlay_brokers"}
 
@@ -119,7 +122,7 @@ def figure(**change):
         ({"faults": {"loss": [0.0, "0.1"]}}, "faults.loss: expected a number, got '0.1'"),
         (
             {"sweep": {"kind": "replay"}, "faults": {}},
-            "faults: expected none, as a replay knows seed, duration_s, overlay, routing, workload only",
+            "faults: expected none, as this kind, replay, knows seed, duration_s, overlay, routing, workload only",
         ),
         (
             {"sweep": {"kind": "replay"}, "routing": {"protocol": ["filter", "identity"]}},
@@ -131,6 +134,30 @@ def figure(**change):
 def test_what_is_wrong_is_named(change, text):
     with pytest.raises(InvalidInput) as refused:
         sweep_of(DOCUMENT | change)
+    assert str(refused.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"routing": {}}, "routing: expected none, as this kind, analysis, knows seed, overlay, workload only"),
+        ({"overlay": {"brokers": 3}}, "overlay.shape: expected one of chain"),
+        ({"overlay": GRAPH}, "overlay.shape: expected a tree for an analysis"),
+        ({"overlay": {"shape": "chain", "brokers": [0]}}, "overlay.brokers: expected an integer of at least 1, got 0"),
+        ({"seed": "x"}, "seed: expected an integer, got 'x'"),
+        ({"workload": {}}, "workload.subscriptions: expected a value, which is missing"),
+        ({"workload": {"subscriptions": -1}}, "workload.subscriptions: expected a number from 0 on, got -1"),
+        ({"workload": {"subscriptions": 1, "classes": 0}}, "workload.classes: expected an integer of at least 1, got 0"),
+        ({"workload": {"subscriptions": 1, "lifetime_s": 0}}, "workload.lifetime_s: expected a time above 0, got 0"),
+        (
+            {"workload": {"subscriptions": 1, "lifetime": 0}},
+            "workload.lifetime: unknown key, the nearest known one is 'lifetime_s'",
+        ),
+    ],
+)
+def test_what_is_wrong_with_an_analysis_is_named(change, text):
+    with pytest.raises(InvalidInput) as refused:
+        sweep_of(ANALYSIS | change)
     assert str(refused.value).startswith(text)
 
 

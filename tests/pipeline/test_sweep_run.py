@@ -6,9 +6,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from overweave.analysis.hierarchical import analyse
+from overweave.analysis.tree import Tree
+from overweave.analysis.workload import Workload
 from overweave.drivers.sim.runner import simulate
 from overweave.drivers.sim.scenario import scenario_of
 from overweave.errors import InvalidInput
+from overweave.overlay.shapes import make_overlay
 from overweave.pipeline.sweeps import EVALUATORS, running
 from overweave.pipeline.sweeps.base import Evaluator, flattened
 from overweave.pipeline.sweeps.file import sweep_of
@@ -69,6 +73,21 @@ def test_a_replay_counts_what_the_simulator_counts(spark, tmp_path):
         brokers = task.parameters["overlay_brokers"]
         assert row["input_hz_mean"] == pytest.approx(arrivals / brokers / 4)
         assert row["input_hz_max"] >= row["input_hz_mean"]
+
+
+def test_an_analysis_finds_what_the_equations_say(spark, tmp_path):
+    document = {
+        "sweep": {"kind": "analysis"},
+        "overlay": {"shape": "level-limited", "width": [1, 8]},
+        "workload": {"subscriptions": [0, 1000.5], "classes": 50, "lifetime_s": 30, "rate_hz": 20},
+    }
+    sweep = sweep_of(document)
+    assert run_sweep(lambda: spark, sweep, Results(sweep, tmp_path)).failed == 0
+    for row in rows(tmp_path).values():
+        tree = Tree.of_overlay(make_overlay("level-limited", width=row["overlay_width"]))
+        totals = analyse(tree, Workload.uniform(len(tree), 50, row["workload_subscriptions"], 30, 20)).totals
+        assert {name: row[name] for name in sweep.measures} == {name: float(getattr(totals, name)) for name in sweep.measures}
+        assert (row["routing_entries"] > 0) == (row["workload_subscriptions"] > 0)
 
 
 def test_a_second_run_computes_only_what_is_missing(spark, tmp_path):

@@ -35,8 +35,6 @@ class Evaluator(NamedTuple):
     drawn: tuple[str, ...]
     #: A task evaluates so many: some seconds of work, as an interrupted task is lost, and much more than Spark needs to start it.
     per_task: int
-    #: Whether the measures depend on the key ``seed``.
-    seeded: bool = True
 
 
 def columns_of(measures: type[msgspec.Struct], prefix: str = "") -> dict[str, type]:

@@ -64,7 +64,7 @@ def sweep_of(document: Document) -> Sweep:
     evaluator = EVALUATORS[options.kind]
     grid = {name: value for name, value in document.items() if name != "sweep"}
     _check_keys(grid, options.kind)
-    tasks = tasks_of(options.kind, _with_seeds(grid, options.repetitions) if evaluator.seeded else grid)
+    tasks = tasks_of(options.kind, _with_seeds(grid, options.repetitions))
     for task in tasks:
         evaluator.read(task.document)
     parameters = column_types(tasks)
@@ -104,8 +104,6 @@ class _SweepTable(msgspec.Struct, frozen=True):
             raise InvalidInput(unknown("sweep.kind", self.kind, EVALUATORS))
         if self.repetitions < 1:
             raise InvalidInput(f"sweep.repetitions: expected an integer of at least 1, got {self.repetitions}")
-        if self.repetitions > 1 and not EVALUATORS[self.kind].seeded:
-            raise InvalidInput(f"sweep.repetitions: expected 1, as every {self.kind} is the same, got {self.repetitions}")
 
 
 def _listed(value: str | Iterable[str]) -> list[str]:
@@ -117,7 +115,7 @@ def _check_keys(grid: Document, kind: str) -> None:
     check_keys("", grid, [name for each in EVALUATORS.values() for name in each.keys] + ["sweep"])
     for name in grid:
         if name not in EVALUATORS[kind].keys:
-            raise InvalidInput(f"{name}: expected none, as a {kind} knows {', '.join(EVALUATORS[kind].keys)} only")
+            raise InvalidInput(f"{name}: expected none, as this kind, {kind}, knows {', '.join(EVALUATORS[kind].keys)} only")
 
 
 def _with_seeds(grid: Document, repetitions: int) -> Document:
