@@ -33,6 +33,9 @@ class Traffic:
     publications_down: Reals
     control_up: Reals
     control_down: Reals
+    #: Publications that flooding would send and this does not; as rates of their own, since a difference may lose all digits.
+    saved_up: Reals
+    saved_down: Reals
 
     @property
     def routing_entries(self) -> float:
@@ -54,6 +57,11 @@ class Traffic:
         """Everything."""
         return self.notification_rate + self.control_rate
 
+    @property
+    def saved_rate(self) -> float:
+        """Messages that are saved against flooding, control messages counted (equation 13)."""
+        return float(self.saved_up.sum() + self.saved_down.sum()) - self.control_rate
+
 
 def traffic(protocol: str, tree: Tree, workload: Workload, inclusion: Inclusion | None = None) -> Traffic:
     """What ``protocol`` of `MODELS` costs.
@@ -71,7 +79,8 @@ def traffic(protocol: str, tree: Tree, workload: Workload, inclusion: Inclusion 
         below, above = _sides(tree, part, inclusion or Inclusion.none(part.classes))
         up, down = model(below, above), model(above, below)
         if protocol in _HIERARCHICAL:
-            up, down = up._replace(published=below.published), _Way.of_nothing(down)
+            up = up._replace(published=below.published, saved=np.zeros_like(up.saved))
+            down = down._replace(**dict.fromkeys(("entries", "variance", "control"), np.zeros_like(up.saved)))
         for name, values in _columns(up, down).items():
             summed = copies * values.sum(axis=1)
             sums[name] = sums[name] + summed if name in sums else summed
@@ -98,6 +107,11 @@ class Side(NamedTuple):
         """The chance that a publication of the class matches something here."""
         return -np.expm1(-self.offered - self.wider_offered)
 
+    @property
+    def unwanted(self) -> Reals:
+        """The chance that it does not."""
+        return np.exp(-self.offered - self.wider_offered)
+
 
 class _Way(NamedTuple):
     """What goes from one side of each link to the other, and the entries that it makes there."""
@@ -106,32 +120,32 @@ class _Way(NamedTuple):
     variance: Reals
     published: Reals
     control: Reals
+    saved: Reals
 
     @staticmethod
-    def of_state(present: Reals, published: Reals, control: Reals) -> "_Way":
+    def of_state(here: Side, there: Side, present: Reals, control: Reals) -> "_Way":
         """With one entry per class, or none."""
-        return _Way(present, present * (1 - present), published, control)
+        return _Way.filtered(here, there, present, present * (1 - present), control)
 
     @staticmethod
-    def of_nothing(like: "_Way") -> "_Way":
-        """Where nothing is told, publications still go."""
-        zeros = np.zeros_like(like.entries)
-        return _Way(zeros, zeros, like.published, zeros)
+    def filtered(here: Side, there: Side, entries: Reals, variance: Reals, control: Reals) -> "_Way":
+        """Publications go where they are wanted."""
+        return _Way(entries, variance, here.published * there.wanted, control, here.published * there.unwanted)
 
 
 def _flooding(here: Side, _: Side) -> _Way:
     zeros = np.zeros_like(here.offered)
-    return _Way(zeros, zeros, here.published, zeros)
+    return _Way(zeros, zeros, here.published, zeros, zeros)
 
 
 def _simple(here: Side, there: Side) -> _Way:
     """Every subscription is told, and there are Poisson many: the variance is the mean."""
-    return _Way(here.offered, here.offered, here.published * there.wanted, 2 * here.arrivals)
+    return _Way.filtered(here, there, here.offered, here.offered, 2 * here.arrivals)
 
 
 def _identity(here: Side, there: Side) -> _Way:
     """A class is told while it has subscriptions: equations 4 and 9."""
-    return _Way.of_state(-np.expm1(-here.offered), here.published * there.wanted, _toggles(here.arrivals, here.offered))
+    return _Way.of_state(here, there, -np.expm1(-here.offered), _toggles(here.arrivals, here.offered))
 
 
 def _covering(here: Side, there: Side) -> _Way:
@@ -142,7 +156,7 @@ def _covering(here: Side, there: Side) -> _Way:
     """
     present, alone = -np.expm1(-here.offered), np.exp(-here.wider_offered)
     control = _toggles(here.arrivals, here.offered) * alone + _toggles(here.wider_arrivals, here.wider_offered) * present
-    return _Way.of_state(present * alone, here.published * there.wanted, control)
+    return _Way.of_state(here, there, present * alone, control)
 
 
 def _advertised(here: Side, there: Side) -> _Way:
@@ -156,7 +170,7 @@ def _advertised(here: Side, there: Side) -> _Way:
         + _toggles(there.advertising, there.advertised) * present
         + _toggles(here.advertising, here.advertised)
     )
-    return _Way.of_state(present * offered_there, here.published * there.wanted, control)
+    return _Way.of_state(here, there, present * offered_there, control)
 
 
 def _toggles(arrivals: Reals, offered: Reals) -> Reals:
@@ -194,5 +208,5 @@ def _sides(tree: Tree, workload: Workload, inclusion: Inclusion) -> tuple[Side, 
 
 
 def _columns(up: _Way, down: _Way) -> dict[str, Reals]:
-    names = {"entries": "entries", "variance": "variance", "published": "publications", "control": "control"}
+    names = {"entries": "entries", "variance": "variance", "published": "publications", "control": "control", "saved": "saved"}
     return {f"{names[field]}_{way}": getattr(each, field) for way, each in (("up", up), ("down", down)) for field in names}

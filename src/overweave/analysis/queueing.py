@@ -18,24 +18,28 @@ from overweave.analysis.tree import Reals, Tree
 from overweave.analysis.workload import Workload
 from overweave.errors import InvalidInput
 
+Cost = float | Reals
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Service:
-    """What brokers and links take; names and defaults are those of the table ``brokers``."""
+    """What brokers and links take, for all or for each in the order of the tree; defaults as in the table ``brokers``."""
 
-    matching_delay_base_s: float = 1e-5
-    matching_delay_per_subscription_s: float = 1e-7
-    output_bandwidth_bytes_per_s: float = 1_000_000.0
-    link_delay_s: float = 0.001
+    matching_delay_base_s: Cost = 1e-5
+    matching_delay_per_subscription_s: Cost = 1e-7
+    output_bandwidth_bytes_per_s: Cost = 1_000_000.0
+    #: Of the link to the parent.
+    link_delay_s: Cost = 0.001
     #: What a publication and a control message weigh on a link.
     publication_bytes: float = 200.0
     control_bytes: float = 64.0
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not (value > 0 if name == "output_bandwidth_bytes_per_s" else value >= 0) or not np.isfinite(value):
-                above = "above 0" if name == "output_bandwidth_bytes_per_s" else "from 0 on"
-                raise InvalidInput(f"{name}: expected a finite number {above}, found {value:g}")
+        for name, values in vars(self).items():
+            least, above = (0, "above 0") if name == "output_bandwidth_bytes_per_s" else (-np.finfo(float).tiny, "from 0 on")
+            for value in np.ravel(values):
+                if not least < value < np.inf:
+                    raise InvalidInput(f"{name}: expected a finite number {above}, found {value:g}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,13 +108,16 @@ def _station(rate_hz: Reals, service_s: Reals, service_s_squared: Reals) -> tupl
 
 def _uplink(publications_hz: Reals, control_hz: Reals, service: Service) -> tuple[Reals, Reals]:
     """Messages of two sizes; publications are asked for the time that they take."""
-    sizes_s = np.array([service.publication_bytes, service.control_bytes]) / service.output_bandwidth_bytes_per_s
-    rates = np.stack([publications_hz, control_hz])
-    total = rates.sum(axis=0)
+    publication_s, control_s = (
+        np.broadcast_to(size / service.output_bandwidth_bytes_per_s, publications_hz.shape)
+        for size in (service.publication_bytes, service.control_bytes)
+    )
+    total = publications_hz + control_hz
     safe = np.where(total > 0, total, 1)
-    mean_s, squared = (sizes_s @ rates) / safe, (sizes_s**2 @ rates) / safe
+    mean_s = (publication_s * publications_hz + control_s * control_hz) / safe
+    squared = (publication_s**2 * publications_hz + control_s**2 * control_hz) / safe
     utilisation, stay_s = _station(total, mean_s, squared)
-    return utilisation, stay_s - mean_s + sizes_s[0]
+    return utilisation, stay_s - mean_s + publication_s
 
 
 def _at_parent(tree: Tree, values: Reals) -> Reals:
