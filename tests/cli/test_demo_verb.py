@@ -1,28 +1,58 @@
-"""``overweave demo``: a newcomer sees what matched and why."""
+"""``overweave demo``: a newcomer sees a network at work, and finds nothing left behind when it is interrupted."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter, parse_publication
 
 
-def test_it_shows_counts_symbols_and_an_example(run):
-    status, out, err = run("demo", "--filters", 50)
+def test_a_network_its_traffic_and_a_report(run, tmp_path):
+    out = tmp_path / "demo"
+    status, text, err = run("demo", "--filters", 50, "--seconds", 1, "--out", out, "--json")
     assert (status, err) == (0, "")
-    assert all(text in out for text in ("50 subscribers", "5,000 quotes", "publications per second", "YHOO", "For example"))
-
-
-def test_json(run):
-    summary = json.loads(run("demo", "--filters", 50, "--json").out)
-    assert (summary["filters"], summary["publications"]) == (50, 5000)
-    assert summary["matches"] > 0
+    summary = json.loads(text)
+    assert (summary["brokers"], summary["filters"], summary["publications"]) == (5, 50, 200)
+    assert summary["deliveries"] == summary["deliveries_expected"] > 0
+    assert summary["profiles"] > 0
     example = parse_publication(summary["example"])
-    assert summary["example_matches"]
     assert all(matches(parse_filter(text), example) for text in summary["example_matches"].values())
+    assert "<img" in (out / "report.html").read_text() or "<svg" in (out / "report.html").read_text()
+    assert {path.name for path in out.iterdir()} == {"network.toml", "traces", "profiles", "report.html"}
 
 
-def test_the_same_seed_shows_the_same(run):
-    summaries = [json.loads(run("demo", "--seed", 7, "--filters", 20, "--json").out) for _ in range(2)]
-    for summary in summaries:
-        del summary["publications_per_s"]
-    assert summaries[0] == summaries[1]
+def test_what_is_not_ours_stays(run, tmp_path):
+    (tmp_path / "mine.txt").write_text("x")
+    status, _, err = run("demo", "--out", tmp_path)
+    assert (status, err) == (
+        2,
+        f"overweave: {tmp_path}: expected a new directory, or one of an earlier demo, found mine.txt\n",
+    )
+
+
+def test_interrupted_it_leaves_nothing(tmp_path):
+    out = tmp_path / "demo"
+    command = [sys.executable, "-m", "overweave", "demo", "--seconds", "60", "--out", str(out)]
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, start_new_session=True, env=os.environ | {"TMPDIR": str(tmp_path)}
+    ) as demo:
+        end_s = time.monotonic() + 120
+        while brokers_of(out) < 5:
+            assert time.monotonic() < end_s, "brokers do not start"
+            time.sleep(0.1)
+        time.sleep(2)
+        demo.send_signal(signal.SIGINT)
+        demo.wait(timeout=60)
+    assert demo.returncode == 130
+    assert not out.exists()
+    assert not list(tmp_path.iterdir())
+    assert brokers_of(out) == 0
+
+
+def brokers_of(out):
+    found = subprocess.run(["pgrep", "-fc", f"overweave broker --config {out}"], capture_output=True, check=False)
+    return int(found.stdout)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.publications import Publication
+from overweave.language.values import is_number
 
 #: Symbols of the embedded workload, most wanted first.
 SYMBOLS = (
@@ -72,6 +73,18 @@ def subscriptions(seed: int, count: int, published: Sequence[Publication]) -> li
         _subscription(symbol if by_name else None, threshold, dice.choice(by_symbol[symbol]))
         for (_, by_name, threshold), symbol in zip(chosen, wanted, strict=True)
     ]
+
+
+def advertisement(symbol: str) -> Filter:
+    """What a publisher of one symbol's quotes says of them beforehand.
+
+    >>> print(str(advertisement("IBM"))[:60])
+    [class,eq,'STOCK'],[symbol,eq,'IBM'],[open,isPresent,0],[hig
+    """
+    (quote,) = quotes(seed=1, days=1, symbols=[symbol])
+    named = ("class", "symbol")
+    others = (Predicate(name, Operator.PRESENT, 0 if is_number(quote[name]) else "") for name in quote if name not in named)
+    return Filter((*(Predicate(name, Operator.EQ, quote[name]) for name in named), *others))
 
 
 def _quote(dice: random.Random, symbol: str, day: int, previous_close: float) -> Publication:
