@@ -69,9 +69,26 @@ def test_the_same_table_gives_the_same_bytes(metrics):
 
 def test_names_stand_beside_each_other_without_lines(metrics, bars):
     picture = sweep_picture(metrics, Figure(x="routing_protocol", y="delay_s_mean", series=("overlay_brokers",)), 2)
-    assert bars["30"][0] == [0, 1]
+    # One beside the other, all nearer to their name than to the next.
+    assert (bars["30"][0], bars["7"][0]) == (pytest.approx([-0.3, 0.7]), pytest.approx([0.3, 1.3]))
     assert bars["30"][2]["linestyle"] == "none"
     assert set(texts(picture.svg)) >= {"protocol", "filter", "flooding", "brokers"}
+
+
+def test_a_line_below_another_can_be_seen(metrics, bars):
+    same = metrics.assign(delay_s_mean=0.001 * metrics["overlay_brokers"])
+    sweep_picture(same[same["error"].isna()], FIGURE, 1)
+    below, above = (bars[name][2]["linewidth"] for name in ("filter", "flooding"))
+    assert below > above
+    sweep_picture(metrics, FIGURE, 1)
+    below, above = (bars[name][2]["linewidth"] for name in ("filter", "flooding"))
+    assert below == above
+
+
+def test_a_measure_that_nobody_has_is_an_empty_picture(metrics):
+    picture = sweep_picture(metrics.assign(delay_s_mean=None), FIGURE, 1)
+    ElementTree.fromstring(picture.svg)
+    assert "brokers" in texts(picture.svg)
 
 
 def test_without_repetitions_there_are_no_intervals(metrics, bars):

@@ -2,13 +2,14 @@
 
 import itertools
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from numpy.typing import NDArray
 
 from overweave.pipeline.sweeps.file import Figure
 from overweave.reports.labels import figure as shown_figure
@@ -30,22 +31,33 @@ from overweave.reports.means import mean_and_margin
 
 #: Values nearer to each other than this part of the axis cannot both have a number below them.
 _CROWDED = 0.045
+#: Of the room between two names, so much is for the points of one.
+_ROOM = 0.6
+
+Reals = NDArray[np.float64]
+
+
+class _Line(NamedTuple):
+    """The points of a series, from left to right, and how far on either side of them the mean may be."""
+
+    text: str
+    x: Reals
+    y: Reals
+    margin: Reals
 
 
 def sweep_picture(metrics: pd.DataFrame, figure: Figure, number: int) -> Picture:
     """Draw a figure of the table ``metrics``; scenarios that failed, or have no such values, are left out."""
     good = metrics[metrics["error"].isna()].dropna(subset=[figure.x])
     points = mean_and_margin(good, [figure.x, *figure.series], figure.y)
-    series = list(_series(points, figure))
+    y_label, named, places = label(figure.y), _named(points[figure.x]), _places(points[figure.x])
+    divisor, unit = scale(y_label.unit, [*points["mean"]])
+    lines = [_line(text, rows, figure.x, places, divisor) for text, rows in _series(points, figure)]
     name = f"{number:02}-{figure.y}-over-{figure.x}".replace("_", "-")
-    with drawn(name, _caption(points, figure, len(series))) as (picture, axes):
-        y_label = label(figure.y)
-        divisor, unit = scale(y_label.unit, [*points["mean"]])
-        places = _places(points[figure.x])
-        named = _named(points[figure.x])
-        for style, (text, rows) in zip(_styles(len(series)), series, strict=False):
-            x = np.array([places[value] for value in rows[figure.x]])
-            _draw(axes, x, rows["mean"].to_numpy() / divisor, rows["margin"].to_numpy() / divisor, text, style, named)
+    with drawn(name, _caption(points, figure, len(lines))) as (picture, axes):
+        shown = lines[:SERIES_MAX]
+        for place, line in enumerate(_beside(shown) if named else shown):
+            _draw(axes, line, place, 0 if named else _hidden(line, shown[place + 1 :]), named)
         axes.set_xlabel(str(label(figure.x)))
         axes.set_ylabel(str(y_label._replace(unit=unit)))
         axes.set_xscale(figure.x_scale)
@@ -53,7 +65,7 @@ def sweep_picture(metrics: pd.DataFrame, figure: Figure, number: int) -> Picture
         _ticks(axes, places, figure, named)
         plain_numbers(axes.yaxis)
         if figure.y_scale == "linear":
-            from_zero(axes, _reach(points, divisor))
+            from_zero(axes, [value for line in lines for value in (*line.y, *(line.y + np.nan_to_num(line.margin)))])
         if figure.series:
             explain(axes, ", ".join(label(each).text for each in figure.series))
     return picture
@@ -68,34 +80,46 @@ def _series(points: pd.DataFrame, figure: Figure) -> Iterator[tuple[str, pd.Data
         yield ", ".join(map(shown_figure, _plain(key))), rows
 
 
+def _line(text: str, rows: pd.DataFrame, x: str, places: Mapping[Any, float], divisor: float) -> _Line:
+    at = np.array([places[value] for value in rows[x]], np.float64)
+    order = np.argsort(at)
+    return _Line(text, at[order], rows["mean"].to_numpy()[order] / divisor, rows["margin"].to_numpy()[order] / divisor)
+
+
 def _plain(values: tuple[Any, ...]) -> list[Any]:
     """Values as Python has them; whole numbers are not 3.0 because another row has none."""
     plain = [value.item() if isinstance(value, np.generic) else value for value in values]
     return [int(value) if isinstance(value, float) and value.is_integer() else value for value in plain]
 
 
-def _draw(axes: Axes, x: Any, y: Any, margin: Any, text: str, style: dict[str, Any], named: bool) -> None:
-    order = np.argsort(x)
-    # Between names there is nothing that a line could mean.
-    given = style | {"linestyle": "none"} if named else style
-    bars = np.nan_to_num(margin[order]) if np.isfinite(margin).any() else None
+def _beside(lines: list[_Line]) -> list[_Line]:
+    """The same points beside each other: between names there is room."""
+    steps = np.linspace(-_ROOM / 2, _ROOM / 2, len(lines)) if len(lines) > 1 else [0.0]
+    return [line._replace(x=line.x + step) for line, step in zip(lines, steps, strict=True)]
+
+
+def _hidden(line: _Line, later: list[_Line]) -> int:
+    """How many of the lines that are drawn later lie exactly upon this one."""
+    return sum(len(line.x) == len(each.x) and np.allclose((line.x, line.y), (each.x, each.y), rtol=0.01) for each in later)
+
+
+def _draw(axes: Axes, line: _Line, place: int, hidden: int, named: bool) -> None:
+    """Draw a line, the wider the more others lie upon it."""
+    more = min(hidden, 3)
     axes.errorbar(
-        x[order], y[order], yerr=bars, label=text, capsize=3 + style["markersize"] - MARKER_SIZE, elinewidth=1.0, **given
+        line.x,
+        line.y,
+        yerr=np.nan_to_num(line.margin) if np.isfinite(line.margin).any() else None,
+        label=line.text,
+        color=COLOURS[place % len(COLOURS)],
+        marker=MARKERS[place % len(MARKERS)],
+        # Between names there is nothing that a line could mean.
+        linestyle="none" if named else LINES[place // len(COLOURS)],
+        linewidth=LINE_WIDTH * (1 + more),
+        markersize=MARKER_SIZE + 2.5 * more,
+        elinewidth=1.0 + more,
+        capsize=3 + more,
     )
-
-
-def _styles(count: int) -> Iterator[dict[str, Any]]:
-    """How lines are told apart; the first are wider, so that one which lies exactly below another can be seen."""
-    looks = [(line, marker, colour) for line in LINES for marker, colour in zip(MARKERS, COLOURS, strict=True)]
-    for number, (line, marker, colour) in enumerate(looks):
-        more = max(0, min(count, 4) - 1 - number)
-        yield {
-            "linestyle": line,
-            "marker": marker,
-            "color": colour,
-            "linewidth": LINE_WIDTH + 1.2 * more,
-            "markersize": MARKER_SIZE + 2.4 * more,
-        }
 
 
 def _named(column: "pd.Series[Any]") -> bool:
@@ -121,12 +145,6 @@ def _ticks(axes: Axes, places: dict[Any, float], figure: Figure, named: bool) ->
     axes.xaxis.set_major_formatter(FuncFormatter(lambda place, _: names.get(place, "")))
     if named:
         axes.set_xlim(-0.5, len(at) - 0.5)
-
-
-def _reach(points: pd.DataFrame, divisor: float) -> list[float]:
-    """How far points and their intervals go."""
-    margin = points["margin"].fillna(0.0)
-    return [*((points["mean"] + margin) / divisor), *(points["mean"] / divisor)]
 
 
 def _caption(points: pd.DataFrame, figure: Figure, series: int) -> str:
