@@ -1,6 +1,9 @@
 """Traces of live brokers: the same table, written by many at once, complete file by file, and never in the way."""
 
-import threading
+import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,8 +15,27 @@ import pytest
 from overweave.contract.records import Columns, Record
 from overweave.drivers import live_trace
 from overweave.drivers.live_trace import LiveTrace
+from overweave.drivers.live_trace_files import Files, table_of
+from overweave.drivers.live_trace_wire import Buffer, Order
 from overweave.drivers.trace import SCHEMA
 from overweave.errors import InvalidInput
+
+#: A broker's process that fills two buffers of two rows and a third by half, says who writes them, and waits to be killed.
+BROKER = """
+import sys, time
+from pathlib import Path
+from overweave.contract.records import Record
+from overweave.drivers import live_trace
+
+live_trace.ROWS_PER_BUFFER = 2
+trace = live_trace.LiveTrace(Path(sys.argv[1]), "r1", "B1")
+for number in range(5):
+    trace.add(Record("r1", f"p{number % 3}", number, "B1", "s1", "s1", 1, 0.5, 0.75, 120))
+while trace._full:
+    time.sleep(0.01)
+print(trace._process.pid, flush=True)
+time.sleep(60)
+"""
 
 
 def record(sequence, subscription="s1", broker="B1", arrived_at_s=0.75):
@@ -50,26 +72,28 @@ def names(directory):
 
 
 def wait_for(condition):
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end_s, "expected it to happen soon"
         time.sleep(0.005)
 
 
-@pytest.fixture
-def blocked(monkeypatch):
-    """Let the thread stand still before it writes, until the event is set."""
-    going, free = threading.Event(), threading.Event()
-    write = live_trace._Part.write
+def stop(trace):
+    """Let the process stand still, once it is there."""
+    wait_for(lambda: trace._process.pid is not None)
+    os.kill(trace._process.pid, signal.SIGSTOP)
 
-    def waiting(self, table):
-        going.set()
-        assert free.wait(10)
-        write(self, table)
 
-    monkeypatch.setattr(live_trace._Part, "write", waiting)
-    yield going, free
-    free.set()
+def go_on(trace):
+    os.kill(trace._process.pid, signal.SIGCONT)
+
+
+def alive(pid):
+    """Whether a process of somebody else is there, and is more than a trace of one."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def test_columns_come_back_as_records(tmp_path):
@@ -111,19 +135,27 @@ def test_lists_may_be_shared_and_grow(tmp_path):
     assert read(tmp_path) == [record(1), record(2, "s2"), record(3, None), record(4, "s9")]
 
 
-def test_brokers_share_a_run(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_trace, "ROWS_PER_GROUP", 1)  # so that all files are open at once
-    odd = ("B1", "B-2", "B/2", "B 2", "..", "b" * 1000, "é")
-    traces = [LiveTrace(tmp_path, "my run", broker) for broker in odd]
-    for number, (trace, broker) in enumerate(zip(traces, odd, strict=True)):
-        trace.add(record(number, broker=broker))
-    wait_for(lambda: all(trace._part.rows for trace in traces))
-    for trace in traces:
-        trace.close()
+def test_brokers_share_a_run(tmp_path):
+    with LiveTrace(tmp_path, "my run", "B1") as one, LiveTrace(tmp_path, "my run", "B 1") as other:
+        one.add(record(1))
+        other.add(record(2, broker="B 1"))
     assert [path.name for path in tmp_path.iterdir()] == ["run=my-run"]
-    assert len(names(tmp_path)) == len(odd)
-    assert {each.broker for each in read(tmp_path)} == set(odd)
+    assert {each.broker for each in read(tmp_path)} == {"B1", "B 1"}
     assert "run=my-run/part-B1-00000.parquet" in names(tmp_path)
+
+
+def test_brokers_with_like_names_have_files_of_their_own(tmp_path):
+    odd = ("B1", "B-2", "B/2", "B 2", "..", "b" * 1000, "é")
+    several = [Files(tmp_path, broker) for broker in odd]
+    buffer = Buffer(np.zeros((4, 1), np.int64), np.zeros((4, 1), np.int32))
+    for files, broker in zip(several, odd, strict=True):
+        files.write(table_of(buffer, Order(0, 1, ["p"], ["s"], ["c"]), broker))
+    assert len(names(tmp_path)) == len(odd)
+    for files in several:
+        files.end()
+    assert len(names(tmp_path)) == len(odd)
+    assert all(name.startswith("part-") for name in names(tmp_path))
+    assert {row["broker"] for row in pyarrow.dataset.dataset(tmp_path).to_table().to_pylist()} == set(odd)
 
 
 def test_files_are_rotated_by_rows(tmp_path):
@@ -144,7 +176,7 @@ def test_files_are_rotated_by_time(tmp_path):
 
 
 def test_an_open_file_is_hidden(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_trace, "ROWS_PER_GROUP", 2)
+    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 2)
     with LiveTrace(tmp_path, "r1", "B1") as trace:
         trace.add_columns(columns([record(1), record(2)]))
         wait_for(lambda: names(tmp_path) == ["run=r1/.part-B1-00000.parquet"])
@@ -164,49 +196,113 @@ def test_a_broker_that_comes_back_overwrites_nothing_and_clears_up(tmp_path):
     assert names(tmp_path) == [f"run=r1/{name}" for name in (others.name, "part-B1-00000.parquet", "part-B1-00001.parquet")]
 
 
-def test_who_is_too_fast_loses_rows_and_no_time(tmp_path, blocked):
-    going, free = blocked
+def test_what_another_process_still_writes_is_left_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 1)
+    with LiveTrace(tmp_path, "r1", "B1") as one:
+        one.add(record(1))
+        wait_for(lambda: names(tmp_path) == ["run=r1/.part-B1-00000.parquet"])
+        with LiveTrace(tmp_path, "r1", "B1") as other:
+            other.add(record(2))
+        assert names(tmp_path) == ["run=r1/.part-B1-00000.parquet", "run=r1/part-B1-00001.parquet"]
+    assert read(tmp_path) == [record(1), record(2)]
+    assert one.dropped == other.dropped == 0
+
+
+def test_who_is_too_fast_loses_rows_and_no_time(tmp_path):
     with LiveTrace(tmp_path, "r1", "B1", rows_per_file=1, rows_waiting_max=3) as trace:
-        trace.add(record(0))
-        assert going.wait(10)
-        for number in range(1, 10):
+        stop(trace)
+        for number in range(10):
             trace.add(record(number))
         trace.add_columns(columns([record(10), record(11)]))
         assert trace.dropped == 9
-        free.set()
+        go_on(trace)
     assert read(tmp_path) == [record(0), record(1), record(2)]
+    assert trace.failure is None
 
 
-def test_a_disk_that_fails_costs_rows_but_not_the_trace(tmp_path, monkeypatch):
-    opened, full = live_trace._Part._opened, [True]
+def test_many_rows_fill_several_buffers(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 3)
+    rows = [record(number, None if number % 5 == 0 else f"s{number % 4}") for number in range(40)]
+    with LiveTrace(tmp_path, "r1", "B1") as trace:
+        for start, end in ((0, 1), (1, 9), (9, 11), (11, 40)):
+            trace.add_columns(columns(rows[start:end]))
+    assert read(tmp_path) == rows
 
-    def failing(self):
-        if full:
-            raise OSError("No space left on device")
-        return opened(self)
 
-    monkeypatch.setattr(live_trace._Part, "_opened", failing)
+def test_a_disk_that_fails_costs_rows_but_not_the_trace(tmp_path):
+    (tmp_path / "run=r1").touch()
     with LiveTrace(tmp_path, "r1", "B1", rows_per_file=2) as trace:
         trace.add_columns(columns([record(1), record(2)]))
         wait_for(lambda: trace.dropped == 2)
-        assert "No space" in str(trace.failure)
-        full.clear()
+        assert "File exists" in str(trace.failure)
+        (tmp_path / "run=r1").unlink()
         trace.add(record(3))
     assert read(tmp_path) == [record(3)]
+    assert trace.dropped == 2
 
 
 def test_rows_of_a_file_that_cannot_be_finished_are_counted(tmp_path, monkeypatch):
-    def failing(self, target):
-        raise OSError("odd")
-
-    monkeypatch.setattr(live_trace, "ROWS_PER_GROUP", 2)
-    monkeypatch.setattr(Path, "rename", failing)
+    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 2)
     with LiveTrace(tmp_path, "r1", "B1") as trace:
         trace.add_columns(columns([record(1), record(2)]))
-        wait_for(lambda: trace._rows == trace._rows_in_work == 0)
+        wait_for(lambda: names(tmp_path) == ["run=r1/.part-B1-00000.parquet"])
+        (trace.path / "part-B1-00000.parquet").mkdir()
         trace.add(record(3))
     assert trace.dropped == 3
     assert names(tmp_path) == []
+
+
+def test_a_writer_that_dies_costs_its_open_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 2)
+    with LiveTrace(tmp_path, "r1", "B1", rows_per_file=4) as trace:
+        trace.add_columns(columns([record(number) for number in range(6)]))
+        wait_for(lambda: names(tmp_path) == ["run=r1/.part-B1-00001.parquet", "run=r1/part-B1-00000.parquet"])
+        wait_for(lambda: not trace._full)
+        first = trace._process.pid
+        os.kill(first, signal.SIGKILL)
+        trace.add(record(6))
+    assert trace._process.pid is None
+    assert trace.dropped == 2
+    assert "died" in str(trace.failure) or "pipe" in str(trace.failure)
+    assert read(tmp_path) == [record(0), record(1), record(2), record(3), record(6)]
+    assert names(tmp_path) == ["run=r1/part-B1-00000.parquet", "run=r1/part-B1-00001.parquet"]
+
+
+def test_what_is_in_hand_when_the_writer_dies_is_written_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 2)
+    with LiveTrace(tmp_path, "r1", "B1") as trace:
+        stop(trace)
+        trace.add_columns(columns([record(number) for number in range(4)]))
+        os.kill(trace._process.pid, signal.SIGKILL)
+    assert read(tmp_path) == [record(number) for number in range(4)]
+    assert trace.dropped == 0
+
+
+def test_a_writer_that_cannot_start_costs_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nothing"))
+    with LiveTrace(tmp_path, "r1", "B1") as trace:
+        trace.add(record(1))
+    assert trace.dropped == 1
+    assert "No such file" in str(trace.failure)
+
+
+def test_signals_that_ask_to_stop_are_for_the_broker(tmp_path):
+    with LiveTrace(tmp_path, "r1", "B1") as trace:
+        trace.add(record(1))
+        stop(trace)  # and before it has said that it heeds none it may be killed, and started again
+        go_on(trace)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(trace._process.pid, number)
+    assert read(tmp_path) == [record(1)]
+
+
+def test_a_killed_broker_leaves_what_it_had_handed_over(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", BROKER, str(tmp_path)], stdout=subprocess.PIPE) as broker:
+        writer = int(broker.stdout.readline())
+        broker.kill()
+    wait_for(lambda: not alive(writer))
+    assert read(tmp_path) == [record(number) for number in range(4)]
+    assert names(tmp_path) == ["run=r1/part-B1-00000.parquet"]
 
 
 def test_columns_of_different_lengths_are_refused(tmp_path):

@@ -6,7 +6,6 @@ the column ``run`` is in the folder's name and not in the files; readers (Arrow,
 """
 
 import os
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ import pyarrow
 import pyarrow.parquet
 
 from overweave.contract.records import Record
-from overweave.errors import InvalidInput
+from overweave.drivers.trace_names import check_directory, run_name
 
 #: The columns of `Record` besides ``run``.
 SCHEMA = pyarrow.schema(
@@ -112,19 +111,3 @@ class TraceWriter:
             self.path.rename(aside)
         self._hidden.rename(self.path)
         shutil.rmtree(aside, ignore_errors=True)
-
-
-def check_directory(directory: Path) -> None:
-    """Refuse what cannot become a directory for traces, before anything long is begun."""
-    taken = next((path for path in (directory, *directory.parents) if path.exists()), None)
-    if taken is not None and not taken.is_dir():
-        raise InvalidInput(f"{taken}: expected a directory for traces, found a file")
-
-
-def run_name(text: str) -> str:
-    """``text`` as a name that can be part of a folder's name anywhere.
-
-    >>> run_name("my scenario/1")
-    'my-scenario-1'
-    """
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text) or "run"

@@ -28,7 +28,7 @@ from overweave.drivers.tables import (
 from overweave.drivers.tcp.addresses import PORT_MAX, Address, parse_address
 from overweave.drivers.tcp.security import check_security
 from overweave.drivers.tcp.settings import BrokerSettings, SecuritySettings
-from overweave.drivers.trace import run_name
+from overweave.drivers.trace_names import run_name
 from overweave.errors import InvalidInput, OverlayError
 from overweave.overlay.checks import nearest
 from overweave.overlay.graph import Overlay

@@ -1,0 +1,189 @@
+"""The files of a live trace, one after the other: each is written under a hidden name, and renamed when it is complete.
+
+Who writes a hidden file holds a lock on it. What no one holds was left by a crash, and is removed by the broker's next life;
+what is still being finished by the writer of a killed broker is left alone, and its name is not taken.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+from numpy.typing import NDArray
+
+from overweave.drivers.live_trace_wire import Buffer, Order
+from overweave.drivers.trace import SCHEMA
+from overweave.drivers.trace_names import run_name
+
+_NAME_MAX = 100
+_TEXTS = ("publisher", "broker", "subscription", "client")
+#: Texts go into the file as codes with a dictionary, as they come. Readers see the types of `SCHEMA`: the file does not tell.
+_CODED = pyarrow.schema(
+    [each.with_type(pyarrow.dictionary(pyarrow.int32(), each.type)) if each.name in _TEXTS else each for each in SCHEMA]
+)
+#: What is quickest to write, a third quicker than what is smallest; statistics only where readers look for a range.
+_FORMAT: dict[str, Any] = {
+    "store_schema": False,
+    "compression": "lz4",
+    "use_dictionary": [*_TEXTS],
+    "column_encoding": {"sequence": "DELTA_BINARY_PACKED", "published_at_s": "BYTE_STREAM_SPLIT"},
+    "write_statistics": ["sequence", "published_at_s", "arrived_at_s"],
+}
+
+
+class Files:
+    """The file that is open, if any, and how many there were."""
+
+    def __init__(self, path: Path, broker: str) -> None:
+        self._path = path
+        self._name = _file_name(broker)
+        #: How many rows are in the open file.
+        self.rows = 0
+        self._number: int | None = None
+        self._lock: int | None = None
+        self._writer: pyarrow.parquet.ParquetWriter | None = None
+
+    def write(self, table: pyarrow.Table) -> None:
+        """Put rows into the open file."""
+        self._opened().write_table(table)
+        self.rows += table.num_rows
+
+    def finish(self) -> None:
+        """Close the file, put it onto the disk and in its place."""
+        writer, self._writer = self._writer, None
+        if writer is None or self._lock is None:
+            return
+        writer.close()
+        os.fsync(self._lock)
+        self._hidden().rename(self._path / self._hidden().name.removeprefix("."))
+        self._unlock()
+        self._number = (self._number or 0) + 1
+        self.rows = 0
+
+    def end(self) -> None:
+        """Finish; who saw nothing leaves an empty table, as a run without rows does."""
+        if self._number is None:
+            self._opened()
+        self.finish()
+
+    def abandon(self) -> int:
+        """Give the open file up, and say how many rows were in it."""
+        writer, self._writer = self._writer, None
+        rows, self.rows = self.rows, 0
+        with contextlib.suppress(Exception):
+            if writer is not None:
+                writer.close()
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                self._hidden().unlink()
+            self._unlock()
+        return rows
+
+    def _opened(self) -> pyarrow.parquet.ParquetWriter:
+        if self._writer is None:
+            self._path.mkdir(parents=True, exist_ok=True)
+            if self._number is None:
+                self._number = self._first_number()
+            while self._lock is None:
+                self._lock = _created(self._hidden())
+                self._number += self._lock is None
+            self._writer = pyarrow.parquet.ParquetWriter(self._hidden(), _CODED, **_FORMAT)
+        return self._writer
+
+    def _hidden(self) -> Path:
+        return self._path / f".part-{self._name}-{self._number or 0:05}.parquet"
+
+    def _first_number(self) -> int:
+        """After those of an earlier life of the broker, whose open file, if it crashed, is removed."""
+        ours = re.compile(rf"(\.?)part-{re.escape(self._name)}-([0-9]+)\.parquet")
+        found = [match for match in (ours.fullmatch(path.name) for path in self._path.iterdir()) if match]
+        kept = [match for match in found if not (match[1] and _removed(self._path / match[0]))]
+        return max((int(match[2]) + 1 for match in kept), default=0)
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def table_of(buffer: Buffer, order: Order, broker: str) -> pyarrow.Table:
+    """The rows of a buffer, to be written before it is filled again."""
+    sequences, sizes, published, arrived = buffer.numbers[:, : order.rows]
+    publishers, subscriptions, clients, hops = buffer.codes[:, : order.rows]
+    columns = [
+        _coded(order.publishers, publishers),
+        sequences,
+        _coded([broker], np.zeros(order.rows, np.int32)),
+        _coded(order.subscriptions, subscriptions),
+        _coded(order.clients, clients),
+        hops,
+        published.view(np.float64),
+        arrived.view(np.float64),
+        sizes,
+    ]
+    return pyarrow.table(columns, schema=_CODED)
+
+
+def warm_up() -> None:
+    """Write something to nowhere: the first time Arrow takes a quarter of a second to get ready, at the worst of times."""
+    buffer = Buffer(np.zeros((4, 1), np.int64), np.zeros((4, 1), np.int32))
+    with contextlib.suppress(pyarrow.ArrowException), pyarrow.BufferOutputStream() as nowhere:
+        pyarrow.parquet.write_table(table_of(buffer, Order(0, 1, ["p"], ["s"], ["c"]), "B"), nowhere, **_FORMAT)
+
+
+def _coded(texts: Sequence[str], codes: NDArray[np.int32]) -> Any:
+    missing = codes < 0
+    indices = pyarrow.array(codes, mask=missing) if missing.any() else pyarrow.array(codes)
+    return pyarrow.DictionaryArray.from_arrays(indices, pyarrow.array(texts, pyarrow.string()))
+
+
+def _created(path: Path) -> int | None:
+    """A descriptor of a file that was not there before, locked; None: it was, or somebody was quicker."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        return None
+    _locked(descriptor)
+    if path.exists():
+        return descriptor
+    os.close(descriptor)
+    return None
+
+
+def _removed(path: Path) -> bool:
+    """Remove a file if no one holds it."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    try:
+        free = _locked(descriptor)
+        if free:
+            path.unlink(missing_ok=True)
+        return free
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    """Whether we have the lock; where the file system has no locks everybody has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _file_name(broker: str) -> str:
+    """A name for files that no other broker has: where characters are replaced or cut, a checksum tells them apart."""
+    name = run_name(broker)[:_NAME_MAX]
+    return name if name == broker else f"{name}-{zlib.crc32(broker.encode()):08x}"

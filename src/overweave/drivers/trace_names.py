@@ -1,0 +1,22 @@
+"""Names and places of traces, for whoever has to know them without the means to write tables."""
+
+import re
+from pathlib import Path
+
+from overweave.errors import InvalidInput
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse what cannot become a directory for traces, before anything long is begun."""
+    taken = next((path for path in (directory, *directory.parents) if path.exists()), None)
+    if taken is not None and not taken.is_dir():
+        raise InvalidInput(f"{taken}: expected a directory for traces, found a file")
+
+
+def run_name(text: str) -> str:
+    """``text`` as a name that can be part of a folder's name anywhere.
+
+    >>> run_name("my scenario/1")
+    'my-scenario-1'
+    """
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text) or "run"
