@@ -212,10 +212,12 @@ class RawRows:
         self, rows: NDArray[np.int64] | slice, texts: list[str], clients: list[str], codes: NDArray[np.int32], now_s: float
     ) -> Columns:
         """What a trace tells of these rows, each with the code of a subscription in ``texts`` and its client in ``clients``."""
-        publisher = np.repeat(np.arange(len(self._runs), dtype=np.int32), [end - begin for _, begin, end in self._runs])
+        publisher = np.zeros(self.count, np.int32)
+        for code, (_, begin, _) in enumerate(self._runs[1:], start=1):
+            publisher[begin:] = code
         return Columns(
             [name for name, _, _ in self._runs], publisher[rows], self._sequences[rows], texts, codes, clients, codes,
-            self._hops[rows].astype(np.int32), self.published_at_s()[rows], now_s, self._sizes()[rows],
+            self._hops[rows].astype(np.int32), self._times[rows], now_s, self._sizes()[rows],
         )  # fmt: skip
 
     def size_bytes(self) -> int:
@@ -224,7 +226,7 @@ class RawRows:
 
     def priority(self) -> Priority:
         """See `Batch.priority`."""
-        return Priority.CONTROL if self._data[22] == Priority.CONTROL else Priority.PUBLICATION
+        return Priority.CONTROL if int(self._data[22]) == Priority.CONTROL else Priority.PUBLICATION
 
     # ---- helpers
 
