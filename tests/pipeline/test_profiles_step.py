@@ -1,15 +1,19 @@
 """Profiles and load against dumb recomputations, in Python and in duckdb."""
 
+import functools
+import itertools
+import math
 import random
 from collections import defaultdict
 
 import duckdb
 import pytest
+from pyspark.sql import DataFrame
 
 from overweave.errors import InvalidInput
 from overweave.pipeline.schemas import DELIVERIES, LOAD, PROFILES, PUBLISHER_PROFILES, SUMMARY
 from overweave.pipeline.steps.load import loaded, summarised
-from overweave.pipeline.steps.profiles import profiled, publishers_profiled
+from overweave.pipeline.steps.profiles import ends_of, profiled, publishers_profiled, united
 from overweave.pipeline.tables import write_table
 
 
@@ -78,6 +82,24 @@ def test_a_profile_has_a_bit_for_each_of_the_last_publications_that_came(deliver
     assert all(row.last_sequence == last[row.publisher] and len(row.words) == bits // 64 for row in profiles.values())
 
 
+@pytest.mark.parametrize("bits", [64, 192])
+def test_profiles_of_parts_united_are_those_of_the_whole(spark, bits):
+    dice = random.Random(bits)
+    rows = []
+    for publisher, first, last in (("p", 0, 500), ("q", 10**15, 10**15 + 130), ("r", 0, 3)):
+        for sequence in range(first, last):
+            wanted = [s for s in ("s1", "s2", "s3") if dice.random() < 0.4 and (s, sequence > 200) != ("s3", True)]
+            rows += [("r", publisher, sequence, "B", subscription, "c", 0, 0.0, 0.1, 10) for subscription in wanted or [None]]
+    # In order, so that windows move by a lot and a little, and by chance; some rows are in several parts.
+    cuts = [0, 100, 101, 164, 400, len(rows) - 300, len(rows)]
+    parts = [rows[start:end] for start, end in itertools.pairwise(cuts)] + [dice.sample(rows, 60)]
+    whole = spark.createDataFrame(rows, DELIVERIES)
+    frames = [profiled(spark.createDataFrame(part, DELIVERIES), bits) for part in parts]
+    found = united(functools.reduce(DataFrame.unionByName, frames), ends_of(whole), bits)
+    assert found.columns == PROFILES.fieldNames()
+    assert sorted(map(repr, found.collect())) == sorted(map(repr, profiled(whole, bits).collect()))
+
+
 def test_duplicates_and_order_change_nothing(spark, deliveries, rows):
     again = spark.createDataFrame(sorted(rows + rows[:100], key=repr), DELIVERIES)
     for step in (profiled, publishers_profiled, loaded, summarised):
@@ -130,7 +152,17 @@ def test_a_summary_of_every_broker(deliveries, rows):
         assert row.hops_mean == pytest.approx(sum(hops for _, hops in here.values()) / len(here))
         assert row.delay_s_mean == pytest.approx(sum(delays) / len(delays))
         assert row.delay_s_max == delays[-1]
-        assert row.delay_s_p50 == pytest.approx(delays[len(delays) // 2], rel=0.05)
+        assert row.delay_s_p50 == pytest.approx(delays[math.ceil(0.5 * len(delays)) - 1], rel=0.00501)
+        assert row.delay_s_p99 == pytest.approx(delays[math.ceil(0.99 * len(delays)) - 1], rel=0.00501)
+
+
+def test_delays_may_be_nothing_or_below_it(spark):
+    delays = [-3.0, -1e-3, -1e-12, 0.0, 2e-6, 5.0, 5.0, 5.0]
+    rows = [("r", "p", i, "B", "s", "c", 1, 100.0, 100.0 + delay, 10) for i, delay in enumerate(delays)]
+    for count, p50, p99 in ((1, -3.0, -3.0), (3, -1e-3, 0.0), (5, 0.0, 2e-6), (8, 0.0, 5.0)):
+        (row,) = summarised(spark.createDataFrame(rows[:count], DELIVERIES)).collect()
+        found = (row.delay_s_p50, row.delay_s_p99)
+        assert found == pytest.approx((p50, p99), rel=0.00501, abs=1e-9), count
 
 
 def test_what_cannot_be_is_refused(deliveries):

@@ -2,7 +2,8 @@
 
 One pass over the trace: a row sets one bit, and bits are united, so that rows which come late, twice or in any order change
 nothing. The windows of all profiles of a publisher end at its last sequence number that the trace has. The thesis shifts
-its vectors as the window moves; ours are rings, which say the same and can be united without looking where they begin.
+its vectors as the window moves; ours are rings, which say the same and can be united without looking where they begin. That
+also keeps profiles up to date while a trace grows: those of the new rows are united with those there were.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -18,47 +19,115 @@ _WORD = 64
 
 def profiled(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
     """The table `PROFILES` of one run's deliveries."""
-    if bits < _WORD or bits % _WORD:
-        raise InvalidInput(f"bits: expected a multiple of {_WORD} from {_WORD} on, got {bits}")
-    ends = deliveries.groupBy("publisher").agg(F.max("sequence").alias("last_sequence"))
-    place = F.pmod(F.col("sequence"), F.lit(bits))
+    check_bits(bits)
     # A publisher has many rows, and there are few publishers: their ends go to where the rows are.
-    rows = deliveries.where("subscription is not null").join(F.broadcast(ends), "publisher")
+    rows = deliveries.where("subscription is not null").join(F.broadcast(ends_of(deliveries)), "publisher")
     rows = rows.where(F.col("sequence") > F.col("last_sequence") - bits).select(
         "subscription",
         "publisher",
         "last_sequence",
-        (place / _WORD).cast("int").alias("word"),
-        F.call_function("shiftleft", F.lit(1).cast("bigint"), (place % _WORD).cast("int")).alias("mask"),
+        F.expr(f"cast(pmod(sequence, {bits}L) div {_WORD} as int)").alias("word"),
+        # A multiple of a word's bits is a whole number of words: the place within a word is that of the sequence number itself.
+        F.expr(f"shiftleft(1L, cast(sequence & {_WORD - 1} as int))").alias("mask"),
     )
     words = [F.bit_or(F.when(F.col("word") == i, F.col("mask")).otherwise(F.lit(0).cast("bigint"))) for i in range(bits // _WORD)]
     united = rows.groupBy("subscription", "publisher").agg(
         F.max("last_sequence").alias("last_sequence"), F.array(*words).alias("words")
     )
-    first = F.greatest(F.col("last_sequence") - (bits - 1), F.lit(0))
-    return united.withColumns({"first_sequence": first, "count": _ones("words")}).select(PROFILES.fieldNames())
+    return _told(united, bits)
 
 
-def publishers_profiled(deliveries: DataFrame) -> DataFrame:
-    """The table `PUBLISHER_PROFILES`: a publication is counted where it entered the network, however many wanted it there."""
+def united(profiles: DataFrame, ends: DataFrame, bits: int = BITS) -> DataFrame:
+    """Profiles of several parts of a trace as those of the whole, whose publishers end at ``ends``.
+
+    The window of each part is moved to the end first, that is, the places of what falls out of it are cleared. A profile with
+    nothing left in its window is dropped, since nothing of it would be in the window of the whole either.
+    """
+    check_bits(bits)
+    moved = (
+        profiles.drop("first_sequence", "count").withColumnRenamed("last_sequence", "end").join(F.broadcast(ends), "publisher")
+    )
+    kept = moved.withColumn("words", F.transform("words", lambda word, i: word.bitwiseAND(F.bitwise_not(_left_behind(i, bits)))))
+    words = [F.bit_or(F.col("words")[i]) for i in range(bits // _WORD)]
+    found = kept.groupBy("subscription", "publisher").agg(
+        F.max("last_sequence").alias("last_sequence"), F.array(*words).alias("words")
+    )
+    return _told(found, bits).where(F.col("count") > 0)
+
+
+def ends_of(deliveries: DataFrame) -> DataFrame:
+    """The last sequence number of every publisher."""
+    return deliveries.groupBy("publisher").agg(F.max("sequence").alias("last_sequence"))
+
+
+def publisher_parts(deliveries: DataFrame, *by: str) -> DataFrame:
+    """What can be counted of publishers in parts: a publication where it entered the network, however many wanted it there."""
     entered = (
         deliveries.where("hops = 0")
-        .groupBy("publisher", "sequence")
+        .groupBy(*by, "publisher", "sequence")
         .agg(F.min("published_at_s").alias("at_s"), F.max("bytes").alias("bytes"), F.max("broker").alias("broker"))
     )
-    lasted_s = F.max("at_s") - F.min("at_s")
-    count, total = F.count("*"), F.sum("bytes")
-    # Between n publications there are n - 1 intervals.
-    rate_hz = F.when(lasted_s > 0, (count - 1) / lasted_s).otherwise(0.0)
-    found = entered.groupBy("publisher").agg(
+    return entered.groupBy(*by, "publisher").agg(
         F.max_by("broker", "sequence").alias("broker"),
         F.max("sequence").alias("last_sequence"),
+        F.count("*").alias("publications"),
+        F.sum("bytes").alias("bytes"),
+        F.min("at_s").alias("first_at_s"),
+        F.max("at_s").alias("last_at_s"),
+    )
+
+
+def publishers_of(parts: DataFrame) -> DataFrame:
+    """The table `PUBLISHER_PROFILES` of `publisher_parts`; those of one publisher may not overlap."""
+    lasted_s = F.max("last_at_s") - F.min("first_at_s")
+    count, total = F.sum("publications"), F.sum("bytes")
+    # Between n publications there are n - 1 intervals.
+    rate_hz = F.when(lasted_s > 0, (count - 1) / lasted_s).otherwise(0.0)
+    found = parts.groupBy("publisher").agg(
+        F.max_by("broker", "last_sequence").alias("broker"),
+        F.max("last_sequence").alias("last_sequence"),
         count.alias("publications"),
         rate_hz.alias("rate_hz"),
         (rate_hz * total / count).alias("bytes_per_s"),
         (total / count).alias("message_bytes"),
     )
     return found.select(PUBLISHER_PROFILES.fieldNames())
+
+
+def publishers_profiled(deliveries: DataFrame) -> DataFrame:
+    """The table `PUBLISHER_PROFILES`."""
+    return publishers_of(publisher_parts(deliveries))
+
+
+def check_bits(bits: int) -> None:
+    """Refuse what is no number of whole words."""
+    if bits < _WORD or bits % _WORD:
+        raise InvalidInput(f"bits: expected a multiple of {_WORD} from {_WORD} on, got {bits}")
+
+
+def _told(rings: DataFrame, bits: int) -> DataFrame:
+    """Rings with what else `PROFILES` says of them."""
+    first = F.greatest(F.col("last_sequence") - (bits - 1), F.lit(0))
+    return rings.withColumns({"first_sequence": first, "count": _ones("words")}).select(PROFILES.fieldNames())
+
+
+def _left_behind(word: Column, bits: int) -> Column:
+    """The places, in one word of a ring, of what leaves the window when its end moves from ``end`` to ``last_sequence``.
+
+    These are as many places as the end moves on, from the one after ``end``, and round the ring: so they are one range, or,
+    where it goes beyond the last place, this and the same range a turn of the ring before.
+    """
+    begin = F.pmod(F.col("end") + 1, F.lit(bits)) - word * _WORD
+    after = begin + F.least(F.col("last_sequence") - F.col("end"), F.lit(bits))
+    once, again = (_below(after - turn).bitwiseAND(F.bitwise_not(_below(begin - turn))) for turn in (0, bits))
+    return once.bitwiseOR(again)
+
+
+def _below(place: Column) -> Column:
+    """All places of a word below one that may lie outside."""
+    inside = F.least(F.greatest(place, F.lit(0)), F.lit(_WORD)).cast("int")
+    all = F.lit(-1).cast("bigint")
+    return F.when(inside >= _WORD, all).otherwise(F.bitwise_not(F.call_function("shiftleft", all, inside)))
 
 
 def _ones(words: str) -> Column:
