@@ -1,7 +1,13 @@
 """From traces to tables, as the verb does it."""
 
 import json
+import os
+import signal
+import threading
+import time
+from contextlib import nullcontext
 
+import msgspec
 import pytest
 
 from overweave.drivers.sim.runner import simulate
@@ -61,8 +67,6 @@ def test_files_of_others_are_left_alone(spark, traces, tmp_path):
 
 
 def test_totals_are_a_json_document(spark, traces, tmp_path, monkeypatch, capfdbinary):
-    from contextlib import nullcontext
-
     from overweave.cli import main
 
     monkeypatch.setattr("overweave.pipeline.session.session", lambda master: nullcontext(spark))
@@ -72,3 +76,26 @@ def test_totals_are_a_json_document(spark, traces, tmp_path, monkeypatch, capfdb
     with pytest.raises(SystemExit, match="2"):
         main(["profile", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
     assert b"nowhere: expected a file or directory, found nothing" in capfdbinary.readouterr().err
+
+
+def test_following_ends_with_ctrl_c_and_tells_the_totals(spark, traces, tmp_path, monkeypatch, capfdbinary):
+    from overweave.cli import main
+
+    def interrupt():
+        while not (tmp_path / "out" / "summary").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("overweave.pipeline.session.session", lambda master: nullcontext(spark))
+    before = signal.getsignal(signal.SIGINT)
+    threading.Thread(target=interrupt, daemon=True).start()
+    arguments = ["profile", str(traces[0]), "--out", str(tmp_path / "out"), "--run", "b", "--follow"]
+    with pytest.raises(SystemExit, match="0"):
+        main([*arguments, "--every", "0.2", "--json"])
+    assert signal.getsignal(signal.SIGINT) is before
+    followed = json.loads(capfdbinary.readouterr().out)
+    totals = profile_run(spark, traces[0], tmp_path / "batch", "b")
+    assert followed == pytest.approx(json.loads(msgspec.json.encode(totals)))
+    with pytest.raises(SystemExit, match="2"):
+        main([*arguments, "--skip-bad"])
+    assert b"--skip-bad: expected without --follow" in capfdbinary.readouterr().err

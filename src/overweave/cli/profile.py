@@ -1,13 +1,21 @@
 """``overweave profile``: from traces to profiles of subscriptions and publishers, and the load of brokers, on Spark."""
 
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from overweave.cli.answers import put
-from overweave.cli.terminal import say, task_bar
+from overweave.cli.terminal import say, task_bar, waiting
+from overweave.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from overweave.pipeline.jobs import Totals
 
 EXAMPLE = """\
 overweave simulate examples/scenario.toml --trace traces
@@ -24,22 +32,26 @@ def profile(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out rows and files that are bad; the table 'bad' counts them.")
     ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Keep the tables up to date as the trace grows, until Ctrl-C.")
+    ] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --follow: how often to look for new files.")] = 5.0,
     json: Annotated[bool, typer.Option("--json", help="Write the totals as JSON.")] = False,
 ) -> None:
     """Profile what a network carried, simulated or live.
 
     Writes the tables profiles (a bit vector per subscription and publisher), publishers (rates), load (brokers over time) and
     summary (deliveries, pure forwards, yield, hops, delays per broker) as Parquet into DIR, all at once when they are complete.
-    """
-    with task_bar("starting Spark") as bar:
-        from overweave.pipeline.jobs import profile_run
-        from overweave.pipeline.session import session
-        from overweave.pipeline.watching import watched
 
-        with session(master) as spark, watched(spark, bar.on_tasks):
-            totals = profile_run(
-                spark, traces, out, run, bits, bucket, lambda name: bar.say(f"computing {name}"), skip_bad=skip_bad
-            )
+    With --follow the run may still be going on, or not have begun. DIR then always has complete tables, which say what they would
+    say without --follow of the rows read so far; after Ctrl-C the same command goes on where it was.
+    """
+    if follow and skip_bad:
+        raise InvalidInput("--skip-bad: expected without --follow, found both")
+    if follow:
+        totals = _followed(traces, out, run, bits, bucket, every, master)
+    else:
+        totals = _profiled(traces, out, run, bits, bucket, master, skip_bad)
     if totals.bad_rows or totals.bad_files:
         say(
             f"left out {totals.bad_rows:,} bad rows and {totals.bad_files:,} files that cannot be read; {out / 'bad'} counts them"
@@ -49,6 +61,49 @@ def profile(
         return
     lines = (f"{name.replace('_', ' '):16}{_figure(value)}\n" for name, value in msgspec.to_builtins(totals).items())
     put("".join(lines).encode())
+
+
+def _profiled(traces: Path, out: Path, run: str | None, bits: int, bucket: float, master: str | None, skip_bad: bool) -> "Totals":
+    with task_bar("starting Spark") as bar:
+        from overweave.pipeline.jobs import profile_run
+        from overweave.pipeline.session import session
+        from overweave.pipeline.watching import watched
+
+        with session(master) as spark, watched(spark, bar.on_tasks):
+            return profile_run(
+                spark, traces, out, run, bits, bucket, lambda name: bar.say(f"computing {name}"), skip_bad=skip_bad
+            )
+
+
+def _followed(traces: Path, out: Path, run: str | None, bits: int, bucket: float, every: float, master: str | None) -> "Totals":
+    with _stopped() as stopped, waiting("starting Spark") as show:
+        from overweave.pipeline.session import session
+        from overweave.pipeline.streaming.follow import follow
+
+        with session(master) as spark:
+            return follow(spark, traces, out, run, bits, bucket, every, stopped, show)
+
+
+@contextlib.contextmanager
+def _stopped() -> Iterator[threading.Event]:
+    """Set by Ctrl-C and SIGTERM, which are how following is meant to end; the second time they do what they always do."""
+    event = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def stop(*_: object) -> None:
+        event.set()
+        restore()
+
+    for number in before:
+        signal.signal(number, stop)
+    try:
+        yield event
+    finally:
+        restore()
 
 
 def _figure(value: object) -> str:

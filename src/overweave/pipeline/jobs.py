@@ -74,7 +74,7 @@ def profile_run(
         _replace(hidden, out)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)
-    return _totals(spark, out, run)
+    return totals_of(spark, out, run)
 
 
 def _only_run(deliveries: DataFrame, traces: Path) -> str:
@@ -85,16 +85,24 @@ def _only_run(deliveries: DataFrame, traces: Path) -> str:
     return str(runs[0])
 
 
+def check_out(out: Path) -> None:
+    """Refuse to write where somebody else's files are."""
+    if out.exists() and not out.is_dir():
+        raise InvalidInput(f"{out}: expected a directory, found a file")
+    if out.exists() and not any((out / ours).is_dir() for ours in ("summary", ".follow")) and any(out.iterdir()):
+        raise InvalidInput(f"{out}: expected a new directory, or one of an earlier profile, found other files")
+
+
 def _replace(hidden: Path, out: Path) -> None:
     """Put a directory into its place; one that was there before has to be ours."""
-    if out.exists() and not (out / "summary").is_dir() and any(out.iterdir()):
-        raise InvalidInput(f"{out}: expected a new directory, or one of an earlier profile, found other files")
+    check_out(out)
     out.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(out, ignore_errors=True)
     hidden.rename(out)
 
 
-def _totals(spark: SparkSession, out: Path, run: str) -> Totals:
+def totals_of(spark: SparkSession, out: Path, run: str) -> Totals:
+    """What the tables of a run say on the whole."""
     summary = spark.read.parquet(str(out / "summary"))
     publishers = spark.read.parquet(str(out / "publishers"))
     load = spark.read.parquet(str(out / "load"))
@@ -110,7 +118,8 @@ def _totals(spark: SparkSession, out: Path, run: str) -> Totals:
         F.max("delay_s_max").alias("delay_s_max"),
     ).collect()
     (sent,) = publishers.agg(F.count("*").alias("publishers"), F.sum("publications").alias("publications")).collect()
-    arrived = row.deliveries + row.pure_forwards
+    deliveries, pure_forwards = row.deliveries or 0, row.pure_forwards or 0
+    arrived = deliveries + pure_forwards
     bad_rows, bad_files = _left_out(spark, out / "bad")
     return Totals(
         run=run,
@@ -118,9 +127,9 @@ def _totals(spark: SparkSession, out: Path, run: str) -> Totals:
         publications=sent.publications or 0,
         profiles=spark.read.parquet(str(out / "profiles")).count(),
         brokers=row.brokers,
-        deliveries=row.deliveries,
-        pure_forwards=row.pure_forwards,
-        yield_=row.deliveries / arrived if arrived else None,
+        deliveries=deliveries,
+        pure_forwards=pure_forwards,
+        yield_=deliveries / arrived if arrived else None,
         hops_mean=row.hops_mean,
         delay_s_mean=row.delay_s_mean,
         delay_s_max=row.delay_s_max,

@@ -1,0 +1,231 @@
+"""A trace that grows, is stopped, late, replayed and shuffled is told of as the batch job tells of it."""
+
+import random
+import shutil
+import threading
+import time
+
+import duckdb
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from overweave.drivers.trace import SCHEMA
+from overweave.errors import InvalidInput, OverweaveError
+from overweave.pipeline.jobs import profile_run
+from overweave.pipeline.streaming import versions as versions_module
+from overweave.pipeline.streaming.advance import TABLES, Advance
+from overweave.pipeline.streaming.follow import follow
+from overweave.pipeline.streaming.versions import Versions, current
+
+BITS = 128
+#: What sums of real numbers differ in when they are added up in another order.
+MEANS = ("hops_mean", "delay_s_mean")
+
+
+def trace(seed, publications=400):
+    """Rows over some minutes: three brokers, some publications match nothing, some arrive again later, and elsewhere."""
+    dice = random.Random(seed)
+    rows = []
+    for publisher in ("p", "q", "r"):
+        for sequence in range(publications if publisher != "r" else 20):
+            at_s = sequence * 0.7 + dice.random() * 0.1
+            for hops, broker in enumerate(("B1", "B2", "B3")[: dice.randint(1, 3)]):
+                wanted = [s for s in ("s1", "s2", "s3") if dice.random() < (0.3 if sequence < 350 else 0.05)]
+                for again in range(1 + (dice.random() < 0.1)):
+                    arrived_at_s = at_s + dice.expovariate(50) + again * dice.random() * 90
+                    for subscription in wanted or [None]:
+                        client = None if subscription is None else f"c-{subscription}"
+                        rows.append((publisher, sequence, broker, subscription, client, hops, at_s, arrived_at_s, 100 + sequence))
+    return rows
+
+
+def write_file(folder, name, rows):
+    """As writers of traces do: under a hidden name first."""
+    folder.mkdir(parents=True, exist_ok=True)
+    columns = list(zip(*rows, strict=True)) or [[] for _ in SCHEMA]
+    arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    pyarrow.parquet.write_table(pyarrow.table(arrays, schema=SCHEMA), folder / f".{name}.parquet")
+    (folder / f".{name}.parquet").rename(folder / f"{name}.parquet")
+
+
+def read(out):
+    """All tables, in an order of their own."""
+    out, found = current(out), {}
+    for table in TABLES:
+        rows = duckdb.sql(f"from read_parquet('{out}/{table}/*.parquet')").to_arrow_table().to_pylist()
+        found[table] = sorted(
+            rows, key=lambda row: str([row.get(key) for key in ("subscription", "publisher", "broker", "at_s")])
+        )
+    return found
+
+
+def assert_same(found, expected):
+    for table in TABLES:
+        assert len(found[table]) == len(expected[table]) > 0, table
+        for one, other in zip(found[table], expected[table], strict=True):
+            means = {name: value for name, value in one.items() if name in MEANS}
+            assert means == pytest.approx({name: other[name] for name in means}, rel=1e-12), table
+            assert {**one, **means} == {**other, **means}, table
+
+
+def batch_job(spark, traces, tmp_path, bits=BITS):
+    out = tmp_path / "batch"
+    return profile_run(spark, traces, out, "a", bits, 0.5), read(out)
+
+
+def test_any_order_of_files_with_replays_and_stops_is_the_batch_job(spark, tmp_path):
+    dice = random.Random(1)
+    traces, out = tmp_path / "my traces", tmp_path / "out"
+    rows = trace(1)
+    rows.sort(key=lambda row: row[6])
+    pieces = [rows[start : start + 300] for start in range(0, len(rows), 300)]
+    # Late ones, the same rows again in other files, and files that are half of one and half of another.
+    pieces += [dice.sample(rows, 100), pieces[0], pieces[-1][:50] + pieces[1][50:]]
+    dice.shuffle(pieces)
+    write_file(traces / "run=b", "other", rows[:10])
+    groups = [pieces[0::3], pieces[1::3], pieces[2::3]]
+    for number, group in enumerate(groups):
+        for part, piece in enumerate(group):
+            write_file(traces / "run=a", f"part-{number}-{part}", piece)
+        totals = follow(spark, traces, out, "a", BITS, 0.5)
+    expected_totals, expected = batch_job(spark, traces, tmp_path)
+    assert_same(read(out), expected)
+    assert (totals.deliveries, totals.profiles) == (expected_totals.deliveries, expected_totals.profiles)
+
+
+def batch_of(spark, tmp_path, names):
+    from pyspark.sql import functions as F  # noqa: N812
+
+    paths = [str(tmp_path / "traces" / "run=a" / f"{name}.parquet") for name in names]
+    return spark.read.parquet(*paths).withColumn("file", F.col("_metadata.file_path"))
+
+
+@pytest.fixture
+def two_files(tmp_path):
+    rows = trace(3, 200)
+    half = len(rows) // 2
+    write_file(tmp_path / "traces" / "run=a", "x", rows[:half])
+    write_file(tmp_path / "traces" / "run=a", "y", rows[half - 20 :])
+    return tmp_path / "traces"
+
+
+def test_a_crash_before_or_after_the_end_of_a_batch_doubles_nothing(spark, tmp_path, two_files, monkeypatch):
+    versions = Versions(tmp_path / "out", TABLES)
+    advance = Advance(versions, BITS, 0.5)
+    first, second = (batch_of(spark, tmp_path, [name]) for name in "xy")
+    advance(first, 0)
+    seen = read(tmp_path / "out")
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="power"):
+        patch.setattr("overweave.pipeline.streaming.advance.summary_of", failing)
+        advance(second, 1)
+    assert_same(read(tmp_path / "out"), seen)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="power"):
+        patch.setattr(Versions, "show", failing)
+        advance(second, 1)
+    _, expected = batch_job(spark, two_files, tmp_path)
+    advance(second, 1)
+    assert_same(read(tmp_path / "out"), expected)
+    shutil.rmtree(versions.path(1))
+    advance(second, 1)  # carried out once more, from the version before
+    assert_same(read(tmp_path / "out"), expected)
+
+
+def failing(*_):
+    raise OSError("power is out")
+
+
+def test_a_version_that_is_missing_is_not_passed_over(spark, tmp_path, two_files):
+    advance = Advance(Versions(tmp_path / "out", TABLES), BITS, 0.5)
+    with pytest.raises(OverweaveError, match="expected version 4 of the tables, found none"):
+        advance(batch_of(spark, tmp_path, ["x"]), 5)
+
+
+def test_old_versions_stay_for_a_while(tmp_path, monkeypatch):
+    versions = Versions(tmp_path / "out", ["t"])
+
+    def fill(folder):
+        (folder / "t").mkdir()
+        (folder / "t" / "data").write_text(folder.name)
+
+    (tmp_path / "out" / "t").mkdir(parents=True)  # of the batch job
+    for number in range(3):
+        versions.write(number, fill)
+        assert (tmp_path / "out" / "t" / "data").read_text() == f".{number}"
+        assert current(tmp_path / "out").name == str(number)
+    assert [versions.path(number) is not None for number in range(4)] == [True, True, True, False]
+    monkeypatch.setattr(versions_module, "KEPT_S", -1.0)
+    versions.write(3, fill)
+    assert [versions.path(number) is not None for number in range(4)] == [False, False, True, True]
+    assert current(tmp_path) == tmp_path
+
+
+def test_who_goes_on_asks_for_the_same(spark, tmp_path, two_files):
+    out = tmp_path / "out"
+    follow(spark, two_files, out, "a", BITS)
+    with pytest.raises(InvalidInput, match="bits: expected 128, as when it was begun, found 64"):
+        follow(spark, two_files, out, "a", 64)
+    with Versions(out, TABLES).alone(), pytest.raises(OverweaveError, match="another process follows"):
+        follow(spark, two_files, out, "a", BITS)
+
+
+def test_what_cannot_be_followed_is_refused(spark, tmp_path, two_files):
+    for run in ("b", "c"):
+        write_file(two_files / f"run={run}", "empty", [])
+    with pytest.raises(InvalidInput, match="expected to be told which run to profile, found a, b, c"):
+        follow(spark, two_files, tmp_path / "out")
+    with pytest.raises(InvalidInput, match="expected rows, found none"):
+        follow(spark, tmp_path / "nowhere", tmp_path / "out")
+    with pytest.raises(InvalidInput, match="every_s: expected a time above 0"):
+        follow(spark, two_files, tmp_path / "out", "a", every_s=0.0)
+    with pytest.raises(InvalidInput, match="found other files"):
+        follow(spark, two_files, tmp_path, "a")
+
+
+def test_missing_values_are_refused_by_file(spark, tmp_path):
+    columns = {"publisher": ["p"], "sequence": pyarrow.array([None], "int64"), "broker": ["B"], "subscription": ["s"]}
+    columns |= {
+        "client": ["c"],
+        "hops": pyarrow.array([0], "int32"),
+        "published_at_s": [1.0],
+        "arrived_at_s": [2.0],
+        "bytes": [7],
+    }
+    (tmp_path / "traces" / "run=a").mkdir(parents=True)
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "traces" / "run=a" / "bad.parquet")
+    with pytest.raises(InvalidInput) as refused:
+        follow(spark, tmp_path / "traces", tmp_path / "out", "a")
+    assert str(refused.value) == f"{tmp_path}/traces/run=a/bad.parquet: column 'sequence': expected a value, found none"
+
+
+def test_files_are_read_as_they_come(spark, tmp_path):
+    """The run is waited for, an empty file is no harm, and what comes is told within seconds."""
+    traces, out, stopped = tmp_path / "traces", tmp_path / "out", threading.Event()
+    told, totals = [], []
+
+    def work():
+        totals.append(follow(spark, traces, out, None, BITS, 0.5, 0.2, stopped, told.append))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        wait_for(lambda: told and told[0].startswith("waiting for a run"))
+        write_file(traces / "run=a", "empty", [])
+        rows = trace(5, 100)
+        write_file(traces / "run=a", "x", rows[:200])
+        wait_for(lambda: (out / "summary").exists() and read(out)["summary"])
+        write_file(traces / "run=a", "y", rows[200:])
+        _, expected = batch_job(spark, traces, tmp_path)
+        wait_for(lambda: len(read(out)["load"]) == len(expected["load"]))
+    finally:
+        stopped.set()
+        thread.join()
+    assert_same(read(out), expected)
+    assert totals[0].run == "a"
+
+
+def wait_for(condition):
+    end_s = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end_s, "expected it to happen soon"
+        time.sleep(0.05)
