@@ -1,4 +1,4 @@
-"""``overweave bench pipeline``: matching in bulk on Spark, against one process with numpy and with pandas.
+"""``overweave bench pipeline``: profiles, matching in bulk and replay on Spark, against one process with numpy and pandas.
 
 Publications are quotes in the text syntax, in Parquet files, and are counted against W2's filters with the whole pipeline in the
 time: reading files, Arrow, workers. A small run before it warms the workers. Baselines do a sample, and say the same of it.
@@ -17,45 +17,83 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from overweave.bench import replays, traces
 from overweave.bench.base import Progress, Row
 from overweave.bench.workloads import Intervals, brute_force_by_columns, w2, w2_values
 from overweave.language.codec import encode_publication
 from overweave.language.syntax import parse_publication
-from overweave.matching.index import Index
-from overweave.overlay.shapes import make_overlay
-from overweave.pipeline.index_file import save_index
 from overweave.pipeline.session import session
 from overweave.pipeline.steps.match import encoded, match_counts
-from overweave.pipeline.steps.replay import replayed
+from overweave.pipeline.watching import OnTasks, watched
 
 #: Files have so many publications, so that there is work for several cores; larger tables are the same quotes again.
 PER_FILE = 125_000
 DISTINCT = 1_000_000
 #: So many are done by the baselines.
 SAMPLE = 200
-PUBLISHERS, BROKERS = 100, 1_000
-#: No more are replayed: each goes to thousands of subscriptions.
-REPLAYED = 500_000
+PUBLISHERS = 100
 _UNIT = "µs per publication"
+_FROM_TEXT, _FROM_WIRE = "counts from text, numpy", "counts from wire, numpy"
 
 
-def run(progress: Progress, subscriptions: Sequence[int] = (100_000,), publications: Sequence[int] = (1_000_000,)) -> list[Row]:
-    """Measure all sizes; one session for all."""
+def run(
+    progress: Progress,
+    subscriptions: Sequence[int] = (100_000,),
+    publications: Sequence[int] = (1_000_000, 10_000_000),
+    deliveries: Sequence[int] = (2_000_000, 20_000_000),
+    replayed: Sequence[int] = (100_000, 1_000_000),
+    on_tasks: OnTasks | None = None,
+) -> list[Row]:
+    """Measure all sizes: of filters and publications to match, of traces to profile, and of subscriptions to replay."""
     rows: list[Row] = []
-    values = quotes(min(DISTINCT, max(publications)))
-    texts = texts_of(values)
-    with tempfile.TemporaryDirectory() as name, session() as spark:
-        for filters in subscriptions:
-            intervals, index = w2(filters), Path(name, f"index{filters}")
-            progress(f"{filters:,} filters: loading")
-            _save(intervals, index)
-            baselines = _Baselines(intervals, values[:SAMPLE])
-            for count in publications:
-                table = Path(name, f"quotes{count}")
-                progress(f"{count:,} publications: writing")
-                _write(table, texts, count)
-                rows += _measure(spark, progress, table, index, count, filters, baselines)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        tables = {count: directory / f"quotes{count}" for count in publications}
+        runs = {count: directory / f"trace{count}" for count in deliveries}
+        with session() as spark, watched(spark, on_tasks):
+            for count, place in runs.items():
+                rows += traces.measure_time(spark, progress, place, count)
+            rows += _matching(spark, progress, directory, subscriptions, tables)
+        # What follows has a process of its own for each size.
+        rows += traces.measure_memory(progress, runs)
+        rows += replays.measure(progress, _wires(tables[min(tables)]), list(replayed))
     return rows
+
+
+def _matching(
+    spark: SparkSession, progress: Progress, directory: Path, subscriptions: Sequence[int], tables: dict[int, Path]
+) -> list[Row]:
+    """Every table of publications against every number of filters, and how the time grows with publications."""
+    rows = []
+    values = quotes(min(DISTINCT, max(tables)))
+    texts = texts_of(values)
+    for count, table in tables.items():
+        progress(f"{count:,} publications: writing")
+        _write(table, texts, count)
+    for filters in subscriptions:
+        intervals, index = w2(filters), directory / f"index{filters}"
+        progress(f"{filters:,} filters: loading")
+        replays.save_filters(intervals, index)
+        baselines = _Baselines(intervals, values[:SAMPLE])
+        measured = {
+            count: _measure(spark, progress, table, index, count, filters, baselines) for count, table in sorted(tables.items())
+        }
+        rows += [row for some in measured.values() for row in some]
+        rows += _growth(filters, measured)
+    return rows
+
+
+def _growth(filters: int, measured: dict[int, list[Row]]) -> list[Row]:
+    """How many times as long the most publications take as the fewest, against how many times as many they are."""
+    least, most = min(measured), max(measured)
+    few, many = ({row.name.partition(": ")[2]: row.ours for row in measured[count]} for count in (least, most))
+    title = f"{most:,} instead of {least:,} publications, {filters:,} filters"
+    growth = most / least
+    return [
+        Row(f"{title}: {name}", "times the time", many[name] / few[name] * growth, growth)
+        for name in (_FROM_TEXT, _FROM_WIRE)
+        if most > least
+    ]
 
 
 class _Baselines:
@@ -81,35 +119,24 @@ def _measure(
     progress(f"{title}: from text")
     text_us = _us(match_counts(texts, index), "count", count)
     progress(f"{title}: to the wire form")
-    wires = Path(f"{table}.wires")
+    wires = _wires(table)
     start = perf_counter()
     encoded(texts).write.mode("overwrite").parquet(str(wires))
     encode_us = (perf_counter() - start) * 1e6 / count
     progress(f"{title}: from the wire form")
     wire_us = _us(match_counts(spark.read.parquet(str(wires)), index), "count", count)
-    progress(f"{title}: replay")
     return [
         Row(f"{title}: text to wire, against the parser", _UNIT, encode_us, baselines.texts_us),
-        Row(f"{title}: counts from text, numpy", _UNIT, text_us, baselines.numpy_us),
+        Row(f"{title}: {_FROM_TEXT}", _UNIT, text_us, baselines.numpy_us),
         Row(f"{title}: counts from text, pandas", _UNIT, text_us, baselines.pandas_us),
-        Row(f"{title}: counts from wire, numpy", _UNIT, wire_us, baselines.numpy_us),
+        Row(f"{title}: {_FROM_WIRE}", _UNIT, wire_us, baselines.numpy_us),
         Row(f"{title}: counts from wire, pandas", _UNIT, wire_us, baselines.pandas_us),
-        Row(f"{title}: replay on {BROKERS:,} brokers", _UNIT, _replay_us(spark, wires, index, count, filters)),
+        Row(f"{title}: counts from wire", "publications per second", 1e6 / wire_us),
     ]
 
 
-def _replay_us(spark: SparkSession, wires: Path, index: Path, count: int, filters: int) -> float:
-    """Filter-based routing on a balanced tree with everybody anywhere."""
-    overlay = make_overlay("balanced", brokers=BROKERS, degree=3)
-    at = np.random.default_rng(3).integers(BROKERS, size=filters)
-    names = pa.array([f"s{i}" for i in range(filters)])
-    placed = spark.createDataFrame(pa.table({"subscription": names, "broker": pa.array(overlay.ids).take(pa.array(at))}))
-    publishers = spark.createDataFrame(
-        [(f"p{i}", overlay.ids[7 * i]) for i in range(PUBLISHERS)], "publisher string, broker string"
-    )
-    start = perf_counter()
-    replayed(spark.read.parquet(str(wires)).where(f"sequence < {REPLAYED}"), index, overlay, publishers, placed).collect()
-    return (perf_counter() - start) * 1e6 / min(count, REPLAYED)
+def _wires(table: Path) -> Path:
+    return Path(f"{table}.wires")
 
 
 def _us(step: DataFrame, column: str, count: int) -> float:
@@ -147,12 +174,6 @@ def _write(directory: Path, texts: pa.Array, count: int) -> None:
             {"publisher": publisher, "sequence": sequence, "publication": texts.take(pa.array(sequence % len(texts)))}
         )
         pq.write_table(table, directory / f"{number}.parquet", compression="zstd")
-
-
-def _save(intervals: Intervals, directory: Path) -> None:
-    index = Index()
-    index.add_many((f"s{i}", filter, None) for i, filter in enumerate(intervals.filters()))
-    save_index(index, directory)
 
 
 def _parsed_us(texts: list[str]) -> float:

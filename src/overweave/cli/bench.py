@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from overweave.cli.answers import put
-from overweave.cli.terminal import waiting
+from overweave.cli.terminal import task_bar, waiting
 from overweave.errors import InvalidInput
 from overweave.language.values import excerpt
 
@@ -27,7 +27,13 @@ def bench(
         list[int] | None, typer.Option(min=1, metavar="N", help="How many; several times for several sizes.")
     ] = None,
     publications: Annotated[
-        list[int] | None, typer.Option(min=1, metavar="N", help="Likewise; for the pipeline, 1000000 when not given.")
+        list[int] | None, typer.Option(min=1, metavar="N", help="pipeline: likewise; the first sizes are 1 and 10 million.")
+    ] = None,
+    deliveries: Annotated[
+        list[int] | None, typer.Option(min=1, metavar="N", help="pipeline: rows of traces to profile, likewise.")
+    ] = None,
+    replayed: Annotated[
+        list[int] | None, typer.Option(min=1, metavar="N", help="pipeline: subscriptions to replay, likewise.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write a JSON list of rows.")] = False,
 ) -> None:
@@ -39,13 +45,20 @@ def bench(
     if name not in BENCHMARKS:
         raise InvalidInput(f"bench: expected one of {', '.join(BENCHMARKS)}, found {excerpt(name)}")
     run = importlib.import_module(BENCHMARKS[name]).run
-    given: dict[str, Any] = {"subscriptions": subscriptions, "publications": publications}
+    given: dict[str, Any] = {
+        "subscriptions": subscriptions, "publications": publications, "deliveries": deliveries, "replayed": replayed
+    }  # fmt: skip
     options = {option: value for option, value in given.items() if value}
+    known = inspect.signature(run).parameters
     for option in options:
-        if option not in inspect.signature(run).parameters:
+        if option not in known:
             raise InvalidInput(f"bench {name}: expected no --{option}, which this benchmark does not know")
-    with waiting(f"measuring {name}") as say:
-        rows: list[Row] = run(say, **options)
+    if "on_tasks" in known:
+        with task_bar(f"measuring {name}") as bar:
+            rows: list[Row] = run(bar.say, on_tasks=bar.on_tasks, **options)
+    else:
+        with waiting(f"measuring {name}") as say:
+            rows = run(say, **options)
     if json:
         put(msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n")
     else:
