@@ -286,14 +286,17 @@ def test_a_writer_that_cannot_start_costs_rows(tmp_path, monkeypatch):
     assert "No such file" in str(trace.failure)
 
 
-def test_signals_that_ask_to_stop_are_for_the_broker(tmp_path):
-    with LiveTrace(tmp_path, "r1", "B1") as trace:
+def test_signals_that_ask_to_stop_are_for_the_broker(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 1)
+    with LiveTrace(tmp_path, "r1", "B1", rows_waiting_max=9) as trace:
         trace.add(record(1))
-        stop(trace)  # and before it has said that it heeds none it may be killed, and started again
-        go_on(trace)
-        for number in (signal.SIGINT, signal.SIGTERM):
+        wait_for(lambda: names(tmp_path) == ["run=r1/.part-B1-00000.parquet"])
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             os.kill(trace._process.pid, number)
-    assert read(tmp_path) == [record(1)]
+        trace.add(record(2))
+    assert read(tmp_path) == [record(1), record(2)]
+    assert trace.dropped == 0
+    assert trace.failure is None
 
 
 def test_a_killed_broker_leaves_what_it_had_handed_over(tmp_path):
