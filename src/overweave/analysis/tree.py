@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
-from overweave.overlay.paths import path_between
 
 Reals = NDArray[np.float64]
 Wholes = NDArray[np.int64]
@@ -56,17 +55,20 @@ class Tree:
         """
         if not overlay.ids:
             raise InvalidInput("brokers: expected at least one, found none")
-        root, graph = overlay.ids[0], rustworkx.PyGraph[None, None]()
-        graph.add_nodes_from([None] * len(overlay))
-        graph.add_edges_from([(overlay.position(link.first), overlay.position(link.second), None) for link in overlay.links])
-        for broker in overlay.ids[1:]:
-            if not rustworkx.has_path(graph, 0, overlay.position(broker)):
+        root = overlay.ids[0]
+        parents: dict[str, str | None] = {root: None}
+        reached = [root]
+        for broker in reached:
+            for neighbour in overlay.neighbours(broker):
+                if neighbour not in parents:
+                    parents[neighbour] = broker
+                    reached.append(neighbour)
+        for broker in overlay.ids:
+            if broker not in parents:
                 raise InvalidInput(f"broker {broker!r}: links: expected a way up to the root {root!r}, found none")
         if not overlay.is_tree():
-            cycle = ", ".join(repr(overlay.ids[place]) for place in rustworkx.cycle_basis(graph)[0])
-            raise InvalidInput(f"links: expected a tree, found the cycle {cycle}")
-        ways = {broker: path_between(overlay, broker, root) for broker in overlay.ids}
-        return Tree.of_parents({broker: way[1] if way and len(way) > 1 else None for broker, way in ways.items()})
+            raise InvalidInput(f"links: expected a tree, found the cycle {_cycle_of_links(overlay)}")
+        return Tree.of_parents(parents)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -140,3 +142,10 @@ def _cycle(parents: Mapping[str, str | None], broker: str) -> str:
         way.append(here)
         here = parents[here]
     return ", ".join(map(repr, way[way.index(str(here)) :]))
+
+
+def _cycle_of_links(overlay: Overlay) -> str:
+    graph: rustworkx.PyGraph[None, None] = rustworkx.PyGraph()
+    graph.add_nodes_from([None] * len(overlay))
+    graph.add_edges_from([(overlay.position(link.first), overlay.position(link.second), None) for link in overlay.links])
+    return ", ".join(repr(overlay.ids[place]) for place in rustworkx.cycle_basis(graph)[0])

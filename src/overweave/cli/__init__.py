@@ -32,6 +32,7 @@ VERBS = {
     "sub": "Print what a filter receives.",
     "profile": "Profile what a network carried, from its traces.",
     "report": "Write what a profile or a sweep found as a page.",
+    "reproduce": "Re-run a paper's evaluation, ours next to theirs.",
     "bench": "Measure against a baseline in the same run.",
 }
 

@@ -1,0 +1,6 @@
+"""Experiments: one folder per paper, from its claims to runs, tables and pictures. `PAPERS` names them."""
+
+from collections.abc import Mapping
+
+#: By name: the module with ``run(setting) -> list[Claim]``.
+PAPERS: Mapping[str, str] = {"stoch": "overweave.experiments.stoch.run"}

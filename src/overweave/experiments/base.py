@@ -1,0 +1,49 @@
+"""What every experiment is given, and what it answers with."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from overweave.pipeline.sweeps.base import Document
+from overweave.pipeline.sweeps.file import sweep_of
+from overweave.pipeline.sweeps.results import ERROR, Results, read_metrics
+from overweave.pipeline.sweeps.running import run_sweep
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a paper says, what it published, what we found, and whether that agrees."""
+
+    claim: str
+    published: Any
+    ours: Any
+    holds: bool
+
+
+class Setting(NamedTuple):
+    """How an experiment is run."""
+
+    #: Where tables and pictures go.
+    out: Path
+    #: At the size of the paper, or in minutes.
+    full: bool
+    #: Gives the session, when it is first needed.
+    start: Callable[[], SparkSession]
+    #: Hears what is being done.
+    say: Callable[[str], None]
+
+    def swept(self, name: str, document: Document) -> Any:
+        """The table of a sweep (pandas), kept in the folder ``name``: what is finished there is not computed again."""
+        sweep = sweep_of(document)
+        self.say(f"{name}: {len(sweep.tasks):,} scenarios")
+        results = Results(sweep, self.out / name)
+        run_sweep(
+            self.start, sweep, results, on_done=lambda done: self.say(f"{name}: {done:,} of {len(sweep.tasks):,} scenarios")
+        )
+        table = read_metrics(self.out / name).to_pandas()
+        failed = table[table[ERROR].notna()]
+        if len(failed):
+            raise RuntimeError(f"{self.out / name}: {len(failed)} scenarios failed, the first: {failed[ERROR].iloc[0]}")
+        return table

@@ -1,0 +1,1 @@
+"""STOCH: stochastic analysis of identity-based hierarchical routing, against the routing itself."""
