@@ -81,6 +81,7 @@ def _scatter(validated: pd.DataFrame) -> Picture:
 
 def _finish(axes: Axes, label: str, legend: str) -> None:
     axes.set_xscale("log")
+    axes.set_xlim(10, 700_000)
     axes.set_xlabel("mean number of subscriptions")
     axes.set_ylabel(label)
     plain_numbers(axes.xaxis)
