@@ -66,6 +66,7 @@ def test_a_random_shape_is_the_same_for_everybody():
         ({"network": {**CHAIN, "port": "x"}}, "network.port: expected an integer, got 'x'"),
         ({"network": {**CHAIN, "tls": 1}}, "network.tls: expected true or false, got 1"),
         ({"network": {**CHAIN, "trace": 1}}, "network.trace: expected a path, got 1"),
+        ({"network": {**CHAIN, "trace_every_s": 0}}, "network.trace_every_s: expected a time of at least 0.1 s, got 0"),
         ({"network": {**CHAIN, "metrics_port": 7402}}, "network.metrics_port: expected 3 ports above it"),
         ({"network": CHAIN, "broker": [{"id": "B4"}]}, "broker[0].id: unknown 'B4'"),
         (

@@ -1,12 +1,10 @@
 """A live network is followed: the tables reach what the batch job says, seconds after files appear."""
 
 import asyncio
-import functools
 import threading
 
 import duckdb
 
-from overweave.drivers.live_trace import LiveTrace
 from overweave.drivers.tcp.client import connect
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.jobs import profile_run
@@ -18,10 +16,8 @@ PUBLICATIONS, WANTED = 60, 40
 CHAIN = Overlay(["B1", "B2"], [("B1", "B2")])
 
 
-def test_a_live_network_is_followed(spark, tmp_path, monkeypatch):
+def test_a_live_network_is_followed(spark, tmp_path):
     traces, out, stopped, told = tmp_path / "traces", tmp_path / "out", threading.Event(), []
-    # Brokers close their files after a minute; a test does not wait for that.
-    monkeypatch.setattr("overweave.drivers.tcp.node.LiveTrace", functools.partial(LiveTrace, seconds_per_file=0.3))
 
     def work():
         told.append(follow(spark, traces, out, None, every_s=0.3, stopped=stopped))
@@ -32,7 +28,7 @@ def test_a_live_network_is_followed(spark, tmp_path, monkeypatch):
         return duckdb.sql(f"select sum(deliveries) from read_parquet('{current(out)}/summary/*.parquet')").fetchall()[0][0] or 0
 
     async def network():
-        async with running(network_settings(CHAIN, trace=traces)) as nodes:
+        async with running(network_settings(CHAIN, trace=traces, trace_every_s=0.3)) as nodes:
             urls = [nodes[id].settings.listen for id in CHAIN.ids]
             async with connect(urls[0]) as publisher, connect(urls[1]) as subscriber:
                 await publisher.advertise("[n,>=,0]")

@@ -48,6 +48,7 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
     modules: Mapping[str, msgspec.Struct] = {}
     trace: Path | None = None
     run: str = "live"
+    trace_every_s: float = 5.0
     #: Each broker has a directory of its own in it.
     state: Path | None = None
     #: The broker at position i, from 1, serves metrics on this + i.
@@ -67,6 +68,7 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
             modules=self.modules,
             trace=self.trace,
             run=self.run,
+            trace_every_s=self.trace_every_s,
             state=None if self.state is None else self.state / broker_id,
             metrics=None if self.metrics_port is None else f"{METRICS_HOST}:{self._metrics_port(broker_id)}",
             security=self.security,
@@ -109,6 +111,7 @@ def network_of(document: Mapping[str, Any], directory: Path = Path()) -> Network
         modules=modules("modules", document.get("modules", {})),
         trace=network.trace,
         run=network.run,
+        trace_every_s=network.trace_every_s,
         state=network.state,
         metrics_port=network.metrics_port,
         security=security,
@@ -134,10 +137,13 @@ class _Network(msgspec.Struct, frozen=True, kw_only=True):
     tls: bool = False
     trace: Path | None = None
     run: str = "live"
+    trace_every_s: float = 5.0
     state: Path | None = None
     metrics_port: int | None = None
 
     def __post_init__(self) -> None:
+        if not 0.1 <= self.trace_every_s < float("inf"):
+            raise InvalidInput(f"network.trace_every_s: expected a time of at least 0.1 s, got {self.trace_every_s:g}")
         if self.routing not in PROTOCOLS:
             raise InvalidInput(unknown("network.routing", self.routing, PROTOCOLS))
         if self.shape is not None and self.shape not in SHAPES:

@@ -54,7 +54,7 @@ class BrokerNode:
         self._log = Log(settings.id)
         self._gate = Gate(settings.security)
         self._journal = JournalFile(settings.state, settings.id) if settings.state is not None else None
-        self._trace = LiveTrace(settings.trace, settings.run, settings.id) if settings.trace is not None else None
+        self._trace = _trace_of(settings)
         self._neighbours = settings.overlay.neighbours(settings.id)
         #: Peers that are connected now, what clients may do, and the keys by which they may come back.
         self._connections: dict[str, Connection] = {}
@@ -378,6 +378,12 @@ class BrokerNode:
             bytes_out = sum(connection.bytes_out for connection in self._connections.values())
             unsettled = sum(self.core.statistics().unsettled.values())
             self.handle(self._load.measure(bytes_out, unsettled))
+
+
+def _trace_of(settings: BrokerSettings) -> LiveTrace | None:
+    if settings.trace is None:
+        return None
+    return LiveTrace(settings.trace, settings.run, settings.id, seconds_per_file=settings.trace_every_s)
 
 
 async def serve(settings: BrokerSettings, ready: Callable[[], None]) -> None:

@@ -38,9 +38,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     routing: str = "filter"
     #: By name (of `MODULES`), with their options.
     modules: Mapping[str, msgspec.Struct] = {}
-    #: Directory for the trace (None: no trace), with the name of the run.
+    #: Directory for the trace (None: no trace), with the name of the run, and how long a file is open before readers see it.
     trace: Path | None = None
     run: str = "live"
+    trace_every_s: float = 5.0
     #: Directory for what must survive a crash (None: nothing does).
     state: Path | None = None
     #: ``HOST:PORT`` where metrics and health are served over HTTP (None: nowhere).

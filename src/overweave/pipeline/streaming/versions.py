@@ -85,11 +85,6 @@ def current(out: Path) -> Path:
     return link.resolve() if link.exists() else out
 
 
-def is_followed(out: Path) -> bool:
-    """Whether a follower has begun there."""
-    return (out / _HOME).is_dir()
-
-
 def _link(path: Path, target: Path) -> None:
     """Make ``path`` a link, in place of what was there."""
     if path.is_symlink() and path.readlink() == target:

@@ -2,7 +2,7 @@
 
 `overweave.pipeline.steps.replay` spreads one large workload over a cluster. A sweep has many small ones, so here a task
 calls the same kernels on whole scenarios, and Spark spreads the scenarios. The counts are those of the simulator when nothing
-goes wrong, and come hundreds of times sooner.
+goes wrong.
 """
 
 import itertools
