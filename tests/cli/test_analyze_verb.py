@@ -43,6 +43,28 @@ def test_every_broker_on_request(run):
     assert answer["routing"]["delivery_s"] > 0.001
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_tables_of_other_kinds_say_the_same(run, tmp_path, kind):
+    import pandas as pd
+
+    answers = []
+    for suffix in ("csv", kind):
+        options = []
+        for option, name in (("--topology", "tree"), ("--rates", "rates")):
+            table, path = pd.read_csv(ROOT / f"examples/{name}.csv"), tmp_path / f"{name}.{suffix}"
+            match suffix:
+                case "csv":
+                    table.to_csv(path, index=False)
+                case "jsonl":
+                    table.to_json(path, orient="records", lines=True)
+                case "parquet":
+                    table.to_parquet(path)
+            options += [option, path]
+        answer = json.loads(run("analyze", *options, "--classes", "2", "--json").out)
+        answers.append({name: value for name, value in answer.items() if name != "topology"})
+    assert answers[0] == answers[1]
+
+
 def test_text_for_people(run):
     out = run("analyze", "--choose", "--routing", "covering", "--per-broker").out
     assert "routing entries" in out
