@@ -23,7 +23,7 @@ def scenario(protocol, lifetimes):
     rates = [dice.lognormal(-1.5, 1, shape), dice.lognormal(0, 0.5, shape), dice.lognormal(-1, 1, shape)]
     if protocol == "identity-advertised":
         rates += [dice.lognormal(-2, 0.5, shape), dice.lognormal(1, 0.5, shape)]
-    inclusion = INCLUSION if "covering" in protocol or protocol == "identity-peer" else None
+    inclusion = INCLUSION if protocol not in ("identity", "hierarchical-simple", "flooding") else None
     churn = Churn(
         subscriptions=Process(*rates[:2]),
         publication_hz=rates[2],
@@ -93,3 +93,19 @@ def test_covered_classes_are_told_anew_when_the_last_wider_one_goes(protocol):
         values = [getattr(run, name) for run in runs]
         error = np.std(values, ddof=1) / np.sqrt(len(runs))
         assert abs(np.mean(values) - getattr(expected, name)) < 4 * error < 0.2 * np.mean(values)
+
+
+def test_wide_classes_are_told_towards_advertisements_of_narrow_ones():
+    """Two brokers: subscriptions of the wide class at one, advertisements of the narrow class alone at the other."""
+    chain, wider = make_overlay("chain", brokers=2), Inclusion.of(2, [(1, 0)])
+    rates = np.array([[0.0, 0.0], [1.0, 0.0]]), np.ones((2, 2)), np.array([[0.0, 1.0], [0.0, 0.0]])
+    advertising = np.array([[0.0, 0.8], [0.0, 0.0]]), np.ones((2, 2))
+    churn = Churn(
+        subscriptions=Process(*rates[:2]), publication_hz=rates[2], advertisements=Process(*advertising), wider=wider.wider
+    )
+    expected = traffic("identity-advertised", Tree.of_overlay(chain), Workload(*rates, *advertising), wider)
+    assert expected.routing_entries == pytest.approx((1 - np.exp(-1)) * (1 - np.exp(-0.8)))
+    runs = [measure(chain, "identity-advertised", churn, run, warm_up_s=1, duration_s=60) for run in range(10)]
+    for name in MEASURES:
+        values = [getattr(run, name) for run in runs]
+        assert abs(np.mean(values) - getattr(expected, name)) < 4.5 * np.std(values, ddof=1) / np.sqrt(len(runs))

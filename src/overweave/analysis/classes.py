@@ -49,3 +49,11 @@ class Inclusion:
             if wide:
                 sums[:, narrow] = values[:, wide].sum(axis=1)
         return sums
+
+    def below(self, values: Reals) -> Reals:
+        """Sums over all strictly narrower classes."""
+        sums = np.zeros(values.shape)
+        for narrow, wide in enumerate(self.wider):
+            for each in wide:
+                sums[:, each] += values[:, narrow]
+        return sums

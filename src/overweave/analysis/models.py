@@ -98,9 +98,11 @@ class Side(NamedTuple):
     wider_offered: Reals
     wider_arrivals: Reals
     published: Reals
-    #: Mean number of advertisements, which may be infinite, and their arrivals.
+    #: Mean number of advertisements, which may be infinite, and their arrivals; and those of all narrower classes.
     advertised: Reals
     advertising: Reals
+    narrower_advertised: Reals
+    narrower_advertising: Reals
 
     @property
     def wanted(self) -> Reals:
@@ -160,14 +162,16 @@ def _covering(here: Side, there: Side) -> _Way:
 
 
 def _advertised(here: Side, there: Side) -> _Way:
-    """A class is told while it has subscriptions here and advertisements there; advertisements are told like classes.
+    """A class is told while it has subscriptions here and there are advertisements of it, or of a narrower class, there.
 
-    Whoever publishes has advertised, so publications meet the same entries as without advertisements.
+    Advertisements themselves are told like classes, each for itself. Whoever publishes has advertised, so publications meet the
+    same entries as without advertisements.
     """
-    present, offered_there = -np.expm1(-here.offered), -np.expm1(-there.advertised)
+    advertised, advertising = there.advertised + there.narrower_advertised, there.advertising + there.narrower_advertising
+    present, offered_there = -np.expm1(-here.offered), -np.expm1(-advertised)
     control = (
         _toggles(here.arrivals, here.offered) * offered_there
-        + _toggles(there.advertising, there.advertised) * present
+        + _toggles(advertising, advertised) * present
         + _toggles(here.advertising, here.advertised)
     )
     return _Way.of_state(here, there, present * offered_there, control)
@@ -201,9 +205,21 @@ def _sides(tree: Tree, workload: Workload, inclusion: Inclusion) -> tuple[Side, 
     for values in (workload.offered, workload.arrival_hz, workload.publication_hz, advertised, advertising):
         below = tree.gathered(values)
         sums.append((below, tree.left_out(values, below)))
-    return tuple(  # type: ignore[return-value]
-        Side(offered, arrivals, inclusion.above(offered), inclusion.above(arrivals), published, advertised, advertising)
-        for offered, arrivals, published, advertised, advertising in zip(*sums, strict=True)
+    return _side(inclusion, *(below for below, _ in sums)), _side(inclusion, *(above for _, above in sums))
+
+
+def _side(inclusion: Inclusion, offered: Reals, arrivals: Reals, published: Reals, advertised: Reals, advertising: Reals) -> Side:
+    wider, narrower = inclusion.above, inclusion.below
+    return Side(
+        offered,
+        arrivals,
+        wider(offered),
+        wider(arrivals),
+        published,
+        advertised,
+        advertising,
+        narrower(advertised),
+        narrower(advertising),
     )
 
 

@@ -48,7 +48,7 @@ def validation(protocol: str, full: bool) -> Document:
     return {
         "sweep": {"kind": "churn", "repetitions": repetitions},
         "warm_up_s": 0.5,
-        "duration_s": 12.0 if full else 4.0,
+        "duration_s": 24.0 if full else 8.0,
         "overlay": {"shape": "random-tree", "brokers": [4, 7], "degree_max": 4},
         "routing": {"protocol": protocol},
         "workload": workload,
