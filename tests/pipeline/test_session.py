@@ -102,6 +102,7 @@ with session("local-cluster[1,1,1024]") as spark:
 """
 
 
+@pytest.mark.skipif("OVERWEAVE_CLUSTER" not in os.environ, reason="half a minute; OVERWEAVE_CLUSTER=1")
 def test_workers_elsewhere_get_the_package_from_the_driver(tmp_path):
     """Their Python has all that it depends on, and not the package itself."""
     elsewhere = tmp_path / "elsewhere"

@@ -1,9 +1,6 @@
 """A trace that grows, is stopped, late, replayed and shuffled is told of as the batch job tells of it."""
 
 import random
-import shutil
-import threading
-import time
 
 import duckdb
 import pyarrow
@@ -84,7 +81,7 @@ def test_any_order_of_files_with_replays_and_stops_is_the_batch_job(spark, tmp_p
     pieces += [dice.sample(rows, 100), pieces[0], pieces[-1][:50] + pieces[1][50:]]
     dice.shuffle(pieces)
     write_file(traces / "run=b", "other", rows[:10])
-    groups = [pieces[0::3], pieces[1::3], pieces[2::3]]
+    groups = [pieces[0::2], pieces[1::2]]
     for number, group in enumerate(groups):
         for part, piece in enumerate(group):
             write_file(traces / "run=a", f"part-{number}-{part}", piece)
@@ -125,9 +122,6 @@ def test_a_crash_before_or_after_the_end_of_a_batch_doubles_nothing(spark, tmp_p
         advance(second, 1)
     _, expected = batch_job(spark, two_files, tmp_path)
     advance(second, 1)
-    assert_same(read(tmp_path / "out"), expected)
-    shutil.rmtree(versions.path(1))
-    advance(second, 1)  # carried out once more, from the version before
     assert_same(read(tmp_path / "out"), expected)
 
 
@@ -196,36 +190,3 @@ def test_missing_values_are_refused_by_file(spark, tmp_path):
     with pytest.raises(InvalidInput) as refused:
         follow(spark, tmp_path / "traces", tmp_path / "out", "a")
     assert str(refused.value) == f"{tmp_path}/traces/run=a/bad.parquet: column 'sequence': expected a value, found none"
-
-
-def test_files_are_read_as_they_come(spark, tmp_path):
-    """The run is waited for, an empty file is no harm, and what comes is told within seconds."""
-    traces, out, stopped = tmp_path / "traces", tmp_path / "out", threading.Event()
-    told, totals = [], []
-
-    def work():
-        totals.append(follow(spark, traces, out, None, BITS, 0.5, 0.2, stopped, told.append))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        wait_for(lambda: told and told[0].startswith("waiting for a run"))
-        write_file(traces / "run=a", "empty", [])
-        rows = trace(5, 100)
-        write_file(traces / "run=a", "x", rows[:200])
-        wait_for(lambda: (out / "summary").exists() and read(out)["summary"])
-        write_file(traces / "run=a", "y", rows[200:])
-        _, expected = batch_job(spark, traces, tmp_path)
-        wait_for(lambda: len(read(out)["load"]) == len(expected["load"]))
-    finally:
-        stopped.set()
-        thread.join()
-    assert_same(read(out), expected)
-    assert totals[0].run == "a"
-
-
-def wait_for(condition):
-    end_s = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < end_s, "expected it to happen soon"
-        time.sleep(0.05)

@@ -12,7 +12,7 @@ from overweave.errors import InvalidInput
 from overweave.pipeline.good_rows import read_good_rows
 from overweave.pipeline.steps.load import loaded, summarised
 from overweave.pipeline.steps.profiles import BITS, profiled, publishers_profiled
-from overweave.pipeline.tables import read_table, write_table
+from overweave.pipeline.tables import read_table, write_tables
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield"}):
@@ -68,9 +68,7 @@ def profile_run(
     hidden = out.with_name(f".{out.name}.new")
     shutil.rmtree(hidden, ignore_errors=True)
     try:
-        for name, table in tables.items():
-            progress(name)
-            write_table(table, hidden / name)
+        write_tables({hidden / name: table for name, table in tables.items()}, progress)
         _replace(hidden, out)
     finally:
         shutil.rmtree(hidden, ignore_errors=True)

@@ -42,6 +42,8 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
 }
+#: For small data: to compile a query, or to look at it again half-way, takes longer than to do it.
+_SMALL = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
 #: What Spark runs on; what else is given, it would refuse in a process of its own, where nobody hears it.
 _MASTERS = re.compile(r"local(-cluster)?(\[.*\])?|(spark|k8s)://.+|yarn")
 _QUICK, _STEADY = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1", "-XX:+UseParallelGC"
@@ -67,6 +69,7 @@ def make_session(master: str | None = None, *, memory_mb: int | None = None, qui
             "spark.local.dir": tempfile.gettempdir(),
             "spark.driver.extraJavaOptions": _QUICK if quick else _STEADY,
         }
+        settings |= _SMALL if quick else {}
     try:
         with _unheard():
             spark = builder.master(master or "local[*]").config(map=settings).getOrCreate()

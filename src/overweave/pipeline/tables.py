@@ -6,15 +6,17 @@ order and there may be more than are needed. Spark lets null pass where a schema
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.util import inheritable_thread_target
 
 from overweave.errors import InvalidInput
 from overweave.pipeline.problems import first_line, local_names, plain, refuse
@@ -23,6 +25,8 @@ from overweave.pipeline.schemas import TABLES
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
 #: Beside the columns of a table: where a row stands, and the text of one that cannot be read.
 FILE, PLACE, BROKEN = "_file", "_place", "_broken"
+#: So many tables are written at a time.
+_TOGETHER = 4
 #: How folders say that a value is null.
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
@@ -94,6 +98,28 @@ def write_table(frame: DataFrame, path: Path | str, partitions: int | None = Non
     """Write as Parquet, in place of what was there."""
     some = frame if partitions is None else frame.coalesce(partitions)
     some.write.mode("overwrite").parquet(str(path))
+
+
+def write_tables(tables: Mapping[Path, DataFrame], on_begin: Callable[[str], None] = lambda _: None) -> None:
+    """Write tables that do not need each other, some at a time: to plan a small one takes longer than to compute it."""
+    pool = ThreadPoolExecutor(_TOGETHER)
+    try:
+        for written in [pool.submit(_write_in_thread(frame), frame, path, on_begin) for path, frame in tables.items()]:
+            written.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _write_in_thread(frame: DataFrame) -> Callable[[DataFrame, Path, Callable[[str], None]], None]:
+    """What writes a table in another thread as if it were in this one, so that who watches its jobs sees them."""
+
+    def write(frame: DataFrame, path: Path, on_begin: Callable[[str], None]) -> None:
+        on_begin(path.name)
+        write_table(frame, path)
+
+    inheriting: Any = inheritable_thread_target(frame.sparkSession)
+    made: Callable[[DataFrame, Path, Callable[[str], None]], None] = inheriting(write)
+    return made
 
 
 def files_of(path: Path) -> Files:

@@ -30,11 +30,7 @@ def profiled(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
         # A multiple of a word's bits is a whole number of words: the place within a word is that of the sequence number itself.
         F.expr(f"shiftleft(1L, cast(sequence & {_WORD - 1} as int))").alias("mask"),
     )
-    words = [F.bit_or(F.when(F.col("word") == i, F.col("mask")).otherwise(F.lit(0).cast("bigint"))) for i in range(bits // _WORD)]
-    united = rows.groupBy("subscription", "publisher").agg(
-        F.max("last_sequence").alias("last_sequence"), F.array(*words).alias("words")
-    )
-    return _told(united, bits)
+    return _told(_rings(rows, [f"bit_or(if(word = {i}, mask, 0L))" for i in range(bits // _WORD)]), bits)
 
 
 def united(profiles: DataFrame, ends: DataFrame, bits: int = BITS) -> DataFrame:
@@ -48,11 +44,7 @@ def united(profiles: DataFrame, ends: DataFrame, bits: int = BITS) -> DataFrame:
         profiles.drop("first_sequence", "count").withColumnRenamed("last_sequence", "end").join(F.broadcast(ends), "publisher")
     )
     kept = moved.withColumn("words", F.transform("words", lambda word, i: word.bitwiseAND(F.bitwise_not(_left_behind(i, bits)))))
-    words = [F.bit_or(F.col("words")[i]) for i in range(bits // _WORD)]
-    found = kept.groupBy("subscription", "publisher").agg(
-        F.max("last_sequence").alias("last_sequence"), F.array(*words).alias("words")
-    )
-    return _told(found, bits).where(F.col("count") > 0)
+    return _told(_rings(kept, [f"bit_or(words[{i}])" for i in range(bits // _WORD)]), bits).where(F.col("count") > 0)
 
 
 def ends_of(deliveries: DataFrame) -> DataFrame:
@@ -103,6 +95,13 @@ def check_bits(bits: int) -> None:
     """Refuse what is no number of whole words."""
     if bits < _WORD or bits % _WORD:
         raise InvalidInput(f"bits: expected a multiple of {_WORD} from {_WORD} on, got {bits}")
+
+
+def _rings(rows: DataFrame, words: list[str]) -> DataFrame:
+    """The rows of each subscription and publisher as one. ``words`` are text, for Python is slow to build so many expressions."""
+    return rows.groupBy("subscription", "publisher").agg(
+        F.max("last_sequence").alias("last_sequence"), F.expr(f"array({', '.join(words)})").alias("words")
+    )
 
 
 def _told(rings: DataFrame, bits: int) -> DataFrame:

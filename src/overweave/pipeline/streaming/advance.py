@@ -25,7 +25,7 @@ from overweave.pipeline.schemas import DELIVERIES
 from overweave.pipeline.steps.load import delay_parts, load_of, load_parts, summary_of
 from overweave.pipeline.steps.profiles import ends_of, profiled, publisher_parts, publishers_of, united
 from overweave.pipeline.streaming.versions import Versions
-from overweave.pipeline.tables import write_table
+from overweave.pipeline.tables import write_tables
 
 #: The tables that readers see.
 TABLES = ("profiles", "publishers", "load", "summary")
@@ -67,18 +67,17 @@ class Advance:
         tables = _Tables(spark, before, folder)
         spans = _spanned(rows).select(FILE, _SPAN).distinct().persist()
         try:
-            tables.write("files", tables.with_old("files", spans).distinct())
-            tables.write("ends", ends_of(tables.with_old("ends", ends_of(rows)).withColumnRenamed("last_sequence", "sequence")))
+            ends = tables.with_old("ends", ends_of(rows)).withColumnRenamed("last_sequence", "sequence")
+            tables.write(files=tables.with_old("files", spans).distinct(), ends=ends_of(ends))
             profiles = tables.with_old("profiles", profiled(rows, self.bits))
-            tables.write("profiles", united(profiles, tables.read("ends"), self.bits))
-            self._count(tables, spans.select(_SPAN).distinct())
+            parts = self._counted(tables, spans.select(_SPAN).distinct())
+            tables.write(profiles=united(profiles, tables.read("ends"), self.bits), **parts)
         finally:
             spans.unpersist()
-        tables.write("load", load_of(tables.read("load_parts"), self.bucket_s))
-        tables.write("summary", summary_of(tables.read("load_parts"), tables.read("delay_parts")))
-        tables.write("publishers", publishers_of(tables.read("publisher_parts")))
+        load, delays, publishers = (tables.read(name) for name in ("load_parts", "delay_parts", "publisher_parts"))
+        tables.write(load=load_of(load, self.bucket_s), summary=summary_of(load, delays), publishers=publishers_of(publishers))
 
-    def _count(self, tables: "_Tables", changed: DataFrame) -> None:
+    def _counted(self, tables: "_Tables", changed: DataFrame) -> dict[str, DataFrame]:
         """Count anew what was published in the times that changed, and keep all other counts."""
         touched = _rows_of(tables, changed)
         parts = {
@@ -90,7 +89,8 @@ class Advance:
             old = tables.old(name)
             kept = counted if old is None else old.join(F.broadcast(changed), _SPAN, "left_anti").unionByName(counted)
             # Or there would be more and more small files.
-            tables.write(name, kept.coalesce(_FILES_MAX))
+            parts[name] = kept.coalesce(_FILES_MAX)
+        return parts
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class _Tables:
     def read(self, name: str) -> DataFrame:
         return self.spark.read.parquet(str(self.folder / name))
 
-    def write(self, name: str, table: DataFrame) -> None:
-        write_table(table, self.folder / name)
+    def write(self, **named: DataFrame) -> None:
+        write_tables({self.folder / name: table for name, table in named.items()})
 
 
 def _rows_of(tables: _Tables, changed: DataFrame) -> DataFrame:
