@@ -24,6 +24,7 @@ SUBSCRIPTIONS_PER_BROKER = 50
 SYMBOLS = 10
 PUBLICATIONS = 960
 BATCH = 32
+TURNS = 5
 #: The larger network that is only loaded.
 LARGE_BROKERS, LARGE_SUBSCRIPTIONS, LARGE_SYMBOLS = 1_000, 22_500, 40
 
@@ -37,8 +38,8 @@ def run(progress: Progress) -> list[Row]:
     rows = [Row(f"{BROKERS} brokers: load {BROKERS * SUBSCRIPTIONS_PER_BROKER:,} subscriptions", "s", load_s)]
     for size, what in ((1, "alone"), (BATCH, f"in batches of {BATCH}")):
         progress(f"{BROKERS} brokers: publishing {what}")
-        hop_s, pending = _hop_s(network, size)
-        rows.append(Row(f"{BROKERS} brokers: a hop of a publication {what}", "µs", hop_s * 1e6, _bare_s(pending) * 1e6))
+        hop_s, bare_s = _turns(network, size)
+        rows.append(Row(f"{BROKERS} brokers: a hop of a publication {what}", "µs", hop_s * 1e6, bare_s * 1e6))
     progress(f"{LARGE_BROKERS:,} brokers: loading")
     start = perf_counter()
     loaded(LARGE_BROKERS, LARGE_SUBSCRIPTIONS, LARGE_SYMBOLS)
@@ -64,6 +65,16 @@ def loaded(brokers: int, subscriptions: int, symbols: int) -> SimulatedNetwork:
         network.say(f"c{broker}", Subscribe(f"{broker}.{i}", parse_filter(text)))
     network.kernel.run()
     return network
+
+
+def _turns(network: SimulatedNetwork, size: int) -> tuple[float, float]:
+    """What a hop takes and what an action of a bare heap does, in turn, and the best of each: the machine's speed varies."""
+    hops_s, bares_s = [], []
+    for _ in range(TURNS):
+        hop_s, pending = _hop_s(network, size)
+        hops_s.append(hop_s)
+        bares_s.append(_bare_s(pending))
+    return min(hops_s), min(bares_s)
 
 
 def _hop_s(network: SimulatedNetwork, size: int) -> tuple[float, int]:

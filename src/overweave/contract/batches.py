@@ -93,10 +93,13 @@ class Rows:
     (1, [('p', 7)])
     """
 
-    __slots__ = ("_hops", "_lanes", "_rows", "count", "ttl")
+    __slots__ = ("_base", "_given", "_hops", "_lanes", "_picks", "count", "ttl")
 
     def __init__(self, rows: tuple[Publish, ...], hops: int = 0) -> None:
-        self._rows = rows
+        #: The rows, or where they were taken from and which they are there: few look at what they pass on.
+        self._given: tuple[Publish, ...] | None = rows
+        self._base: Rows | None = None
+        self._picks: NDArray[np.int64] | None = None
         self._hops = hops
         #: What kernels read of several rows, made when they first do.
         self._lanes: _Lanes | None = None
@@ -107,7 +110,7 @@ class Rows:
         return isinstance(other, Rows) and self.publishes() == other.publishes()
 
     def __hash__(self) -> int:
-        return hash(self._rows)
+        return hash(self._rows())
 
     def __repr__(self) -> str:
         return f"Rows({self.publishes()!r})"
@@ -115,25 +118,25 @@ class Rows:
     def publishes(self) -> Sequence[Publish]:
         """See `Batch.publishes`."""
         if self._hops == 0:
-            return self._rows
-        return tuple(msgspec.structs.replace(publish, header=publish.header.hopped(self._hops)) for publish in self._rows)
+            return self._rows()
+        return tuple(msgspec.structs.replace(publish, header=publish.header.hopped(self._hops)) for publish in self._rows())
 
     def identities(self) -> Iterator[tuple[str, int]]:
         """See `Batch.identities`."""
-        for publish in self._rows:
+        for publish in self._rows():
             yield publish.header.publisher, publish.header.sequence
 
     def new(self, seen: SeenRows) -> NDArray[np.int64] | None:
         """See `Batch.new`."""
         if self.count == 1:
-            header = self._rows[0].header
+            header = self._rows()[0].header
             return None if seen.add(header.publisher, header.sequence) else _NO_ROWS
         lanes = self._kernels_read()
         if lanes.publisher is None:
             news = [seen.add(publisher, sequence) for publisher, sequence in self.identities()]
             return None if all(news) else np.flatnonzero(news)
         fresh = np.empty(self.count, np.bool_)
-        highest, ring = seen.marks(lanes.publisher, self._rows[0].header.sequence)
+        highest, ring = seen.marks(lanes.publisher, int(lanes.sequences[0]))
         bits = np.frombuffer(ring, np.uint8)
         new, highest[0] = mark_seen(bits, len(ring) * 8 - 1, highest[0], lanes.sequences, fresh)
         return None if new == self.count else np.flatnonzero(fresh)
@@ -142,66 +145,77 @@ class Rows:
         """See `Batch.take`."""
         if len(rows) == self.count:
             return self
-        lanes, all_rows = self._lanes, self._rows
-        return self._with(
-            tuple([all_rows[row] for row in rows.tolist()]),
-            self._hops,
-            None if lanes is None else _Lanes(lanes.places[rows], lanes.sequences[rows], lanes.publisher),
-            self.ttl,
-        )
+        made = object.__new__(Rows)
+        made._given, made._lanes, made._hops = None, None, self._hops
+        made._base, made._picks = (self, rows) if self._picks is None else (self._base, self._picks[rows])
+        made.count, made.ttl = len(rows), self.ttl
+        return made
 
     def hopped(self) -> "Rows":
         """See `Batch.hopped`."""
-        return self._with(self._rows, self._hops + 1, self._lanes, self.ttl - 1)
+        made = object.__new__(Rows)
+        made._given, made._lanes, made._hops = self._given, self._lanes, self._hops + 1
+        made._base, made._picks = self._base, self._picks
+        made.count, made.ttl = self.count, self.ttl - 1
+        return made
 
     def alive(self) -> "Rows | None":
         """See `Batch.alive`."""
         if self.ttl > 0:
             return self
-        rows = tuple(publish for publish in self._rows if publish.header.ttl > self._hops)
+        rows = tuple(publish for publish in self._rows() if publish.header.ttl > self._hops)
         return Rows(rows, self._hops) if rows else None
 
     def spread(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, Rows]]":
         """See `Batch.spread`."""
         if self.count == 1:
-            return [(link, self) for link in index.links(self._rows[0].publication, exclude)]
+            return [(link, self) for link in index.links(self._rows()[0].publication, exclude)]
         return [(link, self.take(rows)) for link, rows in index.links_of_places(self._kernels_read().places, exclude)]
 
     def ids(self, index: Index) -> Iterator[list[Id]]:
         """See `Batch.ids`."""
-        for publish in self._rows:
+        for publish in self._rows():
             yield index.ids(publish.publication)
 
     def arrivals(self) -> Iterator[Arrival]:
         """See `Batch.arrivals`."""
-        for publish in self._rows:
+        for publish in self._rows():
             header = publish.header
             hops = header.hops + self._hops
             yield Arrival(header.publisher, header.sequence, hops, header.published_at_s, _size_bytes(publish))
 
     def size_bytes(self) -> int:
         """See `Batch.size_bytes`."""
-        return sum(map(_size_bytes, self._rows))
+        return sum(map(_size_bytes, self._rows()))
 
     def priority(self) -> Priority:
         """See `Batch.priority`."""
-        return self._rows[0].header.priority
+        return self._rows()[0].header.priority
+
+    def _rows(self) -> tuple[Publish, ...]:
+        """The rows as they were published."""
+        if self._given is None:
+            assert self._base is not None
+            assert self._picks is not None
+            rows = self._base._rows()
+            self._given = tuple([rows[pick] for pick in self._picks.tolist()])
+        return self._given
 
     def _kernels_read(self) -> "_Lanes":
-        if self._lanes is None:
-            headers = [publish.header for publish in self._rows]
-            self._lanes = _Lanes(
-                np.array([place_of_publication(publish.publication) for publish in self._rows], np.int64),
-                np.array([header.sequence for header in headers], np.int64),
-                headers[0].publisher if len({header.publisher for header in headers}) == 1 else None,
-            )
+        if self._lanes is not None:
+            return self._lanes
+        if self._base is not None:
+            base = self._base._kernels_read()
+            self._lanes = _Lanes(base.places[self._picks], base.sequences[self._picks], base.publisher)
+            return self._lanes
+        rows = self._rows()
+        headers = [publish.header for publish in rows]
+        self._lanes = _Lanes(
+            np.array([place_of_publication(publish.publication) for publish in rows], np.int64),
+            np.array([header.sequence for header in headers], np.int64),
+            headers[0].publisher if len({header.publisher for header in headers}) == 1 else None,
+        )
         return self._lanes
-
-    def _with(self, rows: tuple[Publish, ...], hops: int, lanes: "_Lanes | None", ttl: int) -> "Rows":
-        """Rows of which all is known; ``ttl`` may be that of others that they were among."""
-        made = object.__new__(Rows)
-        made._rows, made._hops, made._lanes, made.count, made.ttl = rows, hops, lanes, len(rows), ttl
-        return made
 
 
 class _Lanes(NamedTuple):

@@ -31,6 +31,7 @@ from overweave.matching.kernels.match import (
     hit_links,
     hit_links_each,
     match_publications,
+    rows_by_mask,
 )
 from overweave.matching.kernels.partitions import rebuild_partitions
 from overweave.matching.kernels.planes import redraw_column
@@ -266,11 +267,13 @@ class Index:
         united = hit_links_each(self._address, places, self._link_numbers.get(exclude, 0), masks)
         if united < 0:
             return self._links_of_many(places, exclude)
-        found = []
-        while united:
-            bit = united & -united
-            found.append((self._links[bit.bit_length() - 1], (masks & bit).nonzero()[0]))
-            united ^= bit
+        links, ends = np.empty((2, united.bit_count()), np.int64)
+        rows = np.empty(len(masks) * len(links), np.int64)
+        rows_by_mask(masks, united, links, ends, rows)
+        found, start = [], 0
+        for link, end in zip(links.tolist(), ends.tolist(), strict=True):
+            found.append((self._links[link], rows[start:end]))
+            start = end
         return found
 
     def ids(self, publication: Publication) -> list[Id]:

@@ -99,6 +99,22 @@ def hit_links_each(address, places, exclude, masks):
 
 
 @kernel
+def rows_by_mask(masks, united, links, ends, rows):
+    """Of what `hit_links_each` said, the ``rows`` of each link, those of one up to its end, and the ``links``."""
+    count, at, link = 0, 0, 0
+    while united >> link != 0:
+        if united >> link & 1:
+            for row in range(len(masks)):
+                if masks[row] >> link & 1:
+                    rows[at] = row
+                    at += 1
+            links[count] = link
+            ends[count] = at
+            count += 1
+        link += 1
+
+
+@kernel
 def hit_filters(address, place, length):
     """How many filters the publication at ``place`` matches, NONE when it is malformed; their slots are in `found`."""
     state = state_at(address)
