@@ -83,13 +83,18 @@ def make_session(master: str | None = None, *, memory_mb: int | None = None, qui
 
 @contextmanager
 def session(master: str | None = None, *, memory_mb: int | None = None) -> Iterator[SparkSession]:
-    """A session that is stopped at the end, however it ends; what is wrong with the input comes as an `InvalidInput`."""
-    spark = make_session(master, memory_mb=memory_mb)
+    """A session that is stopped at the end, however it ends; what is wrong with the input comes as an `InvalidInput`.
+
+    One that this process has already, and somebody else will stop, is used as it is.
+    """
+    before = SparkSession.getActiveSession()
+    spark = make_session(master, memory_mb=memory_mb) if before is None else before
     try:
         with plain_errors():
             yield spark
     finally:
-        spark.stop()
+        if before is None:
+            spark.stop()
 
 
 @contextmanager

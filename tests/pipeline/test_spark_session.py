@@ -128,3 +128,9 @@ def test_workers_elsewhere_get_the_package_from_the_driver(tmp_path):
     assert (home / "work") in Path(file).parents
     assert Path(file).parent in Path(kernels).parents
     assert found.stderr == ""
+
+
+def test_a_session_of_somebody_else_is_used_and_left(spark):
+    with session.session() as ours:
+        assert ours is spark
+    assert spark.range(3).count() == 3
