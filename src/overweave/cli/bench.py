@@ -79,7 +79,7 @@ def _print(name: str, rows: "list[Row]") -> None:
         if colon and group != above:
             table.add_row(group, style="bold")
         above = group if colon else ""
-        promised = "" if row.ratio_min is None else f"≥ {row.ratio_min:,.0f}×"
+        promised = "" if row.ratio_min is None else f"≥ {row.ratio_min:,g}×"
         unit = row.unit.replace(" per ", "/")
         label = f" {rest}" if colon else row.name
         table.add_row(label, unit, _figure(row.ours), _figure(row.baseline), _figure(row.ratio, "×"), promised)
