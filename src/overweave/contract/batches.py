@@ -19,6 +19,7 @@ from overweave.matching.base import Id, Link
 from overweave.matching.index import Index
 
 _NO_ROWS = np.empty(0, np.int64)
+_FIRST_ROW = np.zeros(1, np.int64)
 
 
 class Arrival(NamedTuple):
@@ -39,6 +40,54 @@ class SeenRows(Protocol):
 
     def marks(self, publisher: str, sequence: int) -> tuple[list[int], bytearray]:
         """The highest number of a publisher and the ring of bits up to it, for the caller to go on from ``sequence``."""
+
+
+class Ways:
+    """The next hops of one broker: over which neighbour which brokers are reached, as sets of bits by their numbers.
+
+    >>> Ways([("B2", 0b110), ("B5", 0b1000)]).parts(0b11010)
+    [('B2', 2), ('B5', 8), (None, 16)]
+    """
+
+    __slots__ = ("known", "reach")
+
+    def __init__(self, reach: Iterable[tuple[str, int]]) -> None:
+        self.reach = tuple(reach)
+        self.known = 0
+        for _, bits in self.reach:
+            self.known |= bits
+
+    def parts(self, destinations: int) -> list[tuple[str | None, int]]:
+        """A destination list by next hop."""
+        parts: list[tuple[str | None, int]] = [(hop, destinations & bits) for hop, bits in self.reach if destinations & bits]
+        lost = destinations & ~self.known
+        return [*parts, (None, lost)] if lost else parts
+
+
+def bits_of(numbers: Iterable[int]) -> int:
+    """Numbers as a set of bits.
+
+    >>> bin(bits_of((0, 3)))
+    '0b1001'
+    """
+    bits = 0
+    for number in numbers:
+        bits |= 1 << number
+    return bits
+
+
+def numbers_of(bits: int) -> tuple[int, ...]:
+    """The numbers in a set of bits, in order.
+
+    >>> numbers_of(0b1001)
+    (0, 3)
+    """
+    numbers = []
+    while bits:
+        lowest = bits & -bits
+        numbers.append(lowest.bit_length() - 1)
+        bits ^= lowest
+    return tuple(numbers)
 
 
 class Batch(Protocol):
@@ -67,6 +116,18 @@ class Batch(Protocol):
     def alive(self) -> "Batch | None":
         """The rows that may hop once more."""
 
+    def matching(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
+        """The numbers of the rows that match on each link of an index."""
+
+    def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "Batch | None":
+        """The rows that are meant for some brokers, given which rows are meant for each, with their destination lists."""
+
+    def parted(self, ways: Ways) -> "list[tuple[str | None, Batch]]":
+        """The rows by next hop, each with the part of its destination list that lies there; None: there is no way."""
+
+    def meant_for(self, number: int) -> "tuple[Batch | None, Batch | None]":
+        """The rows that one broker is meant to get, without their lists; and the rows that others are, without that broker."""
+
     def spread(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, Batch]]":
         """Which rows match on which link of an index."""
 
@@ -93,7 +154,7 @@ class Rows:
     (1, [('p', 7)])
     """
 
-    __slots__ = ("_base", "_given", "_hops", "_lanes", "_picks", "count", "ttl")
+    __slots__ = ("_base", "_bound", "_given", "_hops", "_lanes", "_picks", "count", "ttl")
 
     def __init__(self, rows: tuple[Publish, ...], hops: int = 0) -> None:
         #: The rows, or where they were taken from and which they are there: few look at what they pass on.
@@ -101,6 +162,8 @@ class Rows:
         self._base: Rows | None = None
         self._picks: NDArray[np.int64] | None = None
         self._hops = hops
+        #: The destination lists of all rows, as sets of bits; None: those of their headers.
+        self._bound: tuple[int, ...] | None = None
         #: What kernels read of several rows, made when they first do.
         self._lanes: _Lanes | None = None
         self.count = len(rows)
@@ -117,9 +180,12 @@ class Rows:
 
     def publishes(self) -> Sequence[Publish]:
         """See `Batch.publishes`."""
-        if self._hops == 0:
-            return self._rows()
-        return tuple(msgspec.structs.replace(publish, header=publish.header.hopped(self._hops)) for publish in self._rows())
+        rows = self._rows()
+        if self._hops:
+            rows = tuple(msgspec.structs.replace(publish, header=publish.header.hopped(self._hops)) for publish in rows)
+        if self._bound is not None:
+            rows = tuple(_bound_for(publish, bits) for publish, bits in zip(rows, self._bound, strict=True))
+        return rows
 
     def identities(self) -> Iterator[tuple[str, int]]:
         """See `Batch.identities`."""
@@ -148,6 +214,7 @@ class Rows:
         made = object.__new__(Rows)
         made._given, made._lanes, made._hops = None, None, self._hops
         made._base, made._picks = (self, rows) if self._picks is None else (self._base, self._picks[rows])
+        made._bound = None if self._bound is None else tuple([self._bound[row] for row in rows.tolist()])
         made.count, made.ttl = len(rows), self.ttl
         return made
 
@@ -155,7 +222,7 @@ class Rows:
         """See `Batch.hopped`."""
         made = object.__new__(Rows)
         made._given, made._lanes, made._hops = self._given, self._lanes, self._hops + 1
-        made._base, made._picks = self._base, self._picks
+        made._base, made._picks, made._bound = self._base, self._picks, self._bound
         made.count, made.ttl = self.count, self.ttl - 1
         return made
 
@@ -163,8 +230,42 @@ class Rows:
         """See `Batch.alive`."""
         if self.ttl > 0:
             return self
-        rows = tuple(publish for publish in self._rows() if publish.header.ttl > self._hops)
-        return Rows(rows, self._hops) if rows else None
+        rows = [row for row, publish in enumerate(self._rows()) if publish.header.ttl > self._hops]
+        return self.take(np.array(rows, np.int64)) if rows else None
+
+    def matching(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
+        """See `Batch.matching`."""
+        if self.count == 1:
+            return [(link, _FIRST_ROW) for link in index.links(self._rows()[0].publication, None)]
+        return index.links_of_places(self._kernels_read().places, None)
+
+    def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "Rows | None":
+        """See `Batch.addressed`."""
+        lists = [0] * self.count
+        for number, rows in found:
+            for row in rows.tolist():
+                lists[row] |= 1 << number
+        return self._some_bound(lists)
+
+    def parted(self, ways: Ways) -> "list[tuple[str | None, Batch]]":
+        """See `Batch.parted`."""
+        lists = self._lists()
+        if self.count == 1:
+            return [(hop, self._bound_anew((bits,))) for hop, bits in ways.parts(lists[0])]
+        parts: dict[str | None, list[int]] = {}
+        for row, destinations in enumerate(lists):
+            for hop, bits in ways.parts(destinations):
+                parts.setdefault(hop, [0] * self.count)[row] = bits
+        return [(hop, some) for hop, bits in parts.items() if (some := self._some_bound(bits)) is not None]
+
+    def meant_for(self, number: int) -> "tuple[Rows | None, Rows | None]":
+        """See `Batch.meant_for`."""
+        lists, bit = self._lists(), 1 << number
+        here = [row for row, destinations in enumerate(lists) if destinations & bit]
+        if not here:
+            return None, self
+        mine = self.take(np.array(here, np.int64))._bound_anew((0,) * len(here))
+        return mine, self._some_bound([destinations & ~bit for destinations in lists])
 
     def spread(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, Rows]]":
         """See `Batch.spread`."""
@@ -191,6 +292,29 @@ class Rows:
     def priority(self) -> Priority:
         """See `Batch.priority`."""
         return self._rows()[0].header.priority
+
+    def _lists(self) -> Sequence[int]:
+        """The destination lists, as sets of bits."""
+        if self._bound is None:
+            self._bound = tuple(bits_of(publish.header.destinations) for publish in self._rows())
+        return self._bound
+
+    def _bound_anew(self, lists: tuple[int, ...]) -> "Rows":
+        """The same rows with other destination lists."""
+        if lists == self._bound:
+            return self
+        made = object.__new__(Rows)
+        made._given, made._lanes, made._hops = self._given, self._lanes, self._hops
+        made._base, made._picks, made._bound = self._base, self._picks, lists
+        made.count, made.ttl = self.count, self.ttl
+        return made
+
+    def _some_bound(self, lists: list[int]) -> "Rows | None":
+        """The rows whose new destination lists are not empty."""
+        rows = [row for row, destinations in enumerate(lists) if destinations]
+        if len(rows) == self.count:
+            return self._bound_anew(tuple(lists))
+        return self.take(np.array(rows, np.int64))._bound_anew(tuple([lists[row] for row in rows])) if rows else None
 
     def _rows(self) -> tuple[Publish, ...]:
         """The rows as they were published."""
@@ -224,6 +348,10 @@ class _Lanes(NamedTuple):
     places: NDArray[np.int64]
     sequences: NDArray[np.int64]
     publisher: str | None
+
+
+def _bound_for(publish: Publish, bits: int) -> Publish:
+    return msgspec.structs.replace(publish, header=msgspec.structs.replace(publish.header, destinations=numbers_of(bits)))
 
 
 def _ttl(publish: Publish) -> int:

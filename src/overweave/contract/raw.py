@@ -2,11 +2,15 @@
 
 ::
 
-    row := u32 length of what follows, u64 sequence, f64 published_at_s, u8 hops, u8 ttl, u8 priority, u8 0,
-           u16 n, u16 m, u32 k, n bytes publisher, m bytes of the rest of the header (msgpack; none when all is default),
+    row := u32 length of what follows, u64 sequence, f64 published_at_s, u8 hops, u8 ttl, u8 priority, u8 d,
+           u16 n, u16 m, u32 k, n bytes publisher, d bytes destination list,
+           m bytes of the rest of the header (msgpack; none when all is default),
            k bytes content (`overweave.language.codec`), payload
+    destination list := nothing | u8 0, numbers of brokers in order, each of one byte, or of two: 128 + its low 7 bits, the rest
+                                | u8 1, a bitmap by number, whose last byte is not 0
 
-Routing patches hops and ttl and copies the rows it selects; nothing else is decoded but what some filter mentions.
+Routing patches hops and ttl and copies the rows it selects, and with lists that get shorter where it goes by
+destination; nothing else is decoded but what some filter mentions.
 """
 
 import struct
@@ -17,20 +21,28 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.contract.batches import Arrival, Batch, SeenRows
+from overweave.contract.batches import Arrival, Batch, SeenRows, Ways, bits_of, numbers_of
 from overweave.contract.records import Columns
 from overweave.contract.row_kernels import (
     BAD,
+    BITMAP,
     GOOD,
     HEAD,
+    LIST_BYTES_MAX,
+    LIST_LENGTH,
+    NUMBERS,
     check_contents,
     gather_rows,
+    highest_destination,
     hop_rows,
+    list_sizes,
     mark_seen,
+    read_destinations,
     walk_rows,
+    write_destinations,
     write_heads,
 )
-from overweave.errors import LanguageError, WireError
+from overweave.errors import InvalidInput, LanguageError, WireError
 from overweave.language.codec import decode_publication, encode_publication
 from overweave.language.headers import Header, Priority
 from overweave.language.messages import Publish
@@ -42,7 +54,10 @@ _U64 = struct.Struct("<Q")
 _F64 = struct.Struct("<d")
 #: The fields of a header that rows carry on their own; the others are the rest.
 _PLAIN = Header()
-_FIXED = {"publisher": "", "sequence": 0, "published_at_s": 0.0, "hops": 0, "ttl": _PLAIN.ttl, "priority": _PLAIN.priority}
+_FIXED = {
+    "publisher": "", "sequence": 0, "published_at_s": 0.0, "hops": 0, "ttl": _PLAIN.ttl, "priority": _PLAIN.priority,
+    "destinations": (),
+}  # fmt: skip
 _header_decoder = msgspec.msgpack.Decoder(Header)
 Bytes = NDArray[np.uint8]
 
@@ -188,6 +203,36 @@ class RawRows:
         found = index.links_of_rows(self._data, self._content_starts, self._content_ends, exclude)
         return [(link, self.take(rows)) for link, rows in found]
 
+    def matching(self, index: Index) -> "Iterable[tuple[Link, NDArray[np.int64]]]":
+        """See `Batch.matching`."""
+        return index.links_of_rows(self._data, self._content_starts, self._content_ends, None)
+
+    def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "RawRows | None":
+        """See `Batch.addressed`."""
+        several = list(found)
+        lists = np.zeros((self.count, max((number for number, _ in several), default=0) // 64 + 1), np.uint64)
+        for number, rows in several:
+            lists[rows, number >> 6] |= np.uint64(1 << (number & 63))
+        return self._bound_for(lists)
+
+    def parted(self, ways: Ways) -> "list[tuple[str | None, Batch]]":
+        """See `Batch.parted`."""
+        lists = self._lists
+        width = lists.shape[1]
+        hops = [(hop, lists & words_of(bits, width)) for hop, bits in ways.reach]
+        parts: list[tuple[str | None, NDArray[np.uint64]]] = [*hops, (None, lists & ~words_of(ways.known, width))]
+        return [(hop, some) for hop, part in parts if part.any() and (some := self._bound_for(part)) is not None]
+
+    def meant_for(self, number: int) -> "tuple[RawRows | None, RawRows | None]":
+        """See `Batch.meant_for`."""
+        lists, word, bit = self._lists, number >> 6, np.uint64(1 << (number & 63))
+        here = np.flatnonzero(lists[:, word] & bit) if word < lists.shape[1] else np.empty(0, np.int64)
+        if not len(here):
+            return None, self
+        others = lists.copy()
+        others[:, word] &= ~bit
+        return self._with_lists(here, np.zeros((len(here), 1), np.uint64)), self._bound_for(others)
+
     def ids(self, index: Index) -> Iterator[list[Id]]:
         """See `Batch.ids`."""
         ids, ends = index.ids_of_rows(self._data, self._content_starts, self._content_ends)
@@ -230,6 +275,37 @@ class RawRows:
 
     # ---- helpers
 
+    @cached_property
+    def _lists(self) -> NDArray[np.uint64]:
+        """The destination lists of all rows, as sets of bits."""
+        highest = highest_destination(self._data, self._starts)
+        if highest < -1:
+            raise WireError(0, "destination lists in their wire form")
+        lists = np.empty((self.count, max(highest, 0) // 64 + 1), np.uint64)
+        read_destinations(self._data, self._starts, lists)
+        return lists
+
+    def _bound_for(self, lists: NDArray[np.uint64]) -> "RawRows | None":
+        """The rows whose new destination lists are not empty."""
+        rows = np.flatnonzero(lists.any(axis=1))
+        if not len(rows):
+            return None
+        if len(rows) == self.count and lists.shape == self._lists.shape and np.array_equal(lists, self._lists):
+            return self
+        return self._with_lists(rows, lists[rows])
+
+    def _with_lists(self, rows: NDArray[np.int64], lists: NDArray[np.uint64]) -> "RawRows":
+        """Some rows, each with another destination list."""
+        sizes = np.empty(len(rows), np.int64)
+        if list_sizes(lists, sizes) > LIST_BYTES_MAX:
+            raise InvalidInput(f"expected destination lists of at most {LIST_BYTES_MAX} bytes, so numbers below 2,032")
+        before = self._data[self._starts[rows] + LIST_LENGTH].astype(np.int64)
+        data = np.empty(int((self._starts[rows + 1] - self._starts[rows] - before + sizes).sum()), np.uint8)
+        write_destinations(self._data, self._starts, rows, lists, sizes, data)
+        made = RawRows(data, len(rows))
+        made.picked = rows
+        return made
+
     def _over(self, data: Bytes, ttl: int, hops: NDArray[np.uint8]) -> "RawRows":
         """The same layout over other bytes."""
         made = object.__new__(RawRows)
@@ -248,6 +324,9 @@ class RawRows:
         length = int(self._data[at + 24]) | int(self._data[at + 25]) << 8
         return _text(self._data[at + HEAD : at + HEAD + length].tobytes(), at)
 
+    def _numbers(self, row: int) -> tuple[int, ...]:
+        return numbers_of(int.from_bytes(self._lists[row].tobytes(), "little"))
+
     def _content(self, row: int) -> bytes:
         content = self._data[self._content_starts[row] : self._content_ends[row]].tobytes()
         decode_publication(content)
@@ -256,18 +335,37 @@ class RawRows:
     def _publish(self, row: int) -> Publish:
         start, end = int(self._starts[row]), int(self._starts[row + 1])
         data = self._data[start:end].tobytes()
-        _, sequence, published_at_s, hops, ttl, priority, _, publisher, extra, content = _ROW.unpack_from(data)
-        rest_at, content_at = HEAD + publisher, HEAD + publisher + extra
+        _, sequence, published_at_s, hops, ttl, priority, listed, publisher, extra, content = _ROW.unpack_from(data)
+        rest_at = HEAD + publisher + listed
+        content_at = rest_at + extra
         try:
             rest = _header_decoder.decode(data[rest_at:content_at]) if extra else _PLAIN
             header = msgspec.structs.replace(
-                rest, publisher=_text(data[HEAD:rest_at], start), sequence=sequence, published_at_s=published_at_s, hops=hops,
-                ttl=ttl, priority=Priority(priority),
+                rest, publisher=_text(data[HEAD : HEAD + publisher], start), sequence=sequence, published_at_s=published_at_s,
+                hops=hops, ttl=ttl, priority=Priority(priority), destinations=self._numbers(row) if listed else (),
             )  # fmt: skip
         except (msgspec.MsgspecError, LanguageError, ValueError) as error:
             raise WireError(start, f"a header in its wire form: {error}") from None
         publication = decode_publication(data[content_at : content_at + content])
         return Publish(publication, header, data[content_at + content :])
+
+
+def words_of(bits: int, width: int) -> NDArray[np.uint64]:
+    """A set of bits as so many words."""
+    return np.frombuffer((bits & ((1 << 64 * width) - 1)).to_bytes(8 * width, "little"), np.uint64)
+
+
+def _encode_list(numbers: tuple[int, ...]) -> bytes:
+    """A destination list in its shorter form."""
+    if not numbers:
+        return b""
+    bits = bits_of(numbers)
+    bitmap = bits.to_bytes(bits.bit_length() + 7 >> 3, "little")
+    plain = b"".join(bytes((number,)) if number < 128 else bytes((128 | number & 127, number >> 7)) for number in numbers)
+    encoded = bytes((BITMAP,)) + bitmap if len(bitmap) <= len(plain) else bytes((NUMBERS,)) + plain
+    if len(encoded) > LIST_BYTES_MAX:
+        raise LanguageError(f"destinations: expected a list of at most {LIST_BYTES_MAX} bytes, got {len(encoded)}")
+    return encoded
 
 
 def _encode_row(publish: Publish) -> bytes:
@@ -276,13 +374,13 @@ def _encode_row(publish: Publish) -> bytes:
     if not 0 < len(publisher) < 65_536:
         raise LanguageError(f"publisher {header.publisher!r}: expected a name of 1 to 65,535 bytes")
     rest = msgspec.structs.replace(header, **_FIXED)
-    extra = b"" if rest == _PLAIN else msgspec.msgpack.encode(rest)
-    length = _ROW.size - 4 + len(publisher) + len(extra) + len(content) + len(publish.payload)
+    extra, listed = b"" if rest == _PLAIN else msgspec.msgpack.encode(rest), _encode_list(header.destinations)
+    length = _ROW.size - 4 + len(publisher) + len(listed) + len(extra) + len(content) + len(publish.payload)
     head = _ROW.pack(
-        length, header.sequence, header.published_at_s, min(header.hops, 255), min(header.ttl, 255), header.priority, 0,
+        length, header.sequence, header.published_at_s, min(header.hops, 255), min(header.ttl, 255), header.priority, len(listed),
         len(publisher), len(extra), len(content),
     )  # fmt: skip
-    return b"".join((head, publisher, extra, content, publish.payload))
+    return b"".join((head, publisher, listed, extra, content, publish.payload))
 
 
 def _text(data: bytes, at: int) -> str:

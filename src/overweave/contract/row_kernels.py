@@ -5,7 +5,11 @@ import numpy as np
 from overweave.matching.kernels.compile import inlined, kernel
 
 #: Where things are in a row.
-SEQUENCE, PUBLISHED_AT, HOPS, TTL, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = 4, 12, 20, 21, 24, 26, 28, 32
+SEQUENCE, PUBLISHED_AT, HOPS, TTL, LIST_LENGTH, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = (
+    4, 12, 20, 21, 23, 24, 26, 28, 32,
+)  # fmt: skip
+#: How a destination list begins, and how long it may be.
+NUMBERS, BITMAP, LIST_BYTES_MAX = 0, 1, 255
 #: What `check_contents` says of a row.
 BAD, GOOD, UNSURE = 0, 1, 2
 #: Up to so many attributes are compared with each other.
@@ -23,10 +27,10 @@ def walk_rows(data, count, starts, content_starts, content_ends, sequences, time
         end = at + 4 + _u32(data, at)
         publisher, extra = _u16(data, at + PUBLISHER_LENGTH), _u16(data, at + EXTRA_LENGTH)
         content = _u32(data, at + CONTENT_LENGTH)
-        if end > len(data) or at + HEAD + publisher + extra + content > end or publisher == 0:
+        content_starts[row] = at + HEAD + publisher + np.int64(data[at + LIST_LENGTH]) + extra
+        if end > len(data) or content_starts[row] + content > end or publisher == 0:
             return row, ttl
         starts[row] = at
-        content_starts[row] = at + HEAD + publisher + extra
         content_ends[row] = content_starts[row] + content
         sequences[row] = np.int64(_u64(data, at + SEQUENCE))
         if sequences[row] < 0:
@@ -63,6 +67,153 @@ def hop_rows(data, starts):
             data[at + HOPS] += 1
         if data[at + TTL] > 0:
             data[at + TTL] -= 1
+
+
+@kernel
+def highest_destination(data, starts):
+    """The highest number in all destination lists: -1 when all are empty, -2 when one is not sound."""
+    highest = -1
+    for row in range(len(starts) - 1):
+        at, end = _list_of(data, starts[row])
+        if at == end:
+            continue
+        if data[at] == BITMAP:
+            if data[end - 1] == 0:
+                return -2
+            last = (end - at - 2) * 8 - 1
+            byte = data[end - 1]
+            while byte:
+                last += 1
+                byte >>= 1
+        elif data[at] == NUMBERS:
+            last = -1
+            at += 1
+            while at < end:
+                number, at = _varint(data, at, end)
+                if number <= last:
+                    return -2
+                last = number
+            if last < 0:
+                return -2
+        else:
+            return -2
+        highest = max(highest, last)
+    return highest
+
+
+@kernel
+def read_destinations(data, starts, lists):
+    """Fill in the destination lists as sets of bits; they are sound (`highest_destination`) and fit."""
+    lists[:] = 0
+    for row in range(len(starts) - 1):
+        at, end = _list_of(data, starts[row])
+        if at == end:
+            continue
+        if data[at] == BITMAP:
+            for i in range(end - at - 1):
+                lists[row, i >> 3] |= np.uint64(data[at + 1 + i]) << np.uint64(8 * (i & 7))
+        else:
+            at += 1
+            while at < end:
+                number, at = _varint(data, at, end)
+                lists[row, number >> 6] |= np.uint64(1) << np.uint64(number & 63)
+
+
+@kernel
+def list_sizes(lists, sizes):
+    """How many bytes each destination list takes in its shorter form; the longest."""
+    longest = 0
+    for row in range(len(lists)):
+        numbers, last = 0, -1
+        for word in range(lists.shape[1]):
+            bits = lists[row, word]
+            while bits:
+                bit = _lowest(bits)
+                bits &= bits - np.uint64(1)
+                last = word * 64 + bit
+                numbers += 1 if last < 128 else 2
+        sizes[row] = 0 if last < 0 else 1 + min(numbers, (last >> 3) + 1)
+        longest = max(longest, sizes[row])
+    return longest
+
+
+@kernel
+def write_destinations(data, starts, rows, lists, sizes, out):
+    """Copy some rows one after the other, each with another destination list, of the size that `list_sizes` says."""
+    to = 0
+    for i in range(len(rows)):
+        start, end = starts[rows[i]], starts[rows[i] + 1]
+        list_start, list_end = _list_of(data, start)
+        first = to
+        for position in range(start, list_start):
+            out[to] = data[position]
+            to += 1
+        size = sizes[i]
+        if size:
+            to = _put_list(lists[i], size, out, to)
+        for position in range(list_end, end):
+            out[to] = data[position]
+            to += 1
+        length = np.uint64(to - first - 4)
+        for byte in range(4):
+            out[first + byte] = np.uint8((length >> np.uint64(8 * byte)) & np.uint64(255))
+        out[first + LIST_LENGTH] = size
+
+
+@kernel
+def _put_list(bits, size, out, to):
+    last = len(bits) - 1
+    while bits[last] == 0:
+        last -= 1
+    highest, word = last * 64 - 1, bits[last]
+    while word:
+        highest += 1
+        word >>= np.uint64(1)
+    if (highest >> 3) + 2 == size:
+        out[to] = BITMAP
+        for i in range(size - 1):
+            out[to + 1 + i] = np.uint8((bits[i >> 3] >> np.uint64(8 * (i & 7))) & np.uint64(255))
+        return to + size
+    out[to] = NUMBERS
+    to += 1
+    for i in range(last + 1):
+        word = bits[i]
+        while word:
+            number = i * 64 + _lowest(word)
+            word &= word - np.uint64(1)
+            if number >= 128:
+                out[to] = np.uint8(128 | (number & 127))
+                to += 1
+                number >>= 7
+            out[to] = np.uint8(number)
+            to += 1
+    return to
+
+
+@inlined
+def _list_of(data, start):
+    """Where the destination list of a row begins and ends."""
+    at = start + HEAD + _u16(data, start + PUBLISHER_LENGTH)
+    return at, at + np.int64(data[start + LIST_LENGTH])
+
+
+@inlined
+def _varint(data, at, end):
+    """A number of one or two bytes, and where it ends."""
+    low = np.int64(data[at])
+    if low < 128 or at + 1 == end:
+        return low, at + 1
+    return (low & 127) | np.int64(data[at + 1]) << 7, at + 2
+
+
+@inlined
+def _lowest(word):
+    """The place of the lowest bit."""
+    place = 0
+    while not word & np.uint64(1):
+        word >>= np.uint64(1)
+        place += 1
+    return place
 
 
 @kernel

@@ -34,8 +34,8 @@ class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     published_at_s: float = 0.0
     #: The broker where it entered the overlay, or the cluster (DEST).
     source: str | None = None
-    #: The brokers that it is meant for, where routing goes by destination (DEST).
-    destinations: tuple[str, ...] = ()
+    #: The numbers of the brokers that it is meant for, in order, where routing goes by destination (DEST).
+    destinations: tuple[int, ...] = ()
     #: The brokers that it has passed or bypassed (MESH).
     path: tuple[str, ...] = ()
     #: The advertisement whose tree it travels on, where overlays have cycles (SPEC 0).
