@@ -7,6 +7,7 @@ acknowledged; and publications are routed only when all neighbours in other dire
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -14,15 +15,26 @@ from numpy.typing import NDArray
 
 from overweave.broker.desk import Desk
 from overweave.broker.patience import Patience
+from overweave.broker.pulse import Pulse
 from overweave.broker.registry import Journal, Registry, kind_of
 from overweave.broker.seen import Seen
 from overweave.broker.session import Custody, Debts, Session
 from overweave.broker.story import Step, Story
-from overweave.broker.telling import Telling, TellingInCycles
+from overweave.broker.telling import Telling, TellingByRouting, TellingInCycles
 from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Effect, Refuse, SetTimer
-from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Frame, Hello, Synced, Word, WordFrame
+from overweave.contract.frames import (
+    Acknowledgement,
+    Announced,
+    BatchFrame,
+    Frame,
+    Hello,
+    Synced,
+    Word,
+    WordFrame,
+    is_addressed,
+)
 from overweave.contract.modules import Heard, Module, Passed
 from overweave.contract.stimuli import (
     FrameArrived,
@@ -36,9 +48,22 @@ from overweave.contract.stimuli import (
 from overweave.errors import InvalidInput
 from overweave.language.headers import Priority
 from overweave.language.messages import Advertise, Control, Unadvertise, Unsubscribe
-from overweave.routing.base import Routing
+from overweave.routing.base import Forward, Routing, Send
 
-ACKNOWLEDGE, RESEND, PATIENCE = "acknowledge", "resend", "patience"
+ACKNOWLEDGE, RESEND, PATIENCE, PULSE = "acknowledge", "resend", "patience", "pulse"
+#: A session between brokers begins anew at most so often in a life of a broker.
+_SESSIONS_MAX = 1 << 20
+
+
+class _Held(NamedTuple):
+    """What waits until it is known where it goes: who sent it, who keeps it, and since when."""
+
+    what: Batch | Control
+    peer: str
+    custody: Custody | None
+    since_s: float
+    #: Whether it was routed before.
+    again: bool = False
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -75,11 +100,12 @@ class BrokerCore:
         self._sessions: dict[str, Session] = {}
         self._neighbours: dict[str, None] = {}
         self._registry = Registry()
-        self._telling = Telling() if routing.acyclic else TellingInCycles()
+        routing.begin(incarnation)
+        self._telling = _telling(routing)
+        self._pulse = Pulse(self.config, routing.watches_links)
         #: What a peer said before it came back, and has not said again.
         self._stale: dict[str, dict[tuple[str, str, str | None], Control]] = {}
-        #: Publications that wait until we know where they go.
-        self._held: deque[tuple[Batch, str, Custody | None]] = deque()
+        self._held: deque[_Held] = deque()
         self._seen = Seen(2 * self.config.session.window)
         self._timers: set[str] = set()
         self._patience = Patience(self.config)
@@ -165,6 +191,8 @@ class BrokerCore:
         session = self._sessions.get(peer)
         if session is None:
             return
+        if self._pulse.beat_s is not None and peer in self._neighbours:
+            self._pulse.heard(peer, self._now_s)
         if isinstance(frame, BatchFrame):
             custody = session.data(frame, frame.batch.count)
             if custody is not None:
@@ -172,14 +200,17 @@ class BrokerCore:
         elif isinstance(frame, WordFrame):
             custody = session.data(frame, 1)
             if custody is not None:
-                self._word(peer, frame.word)
+                self._word(peer, frame.word, custody)
                 custody.release()
         elif isinstance(frame, Acknowledgement):
             session.acknowledgement(frame, self._effects)
         elif isinstance(frame, Hello):
+            was_established = session.established
             session.hello(frame, self._greeting(peer) if session.is_new(frame) else (), self._effects)
+            if session.established and not was_established and peer in self._neighbours:
+                self._link_works(peer)
 
-    def _word(self, peer: str, word: Word) -> None:
+    def _word(self, peer: str, word: Word, custody: Custody) -> None:
         if isinstance(word, Announced):
             self._telling.announced(peer)
             self._tell_on()
@@ -187,7 +218,7 @@ class BrokerCore:
         elif isinstance(word, Synced):
             self._peer_has_told_all(peer)
         else:
-            self._control(peer, word)
+            self._control(peer, word, custody)
 
     # ---- publications
 
@@ -196,32 +227,45 @@ class BrokerCore:
             self._control_in += batch.count
         else:
             self._publications_in += batch.count
-        new = batch.new(self._seen)
+        here, passing = self._routing.arriving(batch, peer if peer in self._neighbours else None)
+        if passing is not None:
+            custody.hold()
+            self._route_or_hold(passing, peer, custody)
+        if here is None:
+            custody.release()
+            return
+        new = here.new(self._seen)
         if new is not None:
-            self._follow_first_copies(batch, new, custody)
+            self._follow_first_copies(here, new, peer, custody)
             if not len(new):
                 custody.release()
                 return
-            batch = batch.take(new)
-        self._route_or_hold(batch, peer, custody)
+            here = here.take(new)
+        self._route_or_hold(here, peer, custody)
 
-    def _follow_first_copies(self, batch: Batch, new: NDArray[np.int64], custody: Custody) -> None:
-        """Keep duplicates unsettled as long as the copies that came first are; they are few, so the search may take long."""
+    def _follow_first_copies(self, batch: Batch, new: NDArray[np.int64], peer: str, custody: Custody) -> None:
+        """Keep duplicates unsettled as long as the copies that came first are; they are few, so the search may take long.
+
+        A copy from a neighbour does not wait for those that only passed here: it may be one of them, come back.
+        """
         known = set(batch.identities()) - set(batch.take(new).identities() if len(new) else ())
         self._duplicates += len(known)
         waiting = [entry for session in self._sessions.values() for entry in session.batches()]
-        for other, first in [*waiting, *((other, first) for other, _, first in self._held)]:
-            if first is not None and first is not custody and not known.isdisjoint(other.identities()):
+        held = [(held.what, held.custody) for held in self._held if not isinstance(held.what, Control)]
+        for other, first in [*waiting, *held]:
+            if first is None or first is custody or (other.is_bound() and peer in self._neighbours):
+                continue
+            if not known.isdisjoint(other.identities()):
                 custody.follow(first)
 
-    def _route_or_hold(self, batch: Batch, peer: str, custody: Custody | None) -> None:
+    def _route_or_hold(self, batch: Batch, peer: str, custody: Custody | None, again: bool = False) -> None:
         if not self._telling.unsynced or self._telling.knows_all_but(peer):
-            self._route(batch, peer, custody)
+            self._route(batch, peer, custody, again)
         else:
-            self._held.append((batch, peer, custody))
+            self._held.append(_Held(batch, peer, custody, self._now_s, again))
 
-    def _route(self, batch: Batch, peer: str, custody: Custody | None) -> None:
-        after = batch.hopped()
+    def _route(self, batch: Batch, peer: str, custody: Custody | None, again: bool) -> None:
+        after = batch if again else batch.hopped()
         try:
             forwards = self._routing.route(after, peer if peer in self._neighbours else None)
         except InvalidInput as error:
@@ -229,11 +273,14 @@ class BrokerCore:
             forwards = []
         if self._story.length:
             self._story.routed(self._now_s, peer, after, forwards)
-        if self._desk.watches_passed:
+        if self._desk.watches_passed and not again:
             self._desk.watch(Passed(batch, peer, forwards))
         if after.ttl <= 0:
             forwards = list(self._without_the_tired(forwards))
         for to, some in forwards:
+            if to is None:
+                self._hold(some, peer, custody)
+                continue
             session = self._sessions.get(to)
             if session is None:
                 self._desk.receive(to, some)
@@ -252,11 +299,17 @@ class BrokerCore:
         if custody is not None:
             custody.release()
 
+    def _hold(self, what: Batch | Control, peer: str, custody: Custody | None) -> None:
+        """Keep what has nowhere to go at present."""
+        if custody is not None:
+            custody.hold()
+        self._held.append(_Held(what, peer, custody, self._now_s, again=True))
+
     def _is_control(self, batch: Batch) -> bool:
         """Whether modules talk to each other; where there are none, nobody asks."""
         return self._has_modules and batch.priority() is Priority.CONTROL
 
-    def _without_the_tired(self, forwards: list[tuple[str, Batch]]) -> Iterator[tuple[str, Batch]]:
+    def _without_the_tired(self, forwards: list[Forward]) -> Iterator[Forward]:
         """Publications that took too many hops go to clients only."""
         for to, some in forwards:
             alive = some.alive() if to in self._neighbours else some
@@ -265,26 +318,37 @@ class BrokerCore:
 
     # ---- control
 
-    def _control(self, peer: str, message: Control) -> None:
+    def _control(self, peer: str, message: Control, custody: Custody) -> None:
         self._control_in += 1
         stale = self._stale.get(peer)
         if stale:
             stale.pop(_key(message), None)
         if peer in self._neighbours or self._registry.take(peer, message, self._effects):
-            self._heard(message, peer)
+            self._heard(message, peer, custody)
+            if self._held and self._routing.watches_links:
+                self._let_go()
 
-    def _heard(self, message: Control, peer: str) -> None:
+    def _heard(self, message: Control, peer: str, custody: Custody | None = None) -> None:
         """Take in what a peer says, and tell on what others must know."""
         if self._story.length:
             self._story.heard(self._now_s, peer, message)
         if self._has_modules:
             self._desk.watch(Heard(message, peer, peer not in self._neighbours))
-        self._tell(self._routing.handle(message, peer))
+        self._tell(self._routing.handle(message, peer), peer, custody, message)
 
-    def _tell(self, sends: Iterable[tuple[str, Control]]) -> None:
+    def _tell(
+        self, sends: Iterable[Send], peer: str = "", custody: Custody | None = None, heard: Control | None = None
+    ) -> None:
+        """Send words; the copies of what was ``heard`` that are addressed stay with their sender until they are settled."""
         for neighbour, message in sends:
+            keeper = custody if is_addressed(message) and type(message) is type(heard) and message.id == heard.id else None
+            if neighbour is None:
+                self._hold(message, peer, keeper)
+                continue
             self._control_out += 1
-            self._sessions[neighbour].say(message, self._effects)
+            if keeper is not None:
+                keeper.hold()
+            self._sessions[neighbour].say(message, self._effects, keeper)
 
     def _module_says(self, module: str, message: Control) -> None:
         self._tell(self._routing.handle(message, module))
@@ -311,7 +375,7 @@ class BrokerCore:
             session.disconnect()
 
     def _add_neighbour(self, neighbour: str) -> None:
-        self._sessions[neighbour] = Session(neighbour, self._incarnation, self.config.session, self._debts)
+        self._sessions[neighbour] = Session(neighbour, self._incarnation * _SESSIONS_MAX, self.config.session, self._debts)
         self._neighbours[neighbour] = None
         self._telling.add(neighbour)
         self._routing.add_neighbour(neighbour)
@@ -351,8 +415,42 @@ class BrokerCore:
     def _let_go(self) -> None:
         """Route what was held, as far as it is known now where it goes."""
         held, self._held = self._held, deque()
-        for batch, peer, custody in held:
-            self._route_or_hold(batch, peer, custody)
+        for entry in held:
+            before = len(self._held)
+            self._go_on(entry.what, entry.peer, entry.custody, entry.again)
+            if len(self._held) > before:
+                self._held[-1] = self._held[-1]._replace(since_s=entry.since_s)
+
+    def _go_on(self, what: Batch | Control, peer: str, custody: Custody | None, again: bool) -> None:
+        """What was held, or went a way that does not lead on, goes where it can."""
+        if not isinstance(what, Control):
+            self._route_or_hold(what, peer, custody, again)
+            return
+        self._tell(self._routing.handle(what, peer), peer, custody, what)
+        if custody is not None:
+            custody.release()
+
+    def _give_up(self) -> None:
+        """Let go of what is meant for brokers that could not be reached for too long."""
+        late_s = self._now_s - self.config.unreachable_s
+        for entry in [entry for entry in self._held if entry.again and entry.since_s < late_s and _is_bound(entry.what)]:
+            self._held.remove(entry)
+            if entry.custody is not None:
+                entry.custody.release()
+
+    # ---- links that fail and work again
+
+    def _link_works(self, neighbour: str) -> None:
+        self._pulse.lives(neighbour)
+        self._tell(self._routing.link_up(neighbour))
+        if self._held:
+            self._let_go()
+
+    def _link_fails(self, neighbour: str) -> None:
+        self._tell(self._routing.link_down(neighbour))
+        for what, custody in self._sessions[neighbour].take_back(self._effects):
+            self._go_on(what, neighbour, custody, again=True)
+        self._let_go()
 
     def _left(self, stimulus: PeerLeft) -> None:
         peer = stimulus.peer
@@ -361,10 +459,14 @@ class BrokerCore:
             return
         session.disconnect()
         if peer in self._neighbours:
+            taken = session.take_back([]) if self._routing.watches_links else []
             del self._sessions[peer], self._neighbours[peer]
             self._telling.remove(peer)
+            self._pulse.forget(peer)
             self._tell(self._routing.remove_neighbour(peer))
             self._tell_on()
+            for what, custody in taken:
+                self._go_on(what, peer, custody, again=True)
         else:
             for message in self._learned(peer):
                 self._withdraw(peer, message)
@@ -391,6 +493,8 @@ class BrokerCore:
         look_after_s = self._patience.look_after_s()
         if look_after_s is not None:
             self._set_timer(PATIENCE, look_after_s)
+        if self._pulse.beat_s is not None:
+            self._set_timer(PULSE, self._pulse.beat_s)
 
     def _timer(self, stimulus: TimerFired) -> None:
         name = stimulus.name
@@ -404,13 +508,33 @@ class BrokerCore:
             for session, why in self._patience.look(self._now_s):
                 self._effects.append(Refuse(session.peer, "slow-consumer", why))
                 self._left(PeerLeft(session.peer))
+        elif name == PULSE:
+            self._beat()
         else:
             self._desk.timer(name)
+
+    def _beat(self) -> None:
+        """Let neighbours hear from us, and see who has not been heard."""
+        for neighbour in self._neighbours:
+            self._sessions[neighbour].acknowledge(self._effects, ahead=True)
+        for neighbour in self._pulse.fallen_silent(list(self._neighbours), self._now_s):
+            self._link_fails(neighbour)
+        self._give_up()
 
     def _set_timer(self, name: str, delay_s: float) -> None:
         if name not in self._timers:
             self._timers.add(name)
             self._effects.append(SetTimer(name, self._now_s + delay_s))
+
+
+def _telling(routing: Routing) -> Telling:
+    if routing.watches_links:
+        return TellingByRouting()
+    return Telling() if routing.acyclic else TellingInCycles()
+
+
+def _is_bound(what: Batch | Control) -> bool:
+    return isinstance(what, Control) or what.is_bound()
 
 
 def _key(message: Control) -> tuple[str, str, str | None]:

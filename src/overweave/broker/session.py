@@ -4,7 +4,7 @@ Rows of publications are numbered one by one, and so is every other content. The
 each when all that it caused is settled; the sender keeps what is not settled and sends it again when asked to. So a publication
 stays with somebody until the last broker and client on its way has it, and the crash of any one broker loses none. When a peer
 comes back with a new incarnation it has forgotten everything: both directions start again at 0, publications that were not
-settled are sent again, and control is not, because the routing state is told anew (`Synced`).
+settled are sent again, and control is not unless it is addressed, because the routing state is told anew (`Synced`).
 
 All that goes out is appended to the effects of whoever asked.
 """
@@ -16,7 +16,10 @@ from itertools import islice
 from overweave.contract.batches import Batch
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Effect, SendFrame
-from overweave.contract.frames import Acknowledgement, BatchFrame, Frame, Hello, Word, WordFrame
+from overweave.contract.frames import Acknowledgement, BatchFrame, Frame, Hello, Word, WordFrame, is_addressed
+
+#: No more stretches that are settled ahead are told at a time.
+_STRETCHES_MAX = 256
 
 
 class Debts:
@@ -149,9 +152,9 @@ class Session:
 
     # ---- out
 
-    def say(self, word: Word, effects: list[Effect]) -> None:
-        """Send a word, now or when there is room."""
-        self._unsettled.append((word, None, 1, None))
+    def say(self, word: Word, effects: list[Effect], custody: Custody | None = None) -> None:
+        """Send a word, now or when there is room; ``custody`` is released when the peer has settled it."""
+        self._unsettled.append((word, None, 1, custody))
         self._end += 1
         self._fill_window(effects)
 
@@ -231,6 +234,16 @@ class Session:
                 self._next -= self._unsettled[-1][2]
             self._fill_window(effects)
 
+    def take_back(self, effects: list[Effect]) -> "list[tuple[Word | Batch, Custody | None]]":
+        """What the peer has not settled and others may bring where it is meant for; the two have to greet each other anew."""
+        taken = [(word or batch, custody) for word, batch, _, custody in self._unsettled if batch or word and is_addressed(word)]
+        self._unsettled.clear()
+        self.come_anew()
+        self._start_again(())
+        if self.connected:
+            self._put(self._hello(), effects)
+        return taken  # type: ignore[return-value]
+
     def abandon(self) -> None:
         """The peer will not come back: nothing waits for it any more."""
         while self._unsettled:
@@ -279,6 +292,8 @@ class Session:
         """The peer has settled more: go on sending."""
         if self.established and frame.incarnation == self.peer_incarnation and frame.peer_incarnation == self.incarnation:
             self._take(frame.acknowledged, frame.expected)
+            if frame.ahead:
+                self._release_ahead(dict(frame.ahead))
             if self._sent < len(self._unsettled):
                 self._fill_window(effects)
 
@@ -301,11 +316,15 @@ class Session:
         """Whether the peer has not been told of all that is settled, or is to be told again."""
         return self._settled > self._acknowledged
 
-    def acknowledge(self, effects: list[Effect]) -> None:
-        """Tell the peer what is settled."""
+    def acknowledge(self, effects: list[Effect], ahead: bool = False) -> None:
+        """Tell the peer what is settled, and on request what is settled ahead: two brokers whose ways have changed may wait for
+        each other's rows in a circle, each behind others that wait.
+        """
         if self.established:
             self._acknowledged = self._settled
-            self._put(Acknowledgement(self.incarnation, self.peer_incarnation, self._settled, self._expected), effects)
+            stretches = tuple(islice(self._settled_ahead.items(), _STRETCHES_MAX)) if ahead else ()
+            frame = Acknowledgement(self.incarnation, self.peer_incarnation, self._settled, self._expected, stretches)
+            self._put(frame, effects)
 
     def validate(self) -> None:
         """Check what must always hold."""
@@ -329,6 +348,17 @@ class Session:
         self._peer_expected = max(self._peer_expected, expected)
         while self._base < acknowledged and self._unsettled:
             self._settle_oldest()
+
+    def _release_ahead(self, ends: dict[int, int]) -> None:
+        """Let go those who wait for contents that are settled while some before them are not; these stretches are contents."""
+        number, released = self._base, []
+        for place, (word, batch, rows, custody) in enumerate(self._unsettled):
+            if custody is not None and ends.get(number) == number + rows:
+                self._unsettled[place] = (word, batch, rows, None)
+                released.append(custody)
+            number += rows
+        for custody in released:
+            custody.release()
 
     def _settle_oldest(self) -> None:
         _, _, rows, custody = self._unsettled.popleft()
@@ -366,8 +396,8 @@ class Session:
     def _start_again(self, greeting: Iterable[Word]) -> None:
         self.established = False
         self.stream += 1
-        publications = [entry for entry in self._unsettled if entry[0] is None]
-        self._unsettled = deque([*((word, None, 1, None) for word in greeting), *publications])
+        kept = [entry for entry in self._unsettled if entry[0] is None or is_addressed(entry[0])]
+        self._unsettled = deque([*((word, None, 1, None) for word in greeting), *kept])
         self._base = self._sent = self._next = self._peer_expected = self._expected = self._settled = self._acknowledged = 0
         self._end = sum(rows for _, _, rows, _ in self._unsettled)
         self._settled_ahead.clear()

@@ -116,6 +116,9 @@ class Batch(Protocol):
     def alive(self) -> "Batch | None":
         """The rows that may hop once more."""
 
+    def is_bound(self) -> bool:
+        """Whether rows have destination lists: all have, or none has."""
+
     def matching(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
         """The numbers of the rows that match on each link of an index."""
 
@@ -232,6 +235,10 @@ class Rows:
             return self
         rows = [row for row, publish in enumerate(self._rows()) if publish.header.ttl > self._hops]
         return self.take(np.array(rows, np.int64)) if rows else None
+
+    def is_bound(self) -> bool:
+        """See `Batch.is_bound`."""
+        return bool(self._rows()[0].header.destinations if self._bound is None else self._bound[0])
 
     def matching(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
         """See `Batch.matching`."""

@@ -28,5 +28,11 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     #: What may wait for one client before it is cut off without patience: contents, and bytes that the broker keeps.
     queue_max: int = 100_000
     kept_bytes_max: int = 1 << 26
+    #: Where routing finds other ways when links fail: how often neighbours hear from each other, and after which silence a link
+    #: does not work. None: links are taken to work.
+    heartbeat_s: float | None = None
+    silence_s: float = 2.0
+    #: What is meant for a broker that cannot be reached is kept for so long.
+    unreachable_s: float = 30.0
     #: How many steps of messages a broker remembers for `BrokerCore.story`.
     story_length: int = 0

@@ -7,7 +7,7 @@ Sequence numbers count rows of publications, and all other contents as one each,
 import msgspec
 
 from overweave.contract.batches import Batch
-from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Control
 
 
 class Announced(msgspec.Struct, frozen=True, tag="announced"):
@@ -19,7 +19,12 @@ class Synced(msgspec.Struct, frozen=True, tag="synced"):
 
 
 #: What is said besides publications.
-Word = Advertise | Unadvertise | Subscribe | Unsubscribe | Announced | Synced
+Word = Control | Announced | Synced
+
+
+def is_addressed(word: Word) -> bool:
+    """Whether a word is meant for some brokers: then it stays with its sender until they have it, as a publication does."""
+    return not isinstance(word, Announced | Synced) and bool(word.header.destinations)
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
@@ -56,12 +61,16 @@ class BatchFrame(msgspec.Struct, frozen=True, gc=False, tag="batch"):
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, tag="acknowledgement"):
-    """All rows before ``acknowledged`` are settled (processed, and what they caused is settled too), ``expected`` is next."""
+    """All rows before ``acknowledged`` are settled (processed, and what they caused is settled too), ``expected`` is next.
+
+    Now and then stretches of later rows that are settled are told too, by their first number and the one after their last.
+    """
 
     incarnation: int
     peer_incarnation: int
     acknowledged: int
     expected: int
+    ahead: tuple[tuple[int, int], ...] = ()
 
 
 Frame = Hello | WordFrame | BatchFrame | Acknowledgement

@@ -60,6 +60,8 @@ _FIXED = {
 }  # fmt: skip
 _header_decoder = msgspec.msgpack.Decoder(Header)
 Bytes = NDArray[np.uint8]
+#: The numbers of brokers in destination lists are below this, so that a bitmap of them is short enough.
+NUMBERS_MAX = 8 * (LIST_BYTES_MAX - 1)
 
 
 def encode_rows(publishes: Iterable[Publish]) -> bytes:
@@ -203,6 +205,10 @@ class RawRows:
         found = index.links_of_rows(self._data, self._content_starts, self._content_ends, exclude)
         return [(link, self.take(rows)) for link, rows in found]
 
+    def is_bound(self) -> bool:
+        """See `Batch.is_bound`."""
+        return bool(self._data[LIST_LENGTH])
+
     def matching(self, index: Index) -> "Iterable[tuple[Link, NDArray[np.int64]]]":
         """See `Batch.matching`."""
         return index.links_of_rows(self._data, self._content_starts, self._content_ends, None)
@@ -298,7 +304,7 @@ class RawRows:
         """Some rows, each with another destination list."""
         sizes = np.empty(len(rows), np.int64)
         if list_sizes(lists, sizes) > LIST_BYTES_MAX:
-            raise InvalidInput(f"expected destination lists of at most {LIST_BYTES_MAX} bytes, so numbers below 2,032")
+            raise InvalidInput(f"expected destination lists of numbers below {NUMBERS_MAX:,}")
         before = self._data[self._starts[rows] + LIST_LENGTH].astype(np.int64)
         data = np.empty(int((self._starts[rows + 1] - self._starts[rows] - before + sizes).sum()), np.uint8)
         write_destinations(self._data, self._starts, rows, lists, sizes, data)
@@ -363,8 +369,8 @@ def _encode_list(numbers: tuple[int, ...]) -> bytes:
     bitmap = bits.to_bytes(bits.bit_length() + 7 >> 3, "little")
     plain = b"".join(bytes((number,)) if number < 128 else bytes((128 | number & 127, number >> 7)) for number in numbers)
     encoded = bytes((BITMAP,)) + bitmap if len(bitmap) <= len(plain) else bytes((NUMBERS,)) + plain
-    if len(encoded) > LIST_BYTES_MAX:
-        raise LanguageError(f"destinations: expected a list of at most {LIST_BYTES_MAX} bytes, got {len(encoded)}")
+    if numbers[-1] >= NUMBERS_MAX:
+        raise LanguageError(f"destinations: expected numbers below {NUMBERS_MAX:,}, got {numbers[-1]:,}")
     return encoded
 
 

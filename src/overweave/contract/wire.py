@@ -8,23 +8,25 @@
     REFUSED                            := msgpack of `Refused`
     PING, BYE                          := nothing
     HELLO           := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected, u8 heard
-    ACKNOWLEDGEMENT := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected
+    ACKNOWLEDGEMENT := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected, any number of u64 first, u64 end
     WORD            := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u8 word, then for all but marks:
-                       u16 n, u16 m, n bytes id, m bytes header (msgpack), and for (un)advertised filters the filter (codec)
+                       u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
+                       filter (codec), for link states and what stands msgpack of `_Links` or `_Standing`
     BATCH           := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u32 rows, rows (`contract.raw`)
 """
 
 import struct
 from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
 
 from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Frame, Hello, Synced, Word, WordFrame
-from overweave.contract.raw import Bytes, RawRows, wire_of
+from overweave.contract.raw import NUMBERS_MAX, Bytes, RawRows, wire_of
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, LinkState, Standing, Subscribe, Unadvertise, Unsubscribe
 
 VERSION = 1
 #: No frame is longer.
@@ -37,10 +39,11 @@ OPEN, REFUSED, PING, BYE, HELLO, ACKNOWLEDGEMENT, WORD, BATCH = range(8)
 HEAD = struct.Struct("<IB")
 _HELLO = struct.Struct("<QQQQB")
 _ACKNOWLEDGEMENT = struct.Struct("<QQQQ")
+_STRETCH = struct.Struct("<QQ")
 _WORD = struct.Struct("<QQQQB")
 _ID = struct.Struct("<HH")
 _BATCH = struct.Struct("<QQQQI")
-_WORDS: tuple[type[Word], ...] = (Advertise, Unadvertise, Subscribe, Unsubscribe, Announced, Synced)
+_WORDS: tuple[type[Word], ...] = (Advertise, Unadvertise, Subscribe, Unsubscribe, Announced, Synced, LinkState, Standing)
 
 
 class Open(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,9 +74,28 @@ class Bye(msgspec.Struct, frozen=True):
     """The sender leaves for good, and wants nothing kept."""
 
 
+class _Links(msgspec.Struct, frozen=True, array_like=True):
+    """The body of a link state."""
+
+    number: Annotated[int, msgspec.Meta(ge=0, lt=NUMBERS_MAX)]
+    incarnation: int
+    version: int
+    up: tuple[str, ...]
+    pending: tuple[str, ...]
+
+
+class _Standing(msgspec.Struct, frozen=True, array_like=True):
+    """The body of what stands."""
+
+    entries: tuple[tuple[str, bytes], ...]
+    asks: bool
+    answers: int | None
+
+
 Message = Open | Refused | Ping | Bye | Frame
 _open_decoder, _refused_decoder = msgspec.msgpack.Decoder(Open), msgspec.msgpack.Decoder(Refused)
 _header_decoder = msgspec.msgpack.Decoder(Header)
+_links_decoder, _standing_decoder = msgspec.msgpack.Decoder(_Links), msgspec.msgpack.Decoder(_Standing)
 
 
 def encode(message: Message) -> Sequence[bytes | Bytes]:
@@ -114,7 +136,7 @@ def _encoded(message: Open | Refused | Ping | Bye | Hello | Acknowledgement | Wo
     match message:
         case Acknowledgement():
             numbers = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected
-            return ACKNOWLEDGEMENT, _ACKNOWLEDGEMENT.pack(*numbers)
+            return ACKNOWLEDGEMENT, _ACKNOWLEDGEMENT.pack(*numbers) + b"".join(_STRETCH.pack(*some) for some in message.ahead)
         case Hello():
             numbers = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected
             return HELLO, _HELLO.pack(*numbers, message.heard)
@@ -133,7 +155,8 @@ def _encoded(message: Open | Refused | Ping | Bye | Hello | Acknowledgement | Wo
 
 def _decoded(kind: int, body: bytes) -> Message:
     if kind == ACKNOWLEDGEMENT:
-        return Acknowledgement(*_ACKNOWLEDGEMENT.unpack(body))
+        ahead = tuple(_STRETCH.iter_unpack(body[_ACKNOWLEDGEMENT.size :]))
+        return Acknowledgement(*_ACKNOWLEDGEMENT.unpack_from(body), ahead)  # type: ignore[arg-type]
     if kind == HELLO:
         incarnation, peer_incarnation, acknowledged, expected, heard = _HELLO.unpack(body)
         return Hello(incarnation, peer_incarnation, acknowledged, expected, bool(heard))
@@ -155,8 +178,20 @@ def _encoded_word(word: Word) -> bytes:
     id, header = word.id.encode(), msgspec.msgpack.encode(word.header)
     if len(id) > 65_535 or len(header) > 65_535:
         raise InvalidInput(f"id {word.id[:24]!r}: expected an id and a header of at most 65,535 bytes")
-    filter = encode_filter(word.filter) if isinstance(word, Advertise | Subscribe) else b""
-    return _ID.pack(len(id), len(header)) + id + header + filter
+    return _ID.pack(len(id), len(header)) + id + header + _encoded_body(word)
+
+
+def _encoded_body(word: Word) -> bytes:
+    match word:
+        case Advertise() | Subscribe():
+            return encode_filter(word.filter)
+        case LinkState():
+            return msgspec.msgpack.encode(_Links(word.number, word.incarnation, word.version, word.up, word.pending))
+        case Standing():
+            entries = tuple((id, encode_filter(filter)) for id, filter in word.entries)
+            return msgspec.msgpack.encode(_Standing(entries, word.asks, word.answers))
+        case _:
+            return b""
 
 
 def _decoded_word(number: int, body: bytes) -> Word:
@@ -176,6 +211,13 @@ def _decoded_word(number: int, body: bytes) -> Word:
         if kind is Advertise or kind is Subscribe:
             filter = decode_filter(body[filter_at:])
             return Advertise(id, filter, header) if kind is Advertise else Subscribe(id, filter, header)
+        if kind is LinkState:
+            links = _links_decoder.decode(body[filter_at:])
+            return LinkState(id, links.number, links.incarnation, links.version, links.up, links.pending, header)
+        if kind is Standing:
+            standing = _standing_decoder.decode(body[filter_at:])
+            entries = tuple((entry, decode_filter(filter)) for entry, filter in standing.entries)
+            return Standing(id, entries, header, standing.asks, standing.answers)
     except (UnicodeDecodeError, InvalidInput) as error:
         raise WireError(0, f"a word: {error}") from None
     if filter_at != len(body):

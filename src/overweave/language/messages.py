@@ -60,6 +60,36 @@ class Publish(msgspec.Struct, frozen=True, gc=False, tag="publish"):
     payload: bytes = b""
 
 
+class LinkState(msgspec.Struct, frozen=True, tag="link-state"):
+    """The links of the broker ``id`` as it sees them (DEST III-C); it is flooded, and a later one replaces it.
+
+    ``number`` stands for the broker in destination lists. A broker that has just started does not know yet which of its links
+    work: these are ``pending``.
+    """
+
+    id: str
+    number: int
+    incarnation: int
+    version: int
+    up: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
+    header: Header = _EMPTY
+
+
+class Standing(msgspec.Struct, frozen=True, tag="standing"):
+    """All that the broker ``id`` has to tell another one: its clients' advertisements, or the subscriptions that the other wants.
+
+    It replaces all statements up to that of its header's number. Advertisements are told with ``asks`` to whom we know nothing of.
+    Subscriptions answer advertisements: ``answers`` is the number of those.
+    """
+
+    id: str
+    entries: tuple[tuple[str, Filter], ...]
+    header: Header = _EMPTY
+    asks: bool = False
+    answers: int | None = None
+
+
 #: What changes routing tables.
-Control = Advertise | Unadvertise | Subscribe | Unsubscribe
+Control = Advertise | Unadvertise | Subscribe | Unsubscribe | LinkState | Standing
 Message = Control | Publish

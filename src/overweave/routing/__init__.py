@@ -6,6 +6,7 @@ from typing import NamedTuple
 from overweave.overlay.graph import Overlay
 from overweave.overlay.paths import path_between
 from overweave.routing.base import Routing
+from overweave.routing.destination import DestinationBased
 from overweave.routing.filter import FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
 from overweave.routing.flooding import Flooding
@@ -39,4 +40,7 @@ PROTOCOLS: dict[str, RoutingProtocol] = {
     "identity-advertised": RoutingProtocol(lambda broker, _: TowardsPublishers(broker, Identical), TowardsPublishers.acyclic),
     "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic),
     "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), FilterBasedGeneral.acyclic),
+    "destination": RoutingProtocol(
+        lambda broker, overlay: DestinationBased(broker, overlay.ids.index(broker)), DestinationBased.acyclic
+    ),
 }

@@ -12,10 +12,10 @@ from overweave.language.messages import Advertise, Control, Subscribe, Unadverti
 from overweave.language.predicates import Filter
 from overweave.matching.index import Index
 
-#: What to send, and to which neighbour.
-Send = tuple[str, Control]
-#: Which publications go to which peer: a neighbour, or a client of this broker.
-Forward = tuple[str, Batch]
+#: What to send, and to which neighbour; None: there is no way at present, and it is to be handled again when links change.
+Send = tuple[str | None, Control]
+#: Which publications go to which peer: a neighbour, or a client of this broker; None: as with `Send`.
+Forward = tuple[str | None, Batch]
 
 
 class Routing(Protocol):
@@ -25,8 +25,24 @@ class Routing(Protocol):
     def acyclic(self) -> bool:
         """Whether it needs an overlay without cycles."""
 
+    @property
+    def watches_links(self) -> bool:
+        """Whether it finds other ways when links fail, and wants to know when they do and when they work again."""
+
+    def begin(self, incarnation: int) -> None:
+        """Which life of its broker this is; before anything else."""
+
     def add_neighbour(self, neighbour: str) -> None:
         """There is a link to ``neighbour`` from now on."""
+
+    def link_up(self, neighbour: str) -> Iterable[Send]:
+        """The link works, and the neighbour has been told all that `announce` says."""
+
+    def link_down(self, neighbour: str) -> Iterable[Send]:
+        """The link does not work. What was sent over it and not settled is handled and routed again after this."""
+
+    def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
+        """The publications that are looked at here, each once however many copies come; and those that only pass."""
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """There is none any more, and nothing that came over it holds."""
@@ -47,7 +63,28 @@ class Routing(Protocol):
         """How many entries each table has."""
 
 
-class ByKind:
+class Steady:
+    """What a protocol has that looks at every publication, and takes links as they are."""
+
+    watches_links = False
+
+    def begin(self, incarnation: int) -> None:
+        """See `Routing.begin`."""
+
+    def link_up(self, neighbour: str) -> Iterable[Send]:  # noqa: ARG002
+        """See `Routing.link_up`."""
+        return ()
+
+    def link_down(self, neighbour: str) -> Iterable[Send]:  # noqa: ARG002
+        """See `Routing.link_down`."""
+        return ()
+
+    def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:  # noqa: ARG002
+        """See `Routing.arriving`."""
+        return batch, None
+
+
+class ByKind(Steady):
     """What a protocol does with a control message, a method per kind of message."""
 
     def handle(self, message: Control, peer: str) -> Iterable[Send]:
@@ -61,6 +98,8 @@ class ByKind:
                 return self._subscribe(message, peer)
             case Unsubscribe():
                 return self._unsubscribe(message, peer)
+            case _:
+                return ()
 
     def _advertise(self, message: Advertise, peer: str) -> list[Send]:
         raise NotImplementedError

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from overweave.contract.batches import Batch
 from overweave.language.messages import Control, Subscribe, Unsubscribe
-from overweave.routing.base import Forward, Send, SubscriptionTable
+from overweave.routing.base import Forward, Send, Steady, SubscriptionTable
 
 
-class Flooding:
+class Flooding(Steady):
     """Publications go to all neighbours but the one they came from; only the last step looks at filters."""
 
     acyclic = True

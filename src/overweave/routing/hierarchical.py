@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from overweave.contract.batches import Batch
 from overweave.language.messages import Control, Subscribe, Unsubscribe
-from overweave.routing.base import Forward, Send, SubscriptionTable
+from overweave.routing.base import Forward, Send, Steady, SubscriptionTable
 
 
-class Hierarchical:
+class Hierarchical(Steady):
     """At one broker, with the link to its ``parent`` (None: it is the root)."""
 
     acyclic = True

@@ -16,13 +16,13 @@ from overweave.contract.batches import Batch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
-from overweave.routing.base import Forward, Send, SubscriptionTable
+from overweave.routing.base import Forward, Send, Steady, SubscriptionTable
 from overweave.routing.summaries import Change, Summary
 
 MakeSummary = Callable[[], Summary]
 
 
-class PeerToPeer:
+class PeerToPeer(Steady):
     """At the broker ``id``: a summary for each neighbour of what others want."""
 
     acyclic = True

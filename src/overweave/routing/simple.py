@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from overweave.contract.batches import Batch
 from overweave.language.messages import Control, Subscribe, Unsubscribe
-from overweave.routing.base import Forward, Send, SubscriptionTable
+from overweave.routing.base import Forward, Send, Steady, SubscriptionTable
 
 
-class Simple:
+class Simple(Steady):
     """Subscriptions are flooded, each on its own, whatever others there are."""
 
     acyclic = True

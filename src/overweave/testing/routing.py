@@ -7,12 +7,12 @@ whole broker cores, where clients also come and go.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import numpy as np
 
-from overweave.contract.batches import Rows
+from overweave.contract.batches import Batch, Rows
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
@@ -21,7 +21,7 @@ from overweave.language.publications import Publication
 from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
-from overweave.routing.base import Routing
+from overweave.routing.base import Routing, Send
 
 SYMBOLS = ("IBM", "YHOO", "MSFT")
 MakeRouting = Callable[[str, Overlay], Routing]
@@ -71,11 +71,17 @@ class ToyNetwork:
             for neighbour in overlay.neighbours(id):
                 routing.add_neighbour(neighbour)
                 self._queues[id, neighbour] = deque()
+        #: What has nowhere to go at present.
+        self._held: list[tuple[str, Control | Batch, str | None]] = []
         self._deliveries: Counter[str] = Counter()
         self._sequence = 0
         #: How many publications arrived at a broker over a link, now and when a client spoke last.
         self.hops = 0
         self._hops_before = 0
+        for id, neighbour in self._queues:
+            self._queues[id, neighbour] += self.brokers[id].announce(neighbour)
+            self._send(id, self.brokers[id].link_up(neighbour), None)
+        self.rest()
 
     def say(self, broker: str, message: Control) -> None:
         """See `World.say`."""
@@ -102,24 +108,42 @@ class ToyNetwork:
             assert steps < 100_000, "the network does not come to rest"
             source, target = busy[int(self.random.integers(len(busy)))]
             self._take(target, self._queues[source, target].popleft(), source)
+            held, self._held = self._held, []
+            for broker, what, origin in held:
+                self._go_on(broker, what, origin)
 
     def sizes(self) -> dict[str, dict[str, int]]:
         """See `World.sizes`."""
         return {id: routing.sizes() for id, routing in self.brokers.items()}
 
     def _take(self, broker: str, message: Control | Publish, origin: str | None) -> None:
-        routing = self.brokers[broker]
         if not isinstance(message, Publish):
-            for neighbour, sent in routing.handle(message, origin or f"client of {message.id}"):
-                self._queues[broker, neighbour].append(sent)
+            self._go_on(broker, message, origin or f"client of {message.id}")
             return
         self.hops += origin is not None
         assert self.hops < 5_000 + self._hops_before, "publications run in circles"
-        for peer, batch in routing.route(Rows((message,)), origin):
-            if peer in self.brokers:
+        for batch in self.brokers[broker].arriving(Rows((message,)), origin):
+            if batch is not None:
+                self._go_on(broker, batch, origin)
+
+    def _go_on(self, broker: str, what: Control | Batch, origin: str | None) -> None:
+        if isinstance(what, Control):
+            self._send(broker, self.brokers[broker].handle(what, str(origin)), origin)
+            return
+        for peer, batch in self.brokers[broker].route(what, origin):
+            if peer is None:
+                self._held.append((broker, batch, origin))
+            elif peer in self.brokers:
                 self._queues[broker, peer] += batch.publishes()
             else:
                 self._deliveries[peer.removeprefix("client of ")] += 1
+
+    def _send(self, broker: str, sends: Iterable[Send], origin: str | None) -> None:
+        for neighbour, message in sends:
+            if neighbour is None:
+                self._held.append((broker, message, origin))
+            else:
+                self._queues[broker, neighbour].append(message)
 
 
 class CoreNetwork:

@@ -1,0 +1,235 @@
+"""A broker among others who route to each other by destination: the matching layer over the multicasting layer (DEST III).
+
+Everything that goes from one broker to others carries the list of those it is meant for, and is split where ways part.
+Advertisements go to everybody, subscriptions to those with advertisements that they intersect. Two brokers who come to know of each
+other tell each other all that stands (`Standing`); from then on they tell what changes. Between two brokers that never lose
+sight of each other that happens once.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from overweave.contract.batches import Batch, Ways, bits_of, numbers_of
+from overweave.language.headers import Header
+from overweave.language.messages import Advertise, Control, LinkState, Standing, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.predicates import Filter
+from overweave.language.relations import intersects
+from overweave.matching.index import Index
+from overweave.routing.base import Send
+from overweave.routing.remote import RemoteTable
+from overweave.routing.topology import DOWN, UP, Topology
+
+#: A life of a broker has at most so many statements.
+_STATEMENTS_MAX = 1 << 20
+#: So many statements of brokers are kept of whose links nothing is known yet.
+_EARLY_MAX = 10_000
+
+
+class Member:
+    """One broker's part in a cluster, or in the whole overlay where there is only one."""
+
+    def __init__(self, broker: str, number: int, cluster: str | None = None) -> None:
+        self.cluster = cluster
+        self.topology = Topology(broker, number)
+        self._broker = broker
+        self._statement = _STATEMENTS_MAX
+        #: What this broker stands for towards the others.
+        self._advertised: dict[str, Filter] = {}
+        self._wanted: dict[str, Filter] = {}
+        #: What others stand for: R-SRT, and R-PRT with an index by broker.
+        self.advertisements = RemoteTable()
+        self._index = Index()
+        self.subscriptions = RemoteTable(self._enter, self._leave)
+        #: The others who know us, by incarnation; and who have not answered to our advertisements yet.
+        self._met: dict[str, int] = {}
+        self._unanswered: dict[str, int] = {}
+        self._early: list[Control] = []
+
+    # ---- links
+
+    def begin(self, incarnation: int) -> None:
+        """Which life of the broker this is."""
+        self.topology.begin(incarnation)
+        self._statement = incarnation * _STATEMENTS_MAX
+
+    def link(self, neighbour: str, state: str) -> list[Send]:
+        """A link works, or does not."""
+        return self._tell_links() if self.topology.set(neighbour, state) else []
+
+    def unlink(self, neighbour: str) -> list[Send]:
+        """There is no such link any more."""
+        self.topology.remove(neighbour)
+        return self._tell_links()
+
+    def announce(self) -> list[Control]:
+        """All that a neighbour must know of the overlay."""
+        return list(self._marked(self.topology.states()))
+
+    def _tell_links(self) -> list[Send]:
+        return [*self._flood(self.topology.mine(), None), *self._meet()]
+
+    def _flood(self, state: LinkState, but: str | None) -> list[Send]:
+        return [(neighbour, marked) for marked in self._marked([state]) for neighbour in self.topology.up() if neighbour != but]
+
+    def _marked(self, states: Iterable[LinkState]) -> Iterable[Control]:
+        header = Header(cluster=self.cluster)
+        return (state if self.cluster is None else msgspec.structs.replace(state, header=header) for state in states)
+
+    # ---- what this broker has to say
+
+    def advertise(self, id: str, filter: Filter) -> list[Send]:
+        """This broker stands for an advertisement."""
+        self._advertised[id] = filter
+        return self._say(Advertise(id, filter), self._everybody())
+
+    def unadvertise(self, id: str) -> list[Send]:
+        """It does so no more; subscriptions that only it had called for are forgotten here, as they are where they came from."""
+        if self._advertised.pop(id, None) is None:
+            return []
+        for broker in self.subscriptions.brokers():
+            for subscription, filter in self.subscriptions.of(broker).items():
+                if not _meets(self._advertised, filter):
+                    self.subscriptions.drop(broker, subscription)
+        return self._say(Unadvertise(id), self._everybody())
+
+    def subscribe(self, id: str, filter: Filter) -> list[Send]:
+        """This broker wants something."""
+        self._wanted[id] = filter
+        return self._say(Subscribe(id, filter), self._towards(filter))
+
+    def unsubscribe(self, id: str) -> list[Send]:
+        """It does so no more."""
+        filter = self._wanted.pop(id, None)
+        return [] if filter is None else self._say(Unsubscribe(id), self._towards(filter))
+
+    # ---- what others have to say
+
+    def handle(self, message: Control, peer: str) -> list[Send]:
+        """Something from a neighbour: for us, for others, or both."""
+        if isinstance(message, LinkState):
+            return [*self._flood(message, peer), *self._meet()] if self.topology.take(message) else []
+        mine, destinations = 1 << self.topology.number, bits_of(message.header.destinations)
+        sends = self.pass_on(message, destinations & ~mine)
+        return [*sends, *self._hear(message)] if destinations & mine else sends
+
+    def pass_on(self, message: Control, destinations: int) -> list[Send]:
+        """A message by next hop, each with the part of its destination list that lies there."""
+        return [
+            (hop, msgspec.structs.replace(message, header=msgspec.structs.replace(message.header, destinations=numbers_of(part))))
+            for hop, part in self.topology.ways.parts(destinations)
+        ]
+
+    def _hear(self, message: Control) -> list[Send]:
+        source, number = str(message.header.source), message.header.sequence
+        if source not in self._met:
+            self._early = [*self._early[-_EARLY_MAX + 1 :], message]  # it comes to our sight before long
+            return []
+        match message:
+            case Advertise(id, filter):
+                if self.advertisements.add(source, id, filter, number):
+                    wanted = [(id, want) for id, want in self._wanted.items() if intersects(filter, want)]
+                    return [send for id, want in wanted for send in self._say(Subscribe(id, want), self._only(source))]
+            case Unadvertise(id):
+                self.advertisements.remove(source, id, number)
+            case Subscribe(id, filter):
+                if _meets(self._advertised, filter):
+                    self.subscriptions.add(source, id, filter, number)
+            case Unsubscribe(id):
+                self.subscriptions.remove(source, id, number)
+            case Standing(_, entries, answers=None):
+                self.advertisements.replace(source, entries, number)
+                return [*self._answer(source, number), *(self._introduce(source) if message.asks else [])]
+            case Standing(_, entries, answers=answers):
+                self.subscriptions.replace(source, entries, number)
+                if answers is not None and self._unanswered.get(source, answers + 1) <= answers:
+                    del self._unanswered[source]
+        return []
+
+    def _answer(self, source: str, number: int) -> list[Send]:
+        advertised = self.advertisements.of(source)
+        wanted = tuple((id, filter) for id, filter in self._wanted.items() if _meets(advertised, filter))
+        return self._say(Standing(self._broker, wanted, answers=number), self._only(source))
+
+    def _introduce(self, broker: str) -> list[Send]:
+        return self._stand_before([broker], asks=False)
+
+    def _stand_before(self, brokers: list[str], asks: bool) -> list[Send]:
+        sends = self._say(Standing(self._broker, tuple(self._advertised.items()), asks=asks), self._some(brokers))
+        if self._advertised:
+            self._unanswered.update(dict.fromkeys(brokers, self._statement))
+        return sends
+
+    # ---- who is there
+
+    @property
+    def ready(self) -> bool:
+        """Whether it is known what everybody wants."""
+        return not self._unanswered and self.topology.whole
+
+    def _meet(self) -> list[Send]:
+        """Tell newcomers what stands, and forget those who are gone, after a change of the overlay."""
+        members = self.topology.members
+        for broker in [broker for broker in self._met if broker not in members]:
+            self._forget(broker)
+        newcomers = [broker for broker, incarnation in members.items() if self._met.get(broker) != incarnation]
+        if not newcomers:
+            return []
+        for broker in newcomers:
+            self._forget(broker)
+            self._met[broker] = members[broker]
+        sends = self._stand_before(newcomers, asks=True)
+        early, self._early = self._early, []
+        return [*sends, *(send for message in early for send in self._hear(message))]
+
+    def _forget(self, broker: str) -> None:
+        self._met.pop(broker, None)
+        self._unanswered.pop(broker, None)
+        self.advertisements.forget(broker)
+        self.subscriptions.forget(broker)
+
+    # ---- destination lists
+
+    @property
+    def ways(self) -> Ways:
+        """The next hops to all who can be reached."""
+        return self.topology.ways
+
+    def addressed(self, batch: Batch) -> Batch | None:
+        """The publications that others want, with the lists of who they are."""
+        found = [(self.topology.number_of(str(broker)), rows) for broker, rows in batch.matching(self._index)]
+        return batch.addressed((number, rows) for number, rows in found if number is not None) if found else None
+
+    def _say(self, message: Control, destinations: int) -> list[Send]:
+        self._statement += 1
+        header = Header(source=self._broker, sequence=self._statement, cluster=self.cluster)
+        return self.pass_on(msgspec.structs.replace(message, header=header), destinations) if destinations else []
+
+    def _everybody(self) -> int:
+        return self._some(self._met)
+
+    def _towards(self, filter: Filter) -> int:
+        return self._some(
+            broker for broker in self.advertisements.brokers() if _meets(self.advertisements.of(broker), filter)
+        )
+
+    def _only(self, broker: str) -> int:
+        return self._some((broker,))
+
+    def _some(self, brokers: Iterable[str]) -> int:
+        return bits_of(number for broker in brokers if (number := self.topology.number_of(broker)) is not None)
+
+    # ---- the index of R-PRT
+
+    def _enter(self, broker: str, id: str, filter: Filter) -> None:
+        self._index.add((broker, id), filter, broker)
+
+    def _leave(self, broker: str, id: str) -> None:
+        self._index.remove((broker, id))
+
+
+def _meets(advertised: dict[str, Filter], filter: Filter) -> bool:
+    return any(intersects(advertisement, filter) for advertisement in advertised.values())
+
+
+__all__ = ["DOWN", "UP", "Member"]

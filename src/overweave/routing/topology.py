@@ -1,0 +1,170 @@
+"""The multicasting layer of destination-based routing: who is linked to whom, and the next hop to everybody (DEST III-B, C).
+
+Every broker floods the state of its own links, and a later state replaces an earlier one, so that all come to know the same
+overlay (the topology table, TRT). A link is there when both its ends say so. From that each broker finds for itself over which neighbour
+every other is nearest (the shortest paths, SPRT); among several neighbours the first by name is taken.
+"""
+
+from collections import deque
+
+from overweave.contract.batches import Ways
+from overweave.language.messages import LinkState
+
+#: A link works (UP), does not (DOWN), or has not been tried for long enough (PENDING).
+UP, DOWN, PENDING = "up", "down", "pending"
+
+
+class Topology:
+    """What one broker knows of the overlay.
+
+    >>> near, far = Topology("B1", 0), LinkState("B2", 1, incarnation=1, version=1, up=("B1",))
+    >>> near.add("B2")
+    >>> near.set("B2", UP), near.take(far)
+    (True, True)
+    >>> near.ways.reach, near.whole
+    ((('B2', 2),), True)
+    """
+
+    def __init__(self, broker: str, number: int) -> None:
+        self.broker, self.number = broker, number
+        self._incarnation, self._version = 1, 1
+        self._links: dict[str, str] = {}
+        self._states: dict[str, LinkState] = {}
+        self._found: _Found | None = None
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def begin(self, incarnation: int) -> None:
+        """Which life of the broker this is."""
+        self._incarnation = incarnation
+
+    # ---- its own links
+
+    def add(self, neighbour: str) -> None:
+        """There is a link that has not been tried."""
+        self._links[neighbour] = PENDING
+        self._changed()
+
+    def remove(self, neighbour: str) -> None:
+        """There is no such link any more."""
+        del self._links[neighbour]
+        self._changed()
+
+    def set(self, neighbour: str, state: str) -> bool:
+        """A link works or does not; whether that is news."""
+        if self._links[neighbour] == state:
+            return False
+        self._links[neighbour] = state
+        self._changed()
+        return True
+
+    def up(self) -> list[str]:
+        """The neighbours whose link works."""
+        return [neighbour for neighbour, state in self._links.items() if state == UP]
+
+    def is_neighbour(self, peer: str) -> bool:
+        """Whether there is a link to a peer."""
+        return peer in self._links
+
+    def mine(self) -> LinkState:
+        """The state of this broker's own links."""
+        up = tuple(sorted(neighbour for neighbour, state in self._links.items() if state == UP))
+        pending = tuple(sorted(neighbour for neighbour, state in self._links.items() if state == PENDING))
+        return LinkState(self.broker, self.number, self._incarnation, self._version, up, pending)
+
+    # ---- what others say
+
+    def take(self, state: LinkState) -> bool:
+        """Take in what another broker says of its links; whether it is news, to be told on."""
+        if state.id == self.broker:
+            return False
+        known = self._states.get(state.id)
+        if known is not None and (known.incarnation, known.version) >= (state.incarnation, state.version):
+            return False
+        self._states[state.id] = state
+        self._found = None
+        return True
+
+    def states(self) -> list[LinkState]:
+        """All that is known, to be told to a broker that knows nothing."""
+        return [self.mine(), *self._states.values()]
+
+    def number_of(self, broker: str) -> int | None:
+        """What stands for a broker in destination lists."""
+        if broker == self.broker:
+            return self.number
+        state = self._states.get(broker)
+        return None if state is None else state.number
+
+    # ---- what follows from it
+
+    @property
+    def ways(self) -> Ways:
+        """The next hops to all who can be reached."""
+        return self._find().ways
+
+    @property
+    def distances(self) -> dict[str, int]:
+        """How far it is to all who can be reached, this broker included."""
+        return self._find().distances
+
+    @property
+    def members(self) -> dict[str, int]:
+        """The others who can be reached, now or as soon as links that were not tried work, with their incarnations."""
+        return self._find().members
+
+    @property
+    def whole(self) -> bool:
+        """Whether all that can be reached is known: no link of theirs is untried, no neighbour of theirs unheard of."""
+        return self._find().whole
+
+    def _changed(self) -> None:
+        self._version += 1
+        self._found = None
+
+    def _find(self) -> "_Found":
+        if self._found is None:
+            self._found = _Found(self.broker, {**self._states, self.broker: self.mine()})
+        return self._found
+
+
+class _Found:
+    """What follows from the states of all links, seen from one broker."""
+
+    def __init__(self, broker: str, states: dict[str, LinkState]) -> None:
+        self.distances = {broker: 0}
+        reach: dict[str, int] = {}
+        first: dict[str, str] = {}
+        queue = deque([broker])
+        while queue:
+            at = queue.popleft()
+            for next in states[at].up:
+                state = states.get(next)
+                if next in self.distances or state is None or at not in state.up:
+                    continue
+                self.distances[next] = self.distances[at] + 1
+                first[next] = first.get(at, next)
+                reach[first[next]] = reach.get(first[next], 0) | 1 << state.number
+                queue.append(next)
+        self.ways = Ways(reach.items())
+        self._follow_pending(broker, states)
+
+    def _follow_pending(self, broker: str, states: dict[str, LinkState]) -> None:
+        """Who else may be reached by links that were not tried yet, and whether anything is open."""
+        self.whole, known, queue = True, {broker}, deque([broker])
+        while queue:
+            at = queue.popleft()
+            for next in (*states[at].up, *states[at].pending):
+                state = states.get(next)
+                if state is None:
+                    self.whole = False
+                    continue
+                both_up = next in states[at].up and at in state.up
+                if not both_up and at not in state.up and at not in state.pending:
+                    continue  # the other end says that it does not work
+                self.whole = self.whole and both_up
+                if next not in known:
+                    known.add(next)
+                    queue.append(next)
+        self.members = {id: states[id].incarnation for id in sorted(known - {broker})}
