@@ -36,7 +36,7 @@ class Routing(Protocol):
         """There is a link to ``neighbour`` from now on."""
 
     def link_up(self, neighbour: str) -> Iterable[Send]:
-        """The link works, and the neighbour has been told all that `announce` says."""
+        """The link works."""
 
     def link_down(self, neighbour: str) -> Iterable[Send]:
         """The link does not work. What was sent over it and not settled is handled and routed again after this."""

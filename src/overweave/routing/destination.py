@@ -78,9 +78,9 @@ class DestinationBased:
         here = self._subscriptions.route(batch, None)
         return here if bound is None else [*here, *bound.parted(self._member.ways)]
 
-    def announce(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
+    def announce(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.announce`."""
-        return self._member.announce()
+        return self._member.announce(neighbour)
 
     def learned(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
         """See `Routing.learned`: nothing holds only because a neighbour said it."""

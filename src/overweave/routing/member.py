@@ -54,17 +54,20 @@ class Member:
         self._statement = incarnation * _STATEMENTS_MAX
 
     def link(self, neighbour: str, state: str) -> list[Send]:
-        """A link works, or does not."""
-        return self._tell_links() if self.topology.set(neighbour, state) else []
+        """A link works, or does not; the neighbour at a link that works again hears first what it has missed."""
+        if not self.topology.set(neighbour, state):
+            return []
+        missed: list[Send] = [(neighbour, told) for told in self.announce(neighbour)] if state == UP else []
+        return [*missed, *self._tell_links()]
 
     def unlink(self, neighbour: str) -> list[Send]:
         """There is no such link any more."""
         self.topology.remove(neighbour)
         return self._tell_links()
 
-    def announce(self) -> list[Control]:
-        """All that a neighbour must know of the overlay."""
-        return list(self._marked(self.topology.states()))
+    def announce(self, neighbour: str) -> list[Control]:
+        """All that a neighbour must know of the overlay, unless it is told when its link works."""
+        return list(self._marked(self.topology.states())) if neighbour in self.topology.up() else []
 
     def _tell_links(self) -> list[Send]:
         return [*self._flood(self.topology.mine(), None), *self._meet()]

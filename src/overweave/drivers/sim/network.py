@@ -51,7 +51,10 @@ class SimulatedNetwork:
         self._make_routing, self._make_modules = make_routing, make_modules
         self._faults = faults or Faults()
         self._costs = costs or Costs()
-        self._config = config or BrokerConfig(SessionConfig(resend_s=0.3 if self._faults.lose_frames else None))
+        faulty = self._faults.lose_frames
+        self._config = config or BrokerConfig(
+            SessionConfig(resend_s=0.3 if faulty else None), heartbeat_s=0.5 if faulty else None
+        )
         self._journals: dict[str, dict[tuple[str, str], tuple[str, Filter]]] = {id: {} for id in overlay.ids}
         self._incarnations = dict.fromkeys(overlay.ids, 0)
         #: Who runs: all clients, and the brokers that have not crashed.
