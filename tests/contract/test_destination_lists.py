@@ -1,39 +1,87 @@
+"""Destination lists: both backings of a batch say the same, and nothing gets lost when lists are split."""
+
 import numpy as np
-from hypothesis import given, strategies as st, settings
-from overweave.contract.batches import Rows, Ways, bits_of, numbers_of
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from overweave.contract.batches import Rows, Ways, bits_of
 from overweave.contract.raw import RawRows, encode_rows
+from overweave.errors import LanguageError, WireError
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
 from overweave.language.publications import Publication
 
-lists = st.lists(st.sets(st.integers(0, 300), max_size=60), min_size=1, max_size=8)
-def both(ls):
-    rows = [Publish(Publication({"x": i}), Header("p", i, destinations=tuple(sorted(l))), b"pay") for i, l in enumerate(ls)]
+NUMBERS = st.integers(0, 300)
+LISTS = st.lists(st.sets(NUMBERS, max_size=60), min_size=1, max_size=8)
+
+
+def publishes(lists):
+    return [
+        Publish(Publication({"x": i}), Header("p", i, destinations=tuple(sorted(numbers))), b"payload")
+        for i, numbers in enumerate(lists)
+    ]
+
+
+def both(lists):
+    rows = publishes(lists)
     return Rows(tuple(rows)), RawRows(encode_rows(rows), len(rows))
-def same(a, b):
-    assert (a is None) == (b is None)
-    if a is not None: assert list(a.publishes()) == list(b.publishes()), (a.publishes(), b.publishes())
-@settings(deadline=None, max_examples=300)
-@given(lists, st.integers(0, 300), st.lists(st.sets(st.integers(0,300),max_size=150), max_size=4))
-def test_same(ls, me, reach):
-    a, b = both(ls)
-    same(a, b)
-    for x, y in zip(a.meant_for(me), b.meant_for(me)): same(x, y)
-    seen, hops = set(), []
-    for i, r in enumerate(reach):
-        r = r - seen; seen |= r; hops.append((f"n{i}", bits_of(r)))
-    pa, pb = a.parted(Ways(hops)), b.parted(Ways(hops))
-    assert [h for h,_ in sorted(pa, key=str)] == [h for h,_ in sorted(pb, key=str)]
-    for (_, x), (_, y) in zip(sorted(pa, key=lambda h: str(h[0])), sorted(pb, key=lambda h: str(h[0]))): same(x, y)
-    got = [set() for _ in ls]
-    for h, x in pa:
-        for p in x.publishes(): got[p.header.sequence] |= set(p.header.destinations)
-    assert got == ls
-@settings(deadline=None, max_examples=100)
-@given(lists)
-def test_addr(ls):
-    a, b = both([set() for _ in ls])
-    found = [(n, np.array([i for i, l in enumerate(ls) if n in l])) for n in sorted(set().union(*ls))]
-    same(a.addressed(found), b.addressed(found))
-    x = a.addressed(found)
-    if x: assert [set(p.header.destinations) for p in x.publishes()] == [l for l in ls if l]
+
+
+def assert_same(objects, raw):
+    assert (objects is None) == (raw is None)
+    assert objects is None or list(objects.publishes()) == list(raw.publishes())
+
+
+@settings(deadline=None)
+@given(LISTS, NUMBERS, st.lists(st.sets(NUMBERS, max_size=150), max_size=4))
+def test_lists_are_split_alike_and_nobody_is_forgotten(lists, number, reach):
+    objects, raw = both(lists)
+    for one, other in zip(objects.meant_for(number), raw.meant_for(number), strict=True):
+        assert_same(one, other)
+    taken, hops = set(), []
+    for i, brokers in enumerate(reach):
+        hops.append((f"n{i}", bits_of(brokers - taken)))
+        taken |= brokers
+    parts, raw_parts = (dict(batch.parted(Ways(hops))) for batch in (objects, raw))
+    assert set(parts) == set(raw_parts)
+    got = [set() for _ in lists]
+    for hop, part in parts.items():
+        assert_same(part, raw_parts[hop])
+        for publish in part.publishes():
+            some = set(publish.header.destinations)
+            assert not some & got[publish.header.sequence]
+            assert (hop is None) == some.isdisjoint(taken)
+            got[publish.header.sequence] |= some
+    assert got == lists
+
+
+@settings(deadline=None)
+@given(LISTS)
+def test_rows_are_addressed_alike(lists):
+    objects, raw = both([() for _ in lists])
+    found = [(number, np.flatnonzero([number in numbers for numbers in lists])) for number in sorted(set().union(*lists))]
+    addressed = objects.addressed(found)
+    assert_same(addressed, raw.addressed(found))
+    listed = [] if addressed is None else [set(publish.header.destinations) for publish in addressed.publishes()]
+    assert listed == [numbers for numbers in lists if numbers]
+
+
+@pytest.mark.parametrize(("numbers", "length"), [((5,), 2), ((300,), 3), (tuple(range(64)), 9), ((1, 2, 3, 2031), 6), ((), 0)])
+def test_the_shorter_form_is_taken(numbers, length):
+    bare, listed = (encode_rows(publishes([some])) for some in ((), numbers))
+    assert len(listed) - len(bare) == length
+
+
+def test_numbers_that_no_list_can_hold_are_refused():
+    with pytest.raises(LanguageError, match="2,032"):
+        encode_rows(publishes([(2032,)]))
+
+
+@pytest.mark.parametrize("listed", [b"\x02\x05", b"\x01\x00", b"\x00", b"\x00\x05\x05", b"\x01"])
+def test_lists_that_are_not_sound_are_refused(listed):
+    row = bytearray(encode_rows(publishes([()])))
+    row[0], row[23] = row[0] + len(listed), len(listed)
+    rows = RawRows(bytes(row[:33] + listed + row[33:]), 1)
+    with pytest.raises(WireError):
+        rows.meant_for(1)

@@ -32,7 +32,8 @@ numbers = st.integers(0, 2**64 - 1)
 texts = st.text(max_size=20)
 ids = st.text(min_size=1, max_size=20)
 plain_headers = st.just(Header()) | st.builds(
-    Header, source=texts, destinations=st.sets(st.integers(0, 2000), max_size=3).map(sorted).map(tuple), path=st.lists(texts, max_size=3).map(tuple),
+    Header, source=texts, destinations=st.sets(st.integers(0, 2000), max_size=3).map(sorted).map(tuple),
+    path=st.lists(texts, max_size=3).map(tuple),
     tree=texts, cluster=texts, trace=texts, hops=st.integers(0, 300), ttl=st.integers(0, 300),
 )  # fmt: skip
 words = (

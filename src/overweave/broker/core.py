@@ -162,9 +162,9 @@ class BrokerCore:
             unsettled={peer: session.unsettled() for peer, session in self._sessions.items() if session.unsettled()},
         )
 
-    def subscriptions(self) -> int:
-        """How many subscriptions a publication is matched against."""
-        return self._routing.sizes().get("subscriptions", 0)
+    def compared_with(self, peer: str, batch: Batch) -> int:
+        """How many subscriptions each publication from a peer is compared with."""
+        return self._routing.compared_with(batch, peer if peer in self._neighbours else None)
 
     def unsettled_rows(self, peer: str) -> int:
         """How many rows of a peer are not settled here: as many as it may still have to send again."""
@@ -336,9 +336,7 @@ class BrokerCore:
             self._desk.watch(Heard(message, peer, peer not in self._neighbours))
         self._tell(self._routing.handle(message, peer), peer, custody, message)
 
-    def _tell(
-        self, sends: Iterable[Send], peer: str = "", custody: Custody | None = None, heard: Control | None = None
-    ) -> None:
+    def _tell(self, sends: Iterable[Send], peer: str = "", custody: Custody | None = None, heard: Control | None = None) -> None:
         """Send words; the copies of what was ``heard`` that are addressed stay with their sender until they are settled."""
         for neighbour, message in sends:
             keeper = custody if is_addressed(message) and type(message) is type(heard) and message.id == heard.id else None

@@ -1,4 +1,4 @@
-"""The pulse of links: neighbours hear from each other at least every so often, and a link that is silent for long does not work."""
+"""The pulse of links: neighbours hear from each other every so often, and a link that is silent for long does not work."""
 
 from overweave.contract.config import BrokerConfig
 

@@ -16,7 +16,18 @@ from itertools import islice
 from overweave.contract.batches import Batch
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Effect, SendFrame
-from overweave.contract.frames import Acknowledgement, BatchFrame, Frame, Hello, Word, WordFrame, is_addressed
+from overweave.contract.frames import (
+    Acknowledgement,
+    Announced,
+    BatchFrame,
+    Frame,
+    Hello,
+    Synced,
+    Word,
+    WordFrame,
+    is_addressed,
+)
+from overweave.language.messages import Control
 
 #: No more stretches that are settled ahead are told at a time.
 _STRETCHES_MAX = 256
@@ -234,15 +245,20 @@ class Session:
                 self._next -= self._unsettled[-1][2]
             self._fill_window(effects)
 
-    def take_back(self, effects: list[Effect]) -> "list[tuple[Word | Batch, Custody | None]]":
+    def take_back(self, effects: list[Effect]) -> list[tuple[Control | Batch, Custody | None]]:
         """What the peer has not settled and others may bring where it is meant for; the two have to greet each other anew."""
-        taken = [(word or batch, custody) for word, batch, _, custody in self._unsettled if batch or word and is_addressed(word)]
+        taken: list[tuple[Control | Batch, Custody | None]] = []
+        for word, batch, _, custody in self._unsettled:
+            if batch is not None:
+                taken.append((batch, custody))
+            elif word is not None and not isinstance(word, Announced | Synced) and is_addressed(word):
+                taken.append((word, custody))
         self._unsettled.clear()
         self.come_anew()
         self._start_again(())
         if self.connected:
             self._put(self._hello(), effects)
-        return taken  # type: ignore[return-value]
+        return taken
 
     def abandon(self) -> None:
         """The peer will not come back: nothing waits for it any more."""

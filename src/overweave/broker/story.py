@@ -22,14 +22,14 @@ class Story:
 
     def __init__(self, length: int) -> None:
         self._heard: deque[tuple[float, str, Control]] = deque(maxlen=length)
-        self._routed: deque[tuple[float, str, Batch, Sequence[tuple[str, Batch]]]] = deque(maxlen=length)
+        self._routed: deque[tuple[float, str, Batch, Sequence[tuple[str | None, Batch]]]] = deque(maxlen=length)
         self.length = length
 
     def heard(self, now_s: float, peer: str, message: Control) -> None:
         """A peer said something."""
         self._heard.append((now_s, peer, message))
 
-    def routed(self, now_s: float, peer: str, batch: Batch, forwards: Sequence[tuple[str, Batch]]) -> None:
+    def routed(self, now_s: float, peer: str, batch: Batch, forwards: Sequence[tuple[str | None, Batch]]) -> None:
         """Publications went on."""
         self._routed.append((now_s, peer, batch, forwards))
 
@@ -38,7 +38,8 @@ class Story:
         steps = [Step(at_s, type(message).__name__.lower(), peer) for at_s, peer, message in self._heard if message.id == id]
         for at_s, peer, batch, forwards in self._routed:
             if _holds(batch, id):
-                steps.append(Step(at_s, "publish", peer, tuple(to for to, some in forwards if _holds(some, id))))
+                to = tuple(to for to, some in forwards if to is not None and _holds(some, id))
+                steps.append(Step(at_s, "publish", peer, to))
         return sorted(steps)
 
 

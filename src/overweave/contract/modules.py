@@ -21,11 +21,11 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Passed(msgspec.Struct, frozen=True, gc=False):
-    """New publications came in from a peer, and went on to others (neighbours and clients)."""
+    """New publications came in from a peer, and went on to others: neighbours, clients, or None if there is no way yet."""
 
     batch: Batch
     peer: str
-    to: list[tuple[str, Batch]]
+    to: list[tuple[str | None, Batch]]
 
 
 class Heard(msgspec.Struct, frozen=True):

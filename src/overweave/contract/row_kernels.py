@@ -77,6 +77,8 @@ def highest_destination(data, starts):
         at, end = _list_of(data, starts[row])
         if at == end:
             continue
+        if end - at < 2:
+            return -2
         if data[at] == BITMAP:
             if data[end - 1] == 0:
                 return -2
@@ -93,8 +95,6 @@ def highest_destination(data, starts):
                 if number <= last:
                     return -2
                 last = number
-            if last < 0:
-                return -2
         else:
             return -2
         highest = max(highest, last)

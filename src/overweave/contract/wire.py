@@ -155,8 +155,9 @@ def _encoded(message: Open | Refused | Ping | Bye | Hello | Acknowledgement | Wo
 
 def _decoded(kind: int, body: bytes) -> Message:
     if kind == ACKNOWLEDGEMENT:
-        ahead = tuple(_STRETCH.iter_unpack(body[_ACKNOWLEDGEMENT.size :]))
-        return Acknowledgement(*_ACKNOWLEDGEMENT.unpack_from(body), ahead)  # type: ignore[arg-type]
+        incarnation, peer_incarnation, acknowledged, expected = _ACKNOWLEDGEMENT.unpack_from(body)
+        ahead = tuple((first, end) for first, end in _STRETCH.iter_unpack(body[_ACKNOWLEDGEMENT.size :]))
+        return Acknowledgement(incarnation, peer_incarnation, acknowledged, expected, ahead)
     if kind == HELLO:
         incarnation, peer_incarnation, acknowledged, expected, heard = _HELLO.unpack(body)
         return Hello(incarnation, peer_incarnation, acknowledged, expected, bool(heard))

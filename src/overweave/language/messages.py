@@ -79,7 +79,7 @@ class LinkState(msgspec.Struct, frozen=True, tag="link-state"):
 class Standing(msgspec.Struct, frozen=True, tag="standing"):
     """All that the broker ``id`` has to tell another one: its clients' advertisements, or the subscriptions that the other wants.
 
-    It replaces all statements up to that of its header's number. Advertisements are told with ``asks`` to whom we know nothing of.
+    It replaces all statements up to that of its header's number. Who ``asks`` wants the other's advertisements in return.
     Subscriptions answer advertisements: ``answers`` is the number of those.
     """
 

@@ -59,6 +59,9 @@ class Routing(Protocol):
     def learned(self, neighbour: str) -> Iterable[Control]:
         """All that ``neighbour`` has said and that still holds."""
 
+    def compared_with(self, batch: Batch, origin: str | None) -> int:
+        """How many subscriptions each publication is compared with here; 0: its content is not looked at."""
+
     def sizes(self) -> dict[str, int]:
         """How many entries each table has."""
 
@@ -82,6 +85,14 @@ class Steady:
     def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:  # noqa: ARG002
         """See `Routing.arriving`."""
         return batch, None
+
+    def compared_with(self, batch: Batch, origin: str | None) -> int:  # noqa: ARG002
+        """See `Routing.compared_with`."""
+        return self.sizes()["subscriptions"]
+
+    def sizes(self) -> dict[str, int]:
+        """See `Routing.sizes`."""
+        raise NotImplementedError
 
 
 class ByKind(Steady):

@@ -1,5 +1,5 @@
-"""Destination-based routing, D-DBR (DEST III): a publication is matched where it enters, gets the list of brokers that want it, and
-is matched again only where it is delivered. Brokers in between look at the list alone.
+"""Destination-based routing, D-DBR (DEST III): a publication is matched where it enters, gets the list of brokers that want it,
+and is matched again only where it is delivered. Brokers in between look at the list alone.
 
 The local tables (L-SRT, L-PRT) are here, the remote ones (R-SRT, R-PRT) and the multicasting layer in `Member`.
 """
@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from overweave.contract.batches import Batch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Forward, Send, SubscriptionTable
-from overweave.routing.member import DOWN, UP, Member
+from overweave.routing.member import Member
+from overweave.routing.topology import DOWN, UP
 
 
 class DestinationBased:
@@ -69,7 +70,7 @@ class DestinationBased:
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
         if batch.is_bound():
-            return batch.parted(self._member.ways)  # type: ignore[return-value]
+            return batch.parted(self._member.ways)
         if origin is not None:
             return self._subscriptions.route(batch, None)
         if not self._member.ready:
@@ -77,6 +78,13 @@ class DestinationBased:
         bound = self._member.addressed(batch)
         here = self._subscriptions.route(batch, None)
         return here if bound is None else [*here, *bound.parted(self._member.ways)]
+
+    def compared_with(self, batch: Batch, origin: str | None) -> int:
+        """See `Routing.compared_with`."""
+        if origin is None:
+            return len(self._subscriptions) + len(self._member.subscriptions)
+        here, _ = batch.meant_for(self._number)
+        return 0 if here is None else len(self._subscriptions)
 
     def announce(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.announce`."""

@@ -1,9 +1,8 @@
 """A broker among others who route to each other by destination: the matching layer over the multicasting layer (DEST III).
 
 Everything that goes from one broker to others carries the list of those it is meant for, and is split where ways part.
-Advertisements go to everybody, subscriptions to those with advertisements that they intersect. Two brokers who come to know of each
-other tell each other all that stands (`Standing`); from then on they tell what changes. Between two brokers that never lose
-sight of each other that happens once.
+Advertisements go to everybody, subscriptions to those with advertisements that they intersect. Two brokers who come to know
+of each other tell each other all that stands (`Standing`), and from then on what changes.
 """
 
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from overweave.language.relations import intersects
 from overweave.matching.index import Index
 from overweave.routing.base import Send
 from overweave.routing.remote import RemoteTable
-from overweave.routing.topology import DOWN, UP, Topology
+from overweave.routing.topology import UP, Topology
 
 #: A life of a broker has at most so many statements.
 _STATEMENTS_MAX = 1 << 20
@@ -82,12 +81,12 @@ class Member:
     # ---- what this broker has to say
 
     def advertise(self, id: str, filter: Filter) -> list[Send]:
-        """This broker stands for an advertisement."""
+        """Stand for an advertisement."""
         self._advertised[id] = filter
         return self._say(Advertise(id, filter), self._everybody())
 
     def unadvertise(self, id: str) -> list[Send]:
-        """It does so no more; subscriptions that only it had called for are forgotten here, as they are where they came from."""
+        """Stand for it no more; subscriptions that only it had called for are forgotten."""
         if self._advertised.pop(id, None) is None:
             return []
         for broker in self.subscriptions.brokers():
@@ -97,12 +96,12 @@ class Member:
         return self._say(Unadvertise(id), self._everybody())
 
     def subscribe(self, id: str, filter: Filter) -> list[Send]:
-        """This broker wants something."""
+        """Want something."""
         self._wanted[id] = filter
         return self._say(Subscribe(id, filter), self._towards(filter))
 
     def unsubscribe(self, id: str) -> list[Send]:
-        """It does so no more."""
+        """Want it no more."""
         filter = self._wanted.pop(id, None)
         return [] if filter is None else self._say(Unsubscribe(id), self._towards(filter))
 
@@ -212,9 +211,7 @@ class Member:
         return self._some(self._met)
 
     def _towards(self, filter: Filter) -> int:
-        return self._some(
-            broker for broker in self.advertisements.brokers() if _meets(self.advertisements.of(broker), filter)
-        )
+        return self._some(broker for broker in self.advertisements.brokers() if _meets(self.advertisements.of(broker), filter))
 
     def _only(self, broker: str) -> int:
         return self._some((broker,))
@@ -233,6 +230,3 @@ class Member:
 
 def _meets(advertised: dict[str, Filter], filter: Filter) -> bool:
     return any(intersects(advertisement, filter) for advertisement in advertised.values())
-
-
-__all__ = ["DOWN", "UP", "Member"]

@@ -1,7 +1,7 @@
 """What other brokers have said, by broker: the remote tables of destination-based routing (R-SRT and R-PRT, DEST III-A).
 
-Statements are numbered by who makes them, and may overtake each other when their ways change. A statement holds unless a later one about the
-same thing is known; what was withdrawn is remembered for a while, because an earlier statement may still be on its way.
+Statements are numbered by who makes them, and may overtake each other when their ways change. A statement holds unless a
+later one about the same thing is known; what was withdrawn is remembered for a while, for an earlier statement may still come.
 """
 
 from collections.abc import Callable, Iterable
@@ -34,7 +34,7 @@ class RemoteTable:
     def add(self, broker: str, id: str, filter: Filter, number: int) -> bool:
         """A statement; False when a later one is known."""
         known = self._entries.get(broker, {}).get(id)
-        if known is not None and known[1] >= number or self._withdrawn.get((broker, id), -1) >= number:
+        if max(-1 if known is None else known[1], self._withdrawn.get((broker, id), -1)) >= number:
             return False
         if known is not None:
             self._removed(broker, id)

@@ -1,8 +1,8 @@
 """The multicasting layer of destination-based routing: who is linked to whom, and the next hop to everybody (DEST III-B, C).
 
 Every broker floods the state of its own links, and a later state replaces an earlier one, so that all come to know the same
-overlay (the topology table, TRT). A link is there when both its ends say so. From that each broker finds for itself over which neighbour
-every other is nearest (the shortest paths, SPRT); among several neighbours the first by name is taken.
+overlay (the topology table, TRT). A link is there when both its ends say so. From that each broker finds for itself over
+which neighbour every other is nearest (the shortest paths, SPRT); among several neighbours the first by name is taken.
 """
 
 from collections import deque

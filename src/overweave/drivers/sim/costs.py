@@ -35,11 +35,9 @@ class Costs(msgspec.Struct, frozen=True):
             and self.matching_delay_per_subscription_s == 0
         )
 
-    def service_s(self, frame: Frame, subscriptions: int) -> float:
-        """How long a broker is busy with a frame: publications are matched, all else is quick."""
-        if isinstance(frame, BatchFrame):
-            return frame.batch.count * (self.matching_delay_base_s + subscriptions * self.matching_delay_per_subscription_s)
-        return 0.0
+    def service_s(self, subscriptions: int) -> float:
+        """How long a broker is busy with a publication that it compares with so many subscriptions."""
+        return self.matching_delay_base_s + subscriptions * self.matching_delay_per_subscription_s
 
 
 def frame_bytes(frame: Frame) -> int:

@@ -181,7 +181,7 @@ class SimulatedNetwork:
         node = self._nodes[broker] = Node(self, self.kernel, broker, core, self._skew_s())
         if not self._costs.free:
             node.station = Station(
-                self.kernel, self._costs, core.subscriptions, lambda peer, frame: node.handle(FrameArrived(peer, frame))
+                self.kernel, self._costs, core.compared_with, lambda peer, frame: node.handle(FrameArrived(peer, frame))
             )
 
     def _connect(self, ends: tuple[str, str]) -> None:
@@ -238,20 +238,33 @@ class SimulatedNetwork:
         if time_s < self._faults.until_s:
             self.kernel.at(time_s, at_last)
 
+    def cut(self, ends: tuple[str, str], for_s: float | None = None) -> None:
+        """Close a connection, for some time or for good."""
+        self._disconnect(ends)
+        if for_s is not None:
+            self.kernel.at(self.kernel.now_s + for_s, self._connect, ends)
+
+    def crash(self, broker: str, for_s: float | None = None) -> None:
+        """Have a broker lose all but its journal, for some time or for good."""
+        node = self._nodes.pop(broker)
+        node.alive = False
+        for peer, channel in node.channels.items():
+            channel.open = False
+            self._disconnect((peer, broker))
+        if for_s is not None:
+            self.kernel.at(self.kernel.now_s + for_s, self._restart, broker)
+
     def _cut(self) -> None:
         ends = self._open()
         if ends:
-            struck = ends[int(self._random.integers(len(ends)))]
-            self._disconnect(struck)
-            self.kernel.at(self.kernel.now_s + self._faults.cut_s, self._connect, struck)
+            self.cut(ends[int(self._random.integers(len(ends)))], self._faults.cut_s)
 
     def _partition(self) -> None:
         half = {id for id in self._overlay.ids if self._random.random() < 0.5}
         brokers = set(self._overlay.ids)
         for ends in self._open():
             if (ends[0] in half) != (ends[1] in half) and brokers.issuperset(ends):
-                self._disconnect(ends)
-                self.kernel.at(self.kernel.now_s + self._faults.partition_s, self._connect, ends)
+                self.cut(ends, self._faults.partition_s)
 
     def _pause(self) -> None:
         reading = [id for id in self._clients if self._nodes[id].waiting is None]
@@ -266,15 +279,8 @@ class SimulatedNetwork:
 
     def _crash(self) -> None:
         running = self.running()
-        if not running:
-            return
-        broker = running[int(self._random.integers(len(running)))]
-        node = self._nodes.pop(broker)
-        node.alive = False
-        for peer, channel in node.channels.items():
-            channel.open = False
-            self._disconnect((peer, broker))
-        self.kernel.at(self.kernel.now_s + self._faults.crash_s, self._restart, broker)
+        if running:
+            self.crash(running[int(self._random.integers(len(running)))], self._faults.crash_s)
 
     def _restart(self, broker: str) -> None:
         self._start(broker)

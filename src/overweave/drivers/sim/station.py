@@ -7,6 +7,7 @@ bandwidth. Nothing overtakes what the same peer has sent before, because a sessi
 from collections import Counter, deque
 from collections.abc import Callable
 
+from overweave.contract.batches import Batch
 from overweave.contract.frames import BatchFrame, Frame, WordFrame
 from overweave.drivers.sim.costs import Costs, frame_bytes
 from overweave.drivers.sim.kernel import Kernel
@@ -19,11 +20,11 @@ class Station:
     """The input queue, the matching engine and the uplink of one broker."""
 
     def __init__(
-        self, kernel: Kernel, costs: Costs, subscriptions: Callable[[], int], serve: Callable[[str, Frame], None]
+        self, kernel: Kernel, costs: Costs, compared_with: Callable[[str, Batch], int], serve: Callable[[str, Frame], None]
     ) -> None:
         self._kernel = kernel
         self._costs = costs
-        self._subscriptions = subscriptions
+        self._compared_with = compared_with
         self._serve = serve
         self._control: deque[Job] = deque()
         self._publications: deque[Job] = deque()
@@ -31,6 +32,8 @@ class Station:
         self._waiting: Counter[str] = Counter()
         self._busy = False
         self._output_free_s = 0.0
+        #: How many publications had their content looked at.
+        self.matches = 0
         #: Seconds that the engine and the uplink have worked, and the longest queue.
         self.busy_s = 0.0
         self.output_busy_s = 0.0
@@ -64,13 +67,22 @@ class Station:
     def _begin(self) -> None:
         while job := self._next():
             peer, frame = job
-            takes_s = self._costs.service_s(frame, self._subscriptions())
+            takes_s = self._service_s(peer, frame)
             if takes_s > 0:
                 self._busy = True
                 self.busy_s += takes_s
                 self._kernel.at(self._kernel.now_s + takes_s, self._end, job)
                 return
             self._serve(peer, frame)
+
+    def _service_s(self, peer: str, frame: Frame) -> float:
+        """How long the engine is busy with a frame: publications are matched or passed on, all else is quick."""
+        if not isinstance(frame, BatchFrame):
+            return 0.0
+        subscriptions = self._compared_with(peer, frame.batch)
+        if subscriptions:
+            self.matches += frame.batch.count
+        return frame.batch.count * self._costs.service_s(subscriptions)
 
     def _next(self) -> Job | None:
         if self._control:

@@ -5,6 +5,7 @@ from overweave.contract.raw import RawRows
 from overweave.drivers.tcp.security import Rights
 from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header
+from overweave.language.messages import LinkState, Standing
 
 _PLAIN = Header()
 
@@ -34,7 +35,7 @@ def _check_word(frame: WordFrame, client: str, rights: Rights) -> None:
     word = frame.word
     if isinstance(word, Synced):
         return
-    if isinstance(word, Announced) or word.header != _PLAIN:
+    if isinstance(word, Announced | LinkState | Standing) or word.header != _PLAIN:
         raise Refused("bad-frame", "expected what clients say")
     if not word.id.startswith(f"{client}/"):
         raise Refused("bad-id", f"id {word.id[:64]!r}: expected one that begins with {client + '/'!r}")

@@ -48,7 +48,10 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     metrics: str | None = None
     security: SecuritySettings = SecuritySettings()
     config: BrokerConfig = BrokerConfig(
-        session=SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), stall_s=0.5, patience_s=5.0
+        session=SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005),
+        stall_s=0.5,
+        patience_s=5.0,
+        heartbeat_s=0.5,
     )
     #: A client that is gone for so long is taken to have left.
     grace_s: float = 30.0

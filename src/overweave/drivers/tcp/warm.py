@@ -3,6 +3,7 @@
 import numpy as np
 
 from overweave.broker.seen import Seen
+from overweave.contract.batches import Ways
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
@@ -23,6 +24,10 @@ def warm_up() -> None:
     batch.new(Seen(window=64))
     for _, part in batch.hopped().spread(index, "B3"):
         part.take(np.array([0]))
+    addressed = batch.addressed([(1, np.array([0, 2])), (2, np.array([2]))])
+    if addressed is not None:
+        addressed.parted(Ways([("B2", 0b10)]))
+        addressed.meant_for(1)
     list(batch.ids(index))
     batch.numbered(0, 0.0).published_at_s()
     index.links(publishes[0].publication)
