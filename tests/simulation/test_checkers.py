@@ -89,7 +89,7 @@ def test_control_goes_first_but_nothing_overtakes_its_own_peer():
     from overweave.contract.batches import Rows
 
     served, kernel = [], Kernel()
-    station = Station(kernel, Costs(matching_delay_base_s=1.0), lambda: 0, lambda peer, frame: served.append((peer, frame)))
+    station = Station(kernel, Costs(matching_delay_base_s=1.0), lambda *_: 0, lambda peer, frame: served.append((peer, frame)))
     batch = BatchFrame(1, 1, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", 0)),)))
     word = WordFrame(1, 1, 1, 0, Unsubscribe("s"))
     for peer, frame in (("a", batch), ("b", batch), ("b", word), ("c", word)):
