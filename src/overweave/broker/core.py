@@ -106,6 +106,8 @@ class BrokerCore:
         #: What a peer said before it came back, and has not said again.
         self._stale: dict[str, dict[tuple[str, str, str | None], Control]] = {}
         self._held: deque[_Held] = deque()
+        #: Duplicates that wait for the copies that came first, and since when: after crashes they might do so in a circle.
+        self._following: deque[tuple[float, Custody, Custody]] = deque()
         self._seen = Seen(2 * self.config.session.window)
         self._timers: set[str] = set()
         self._patience = Patience(self.config)
@@ -255,8 +257,10 @@ class BrokerCore:
         for other, first in [*waiting, *held]:
             if first is None or first is custody or (other.is_bound() and peer in self._neighbours):
                 continue
-            if not known.isdisjoint(other.identities()):
-                custody.follow(first)
+            if not known.isdisjoint(other.identities()) and custody.follow(first):
+                self._following.append((self._now_s, custody, first))
+        while self._following and self._following[0][2].done:
+            self._following.popleft()
 
     def _route_or_hold(self, batch: Batch, peer: str, custody: Custody | None, again: bool = False) -> None:
         if not self._telling.unsynced or self._telling.knows_all_but(peer):
@@ -429,8 +433,11 @@ class BrokerCore:
             custody.release()
 
     def _give_up(self) -> None:
-        """Let go of what is meant for brokers that could not be reached for too long."""
+        """Let go of what is meant for brokers that could not be reached for too long, and of what waits as long for others."""
         late_s = self._now_s - self.config.unreachable_s
+        while self._following and self._following[0][0] < late_s:
+            _, custody, first = self._following.popleft()
+            custody.leave(first)
         for entry in [entry for entry in self._held if entry.again and entry.since_s < late_s and _is_bound(entry.what)]:
             self._held.remove(entry)
             if entry.custody is not None:

@@ -79,6 +79,11 @@ class Custody:
         """Whether all copies are settled."""
         return self._remaining == 0
 
+    @property
+    def void(self) -> bool:
+        """Whether the sender may not know any more that it gave us this content."""
+        return self._session.stream != self._stream or not self._session.established
+
     def hold(self, copies: int = 1) -> None:
         """So many more copies go on."""
         self._remaining += copies
@@ -93,11 +98,22 @@ class Custody:
                 for follower in self._followers:
                     follower.release()
 
-    def follow(self, first: "Custody") -> None:
-        """Not be settled before ``first`` is, of which this has a duplicate: until then its sender must keep it."""
-        if not first.done:
-            self.hold()
-            first._followers = [*(first._followers or ()), self]
+    def follow(self, first: "Custody") -> bool:
+        """Not be settled before ``first`` is, of which this has a duplicate: until then its sender must keep it.
+
+        That is so if nobody else has to: the sender of the first copy may have crashed. False: it is not.
+        """
+        if first.done or not first.void:
+            return False
+        self.hold()
+        first._followers = [*(first._followers or ()), self]
+        return True
+
+    def leave(self, first: "Custody") -> None:
+        """Follow no longer."""
+        if first._followers is not None and self in first._followers:
+            first._followers = [follower for follower in first._followers if follower is not self]
+            self.release()
 
 
 #: A word (None: it is a batch), a batch, how many rows it has, and whom to tell when the peer has settled it.
@@ -264,6 +280,7 @@ class Session:
         """The peer will not come back: nothing waits for it any more."""
         while self._unsettled:
             self._settle_oldest()
+        self.stream += 1
 
     # ---- in
 

@@ -87,7 +87,7 @@ class _Links(msgspec.Struct, frozen=True, array_like=True):
 class _Standing(msgspec.Struct, frozen=True, array_like=True):
     """The body of what stands."""
 
-    entries: tuple[tuple[str, bytes], ...]
+    entries: tuple[tuple[str, bytes, tuple[str, ...]], ...]
     asks: bool
     answers: int | None
 
@@ -189,7 +189,7 @@ def _encoded_body(word: Word) -> bytes:
         case LinkState():
             return msgspec.msgpack.encode(_Links(word.number, word.incarnation, word.version, word.up, word.pending))
         case Standing():
-            entries = tuple((id, encode_filter(filter)) for id, filter in word.entries)
+            entries = tuple((id, encode_filter(filter), path) for id, filter, path in word.entries)
             return msgspec.msgpack.encode(_Standing(entries, word.asks, word.answers))
         case _:
             return b""
@@ -217,7 +217,7 @@ def _decoded_word(number: int, body: bytes) -> Word:
             return LinkState(id, links.number, links.incarnation, links.version, links.up, links.pending, header)
         if kind is Standing:
             standing = _standing_decoder.decode(body[filter_at:])
-            entries = tuple((entry, decode_filter(filter)) for entry, filter in standing.entries)
+            entries = tuple((entry, decode_filter(filter), path) for entry, filter, path in standing.entries)
             return Standing(id, entries, header, standing.asks, standing.answers)
     except (UnicodeDecodeError, InvalidInput) as error:
         raise WireError(0, f"a word: {error}") from None

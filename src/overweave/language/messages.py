@@ -77,14 +77,15 @@ class LinkState(msgspec.Struct, frozen=True, tag="link-state"):
 
 
 class Standing(msgspec.Struct, frozen=True, tag="standing"):
-    """All that the broker ``id`` has to tell another one: its clients' advertisements, or the subscriptions that the other wants.
+    """All that the broker ``id`` has to tell another one: advertisements, or the subscriptions that the other's call for.
 
-    It replaces all statements up to that of its header's number. Who ``asks`` wants the other's advertisements in return.
-    Subscriptions answer advertisements: ``answers`` is the number of those.
+    Each entry has an id, a filter, and the clusters that it has passed. All statements up to that of the header's number are
+    replaced. Who ``asks`` wants the other's advertisements in return. Subscriptions answer advertisements: ``answers`` is the
+    number of those.
     """
 
     id: str
-    entries: tuple[tuple[str, Filter], ...]
+    entries: tuple[tuple[str, Filter, tuple[str, ...]], ...]
     header: Header = _EMPTY
     asks: bool = False
     answers: int | None = None

@@ -12,6 +12,7 @@ from overweave.routing.filter_general import FilterBasedGeneral
 from overweave.routing.flooding import Flooding
 from overweave.routing.hierarchical import Hierarchical
 from overweave.routing.identity import PeerToPeer, TowardsPublishers, Upwards
+from overweave.routing.merc import Merc
 from overweave.routing.simple import Simple
 from overweave.routing.summaries import Covering, Identical
 
@@ -41,6 +42,7 @@ PROTOCOLS: dict[str, RoutingProtocol] = {
     "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic),
     "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), FilterBasedGeneral.acyclic),
     "destination": RoutingProtocol(
-        lambda broker, overlay: DestinationBased(broker, overlay.ids.index(broker)), DestinationBased.acyclic
+        lambda broker, overlay: DestinationBased(broker, overlay.position(broker)), DestinationBased.acyclic
     ),
+    "merc": RoutingProtocol(Merc, Merc.acyclic),
 }

@@ -10,6 +10,7 @@ from overweave.contract.batches import Batch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Forward, Send, SubscriptionTable
 from overweave.routing.member import Member
+from overweave.routing.remote import Stated
 from overweave.routing.topology import DOWN, UP
 
 
@@ -52,12 +53,12 @@ class DestinationBased:
         match message:
             case Advertise(id, filter) if id not in self._advertisements:
                 self._advertisements[id] = peer
-                return self._member.advertise(id, filter)
+                return self._member.advertise(id, Stated(filter))
             case Unadvertise(id) if self._advertisements.get(id) == peer:
                 del self._advertisements[id]
                 return self._member.unadvertise(id)
             case Subscribe(id, filter) if self._subscriptions.add(id, filter, peer):
-                return self._member.subscribe(id, filter)
+                return self._member.subscribe(id, Stated(filter))
             case Unsubscribe(id) if self._subscriptions.remove(id, peer) is not None:
                 return self._member.unsubscribe(id)
             case _:
@@ -75,7 +76,7 @@ class DestinationBased:
             return self._subscriptions.route(batch, None)
         if not self._member.ready:
             return [(None, batch)]
-        bound = self._member.addressed(batch)
+        bound = batch.addressed(self._member.wanting(batch))
         here = self._subscriptions.route(batch, None)
         return here if bound is None else [*here, *bound.parted(self._member.ways)]
 

@@ -5,18 +5,19 @@ Advertisements go to everybody, subscriptions to those with advertisements that 
 of each other tell each other all that stands (`Standing`), and from then on what changes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from overweave.contract.batches import Batch, Ways, bits_of, numbers_of
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, LinkState, Standing, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
-from overweave.language.relations import intersects
 from overweave.matching.index import Index
 from overweave.routing.base import Send
-from overweave.routing.remote import RemoteTable
+from overweave.routing.remote import RemoteTable, Stated
 from overweave.routing.topology import UP, Topology
 
 #: A life of a broker has at most so many statements.
@@ -26,19 +27,24 @@ _EARLY_MAX = 10_000
 
 
 class Member:
-    """One broker's part in a cluster, or in the whole overlay where there is only one."""
+    """One broker's part in a cluster, or in the whole overlay where there is only one.
 
-    def __init__(self, broker: str, number: int, cluster: str | None = None) -> None:
+    ``changed`` hears which advertisements and subscriptions of others have changed, by their ids.
+    """
+
+    def __init__(
+        self, broker: str, number: int, cluster: str | None = None, changed: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.cluster = cluster
         self.topology = Topology(broker, number)
         self._broker = broker
         self._statement = _STATEMENTS_MAX
         #: What this broker stands for towards the others.
-        self._advertised: dict[str, Filter] = {}
-        self._wanted: dict[str, Filter] = {}
+        self.advertised: dict[str, Stated] = {}
+        self.wanted: dict[str, Stated] = {}
         #: What others stand for: R-SRT, and R-PRT with an index by broker.
-        self.advertisements = RemoteTable()
-        self._index = Index()
+        self.advertisements = RemoteTable(lambda _, advertisement, __: changed(advertisement), lambda _, gone: changed(gone))
+        self._index, self._changed = Index(), changed
         self.subscriptions = RemoteTable(self._enter, self._leave)
         #: The others who know us, by incarnation; and who have not answered to our advertisements yet.
         self._met: dict[str, int] = {}
@@ -80,30 +86,32 @@ class Member:
 
     # ---- what this broker has to say
 
-    def advertise(self, id: str, filter: Filter) -> list[Send]:
+    def advertise(self, id: str, stated: Stated) -> list[Send]:
         """Stand for an advertisement."""
-        self._advertised[id] = filter
-        return self._say(Advertise(id, filter), self._everybody())
+        self.advertised[id] = stated
+        return self._say(Advertise(id, stated.filter), self._everybody(), stated.path)
 
     def unadvertise(self, id: str) -> list[Send]:
         """Stand for it no more; subscriptions that only it had called for are forgotten."""
-        if self._advertised.pop(id, None) is None:
-            return []
-        for broker in self.subscriptions.brokers():
-            for subscription, filter in self.subscriptions.of(broker).items():
-                if not _meets(self._advertised, filter):
-                    self.subscriptions.drop(broker, subscription)
+        gone = self.advertised.pop(id)
+        called_for = [
+            (broker, subscription)
+            for broker in self.subscriptions.brokers()
+            for subscription, wanted in self.subscriptions.of(broker).items()
+            if gone.calls_for(wanted) and not _any_calls_for(self.advertised, wanted)
+        ]
+        for broker, subscription in called_for:
+            self.subscriptions.drop(broker, subscription)
         return self._say(Unadvertise(id), self._everybody())
 
-    def subscribe(self, id: str, filter: Filter) -> list[Send]:
+    def subscribe(self, id: str, stated: Stated) -> list[Send]:
         """Want something."""
-        self._wanted[id] = filter
-        return self._say(Subscribe(id, filter), self._towards(filter))
+        self.wanted[id] = stated
+        return self._say(Subscribe(id, stated.filter), self._towards(stated), stated.path)
 
     def unsubscribe(self, id: str) -> list[Send]:
         """Want it no more."""
-        filter = self._wanted.pop(id, None)
-        return [] if filter is None else self._say(Unsubscribe(id), self._towards(filter))
+        return self._say(Unsubscribe(id), self._towards(self.wanted.pop(id)))
 
     # ---- what others have to say
 
@@ -128,20 +136,27 @@ class Member:
             self._early = [*self._early[-_EARLY_MAX + 1 :], message]  # it comes to our sight before long
             return []
         match message:
-            case Advertise(id, filter):
-                if self.advertisements.add(source, id, filter, number):
-                    wanted = [(id, want) for id, want in self._wanted.items() if intersects(filter, want)]
-                    return [send for id, want in wanted for send in self._say(Subscribe(id, want), self._only(source))]
+            case Advertise(id, filter, header):
+                stated = Stated(filter, header.path, number)
+                if self.advertisements.add(source, id, stated):
+                    return [
+                        send
+                        for id, wanted in self.wanted.items()
+                        if stated.calls_for(wanted)
+                        for send in self._say(Subscribe(id, wanted.filter), self._only(source), wanted.path)
+                    ]
             case Unadvertise(id):
                 self.advertisements.remove(source, id, number)
-            case Subscribe(id, filter):
-                if _meets(self._advertised, filter):
-                    self.subscriptions.add(source, id, filter, number)
+            case Subscribe(id, filter, header):
+                stated = Stated(filter, header.path, number)
+                if _any_calls_for(self.advertised, stated):
+                    self.subscriptions.add(source, id, stated)
             case Unsubscribe(id):
                 self.subscriptions.remove(source, id, number)
             case Standing(_, entries, answers=None):
                 self.advertisements.replace(source, entries, number)
-                return [*self._answer(source, number), *(self._introduce(source) if message.asks else [])]
+                answer = self._answer(source, number) if entries else []
+                return [*answer, *(self._stand_before([source], asks=False) if message.asks and self.advertised else [])]
             case Standing(_, entries, answers=answers):
                 self.subscriptions.replace(source, entries, number)
                 if answers is not None and self._unanswered.get(source, answers + 1) <= answers:
@@ -150,15 +165,12 @@ class Member:
 
     def _answer(self, source: str, number: int) -> list[Send]:
         advertised = self.advertisements.of(source)
-        wanted = tuple((id, filter) for id, filter in self._wanted.items() if _meets(advertised, filter))
-        return self._say(Standing(self._broker, wanted, answers=number), self._only(source))
-
-    def _introduce(self, broker: str) -> list[Send]:
-        return self._stand_before([broker], asks=False)
+        wanted = {id: stated for id, stated in self.wanted.items() if _any_calls_for(advertised, stated)}
+        return self._say(Standing(self._broker, _entries(wanted), answers=number), self._only(source))
 
     def _stand_before(self, brokers: list[str], asks: bool) -> list[Send]:
-        sends = self._say(Standing(self._broker, tuple(self._advertised.items()), asks=asks), self._some(brokers))
-        if self._advertised:
+        sends = self._say(Standing(self._broker, _entries(self.advertised), asks=asks), self._some(brokers))
+        if self.advertised:
             self._unanswered.update(dict.fromkeys(brokers, self._statement))
         return sends
 
@@ -197,21 +209,22 @@ class Member:
         """The next hops to all who can be reached."""
         return self.topology.ways
 
-    def addressed(self, batch: Batch) -> Batch | None:
-        """The publications that others want, with the lists of who they are."""
+    def wanting(self, batch: Batch) -> list[tuple[int, NDArray[np.int64]]]:
+        """The numbers of others who want publications, with the rows that each wants."""
         found = [(self.topology.number_of(str(broker)), rows) for broker, rows in batch.matching(self._index)]
-        return batch.addressed((number, rows) for number, rows in found if number is not None) if found else None
+        return [(number, rows) for number, rows in found if number is not None]
 
-    def _say(self, message: Control, destinations: int) -> list[Send]:
+    def _say(self, message: Control, destinations: int, path: tuple[str, ...] = ()) -> list[Send]:
         self._statement += 1
-        header = Header(source=self._broker, sequence=self._statement, cluster=self.cluster)
+        header = Header(source=self._broker, sequence=self._statement, cluster=self.cluster, path=path)
         return self.pass_on(msgspec.structs.replace(message, header=header), destinations) if destinations else []
 
     def _everybody(self) -> int:
         return self._some(self._met)
 
-    def _towards(self, filter: Filter) -> int:
-        return self._some(broker for broker in self.advertisements.brokers() if _meets(self.advertisements.of(broker), filter))
+    def _towards(self, wanted: Stated) -> int:
+        brokers = self.advertisements.brokers()
+        return self._some(broker for broker in brokers if _any_calls_for(self.advertisements.of(broker), wanted))
 
     def _only(self, broker: str) -> int:
         return self._some((broker,))
@@ -223,10 +236,16 @@ class Member:
 
     def _enter(self, broker: str, id: str, filter: Filter) -> None:
         self._index.add((broker, id), filter, broker)
+        self._changed(id)
 
     def _leave(self, broker: str, id: str) -> None:
         self._index.remove((broker, id))
+        self._changed(id)
 
 
-def _meets(advertised: dict[str, Filter], filter: Filter) -> bool:
-    return any(intersects(advertisement, filter) for advertisement in advertised.values())
+def _any_calls_for(advertised: Mapping[str, Stated], wanted: Stated) -> bool:
+    return any(advertisement.calls_for(wanted) for advertisement in advertised.values())
+
+
+def _entries(stated: Mapping[str, Stated]) -> tuple[tuple[str, Filter, tuple[str, ...]], ...]:
+    return tuple((id, some.filter, some.path) for id, some in stated.items())

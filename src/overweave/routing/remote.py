@@ -4,42 +4,52 @@ Statements are numbered by who makes them, and may overtake each other when thei
 later one about the same thing is known; what was withdrawn is remembered for a while, for an earlier statement may still come.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
 
 from overweave.language.predicates import Filter
+from overweave.language.relations import intersects
 
 _WITHDRAWN_MAX = 65_536
 
 
-class RemoteTable:
-    """The filters of each broker with their ids; ``added`` and ``removed`` hear of changes by broker and id.
+class Stated(NamedTuple):
+    """A filter that somebody stands for, the clusters that it has passed before (DEST IV), and the statement's number."""
 
-    >>> table = RemoteTable()
-    >>> table.add("B2", "s1", Filter(()), 5), table.remove("B2", "s1", 6), table.add("B2", "s1", Filter(()), 5)
+    filter: Filter
+    path: tuple[str, ...] = ()
+    number: int = 0
+
+    def calls_for(self, other: "Stated") -> bool:
+        """Whether an advertisement and a subscription have anything to do with each other; not where one came from the other."""
+        return set(self.path).isdisjoint(other.path) and intersects(self.filter, other.filter)
+
+
+class RemoteTable:
+    """The statements of each broker by their ids; ``added`` and ``removed`` hear of changes by broker and id.
+
+    >>> table, stated = RemoteTable(), Stated(Filter(()), number=5)
+    >>> table.add("B2", "s1", stated), table.remove("B2", "s1", 6), table.add("B2", "s1", stated)
     (True, True, False)
     """
 
-    def __init__(
-        self,
-        added: Callable[[str, str, Filter], None] = lambda *_: None,
-        removed: Callable[[str, str], None] = lambda *_: None,
-    ) -> None:
+    def __init__(self, added: Callable[[str, str, Filter], None], removed: Callable[[str, str], None]) -> None:
         self._added, self._removed = added, removed
-        self._entries: dict[str, dict[str, tuple[Filter, int]]] = {}
+        self._entries: dict[str, dict[str, Stated]] = {}
         self._withdrawn: dict[tuple[str, str], int] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))
 
-    def add(self, broker: str, id: str, filter: Filter, number: int) -> bool:
+    def add(self, broker: str, id: str, stated: Stated) -> bool:
         """A statement; False when a later one is known."""
         known = self._entries.get(broker, {}).get(id)
-        if max(-1 if known is None else known[1], self._withdrawn.get((broker, id), -1)) >= number:
+        if max(-1 if known is None else known.number, self._withdrawn.get((broker, id), -1)) >= stated.number:
             return False
         if known is not None:
             self._removed(broker, id)
-        self._entries.setdefault(broker, {})[id] = (filter, number)
-        self._added(broker, id, filter)
+        self._entries.setdefault(broker, {})[id] = stated
+        self._added(broker, id, stated.filter)
         return True
 
     def remove(self, broker: str, id: str, number: int) -> bool:
@@ -48,31 +58,18 @@ class RemoteTable:
         if len(self._withdrawn) > _WITHDRAWN_MAX:
             del self._withdrawn[next(iter(self._withdrawn))]
         known = self._entries.get(broker, {}).get(id)
-        if known is None or known[1] > number:
+        if known is None or known.number > number:
             return False
         self.drop(broker, id)
         return True
 
-    def replace(self, broker: str, entries: Iterable[tuple[str, Filter]], number: int) -> None:
+    def replace(self, broker: str, entries: Iterable[tuple[str, Filter, tuple[str, ...]]], number: int) -> None:
         """All that a broker has to say up to a number; what it says later stays."""
-        told = dict(entries)
-        for id in [id for id, (_, at) in self._entries.get(broker, {}).items() if at <= number and id not in told]:
+        told = {id: Stated(filter, path, number) for id, filter, path in entries}
+        for id in [id for id, stated in self.of(broker).items() if stated.number <= number and id not in told]:
             self.drop(broker, id)
-        for id, filter in told.items():
-            self.add(broker, id, filter, number)
-
-    def forget(self, broker: str) -> None:
-        """All that a broker said holds no more."""
-        for id in list(self._entries.get(broker, ())):
-            self.drop(broker, id)
-
-    def of(self, broker: str) -> dict[str, Filter]:
-        """All that holds of one broker."""
-        return {id: filter for id, (filter, _) in self._entries.get(broker, {}).items()}
-
-    def brokers(self) -> list[str]:
-        """All who have said something that holds."""
-        return list(self._entries)
+        for id, stated in told.items():
+            self.add(broker, id, stated)
 
     def drop(self, broker: str, id: str) -> None:
         """Forget one statement, as if it had not been made."""
@@ -81,3 +78,20 @@ class RemoteTable:
         if not entries:
             del self._entries[broker]
         self._removed(broker, id)
+
+    def forget(self, broker: str) -> None:
+        """Forget all statements of a broker."""
+        for id in list(self.of(broker)):
+            self.drop(broker, id)
+
+    def of(self, broker: str) -> Mapping[str, Stated]:
+        """All that holds of one broker."""
+        return self._entries.get(broker, {})
+
+    def brokers(self) -> list[str]:
+        """All who have said something that holds."""
+        return list(self._entries)
+
+    def about(self, id: str) -> list[Stated]:
+        """What holds of all brokers about one thing."""
+        return [entries[id] for entries in self._entries.values() if id in entries]

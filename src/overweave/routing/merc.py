@@ -1,0 +1,223 @@
+"""Match at edge brokers, and by destination within clusters, MERC (DEST IV): the overlay is divided into clusters, each of which
+routes by destination on its own; brokers that belong to several clusters match what comes from one against what the others want.
+
+An edge broker stands in each cluster for what it knows from its others, in its own name (`Forward`, algorithm 3). What is
+told so carries the clusters that it has passed, and goes into none of them again; an advertisement goes into no cluster that
+knows it on a shorter way. Where several edge brokers join the same clusters all of them stand for the same: a publication
+takes all these ways, the copies that come later are dropped, and when one edge broker dies nothing is lost.
+"""
+
+from collections.abc import Iterable
+
+from overweave.contract.batches import Batch, Ways
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
+from overweave.overlay.graph import Overlay
+from overweave.routing.base import Forward, Send, SubscriptionTable
+from overweave.routing.member import Member
+from overweave.routing.remote import RemoteTable, Stated
+from overweave.routing.topology import DOWN, UP
+
+#: The cluster of brokers that belong to none.
+_WHOLE = "*"
+
+
+class Merc:
+    """At one broker: its own clients, and its part in each of its clusters."""
+
+    acyclic = False
+    watches_links = True
+
+    def __init__(self, broker: str, overlay: Overlay) -> None:
+        self._broker, self._overlay, self._incarnation = broker, overlay, 1
+        self._number = overlay.position(broker)
+        #: Of which it is not known in all clusters what has become of them.
+        self._changed: dict[str, None] = {}
+        self._members = {cluster: self._join(cluster) for cluster in overlay.broker(broker).clusters or (_WHOLE,)}
+        self._links: dict[str, Member] = {}
+        self._advertisements: dict[str, tuple[Stated, str]] = {}
+        self._wanted: dict[str, Stated] = {}
+        self._subscriptions = SubscriptionTable()
+        self._ways: tuple[list[Ways], Ways] = ([], Ways(()))
+
+    def _join(self, cluster: str) -> Member:
+        member = Member(self._broker, self._number, cluster, self._note)
+        member.begin(self._incarnation)
+        return member
+
+    def _note(self, id: str) -> None:
+        self._changed[id] = None
+
+    # ---- links
+
+    def begin(self, incarnation: int) -> None:
+        """See `Routing.begin`."""
+        self._incarnation = incarnation
+        for member in self._members.values():
+            member.begin(incarnation)
+
+    def add_neighbour(self, neighbour: str) -> None:
+        """See `Routing.add_neighbour`."""
+        cluster = self._cluster_of_link(neighbour)
+        if cluster not in self._members:
+            self._members[cluster] = self._join(cluster)
+        self._links[neighbour] = self._members[cluster]
+        self._links[neighbour].topology.add(neighbour)
+
+    def _cluster_of_link(self, neighbour: str) -> str:
+        """The first cluster that both its ends belong to; a link between two clusters is a cluster of its own."""
+        ends = sorted((self._broker, neighbour), key=self._overlay.position)
+        first, second = (self._overlay.broker(end).clusters or (_WHOLE,) for end in ends)
+        return next((cluster for cluster in first if cluster in second), "-".join(ends))
+
+    def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
+        """See `Routing.remove_neighbour`."""
+        return [*self._links.pop(neighbour).unlink(neighbour), *self._reflect()]
+
+    def link_up(self, neighbour: str) -> Iterable[Send]:
+        """See `Routing.link_up`."""
+        return [*self._links[neighbour].link(neighbour, UP), *self._reflect()]
+
+    def link_down(self, neighbour: str) -> Iterable[Send]:
+        """See `Routing.link_down`."""
+        return [*self._links[neighbour].link(neighbour, DOWN), *self._reflect()]
+
+    def announce(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.announce`."""
+        return self._links[neighbour].announce(neighbour)
+
+    def learned(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
+        """See `Routing.learned`: nothing holds only because a neighbour said it."""
+        return ()
+
+    # ---- control
+
+    def handle(self, message: Control, peer: str) -> Iterable[Send]:
+        """See `Routing.handle`."""
+        member = self._members.get(message.header.cluster or "")
+        return [*(self._say(message, peer) if member is None else member.handle(message, peer)), *self._reflect()]
+
+    def _say(self, message: Control, peer: str) -> list[Send]:
+        """What a client says is told in all clusters, as is all else that this broker comes to stand for."""
+        match message:
+            case Advertise(id, filter) if id not in self._advertisements:
+                self._advertisements[id] = (Stated(filter), peer)
+            case Unadvertise(id) if id in self._advertisements and self._advertisements[id][1] == peer:
+                del self._advertisements[id]
+            case Subscribe(id, filter) if self._subscriptions.add(id, filter, peer):
+                self._wanted[id] = Stated(filter)
+            case Unsubscribe(id) if self._subscriptions.remove(id, peer) is not None:
+                del self._wanted[id]
+            case _:
+                return []
+        self._changed[message.id] = None
+        return []
+
+    def _reflect(self) -> list[Send]:
+        """Stand in each cluster for what its own clients and its other clusters say, after something has changed."""
+        sends: list[Send] = []
+        while self._changed:
+            id = next(iter(self._changed))
+            del self._changed[id]
+            for cluster, member in self._members.items():
+                own = self._advertisements.get(id)
+                offer = self._shorter(member, id, own[0] if own else self._elsewhere(cluster, id, "advertisements"))
+                if _differ(offer, member.advertised.get(id)):
+                    sends += member.unadvertise(id) if offer is None else member.advertise(id, offer)
+                want = self._wanted.get(id) or self._elsewhere(cluster, id, "subscriptions")
+                if _differ(want, member.wanted.get(id)):
+                    sends += member.unsubscribe(id) if want is None else member.subscribe(id, want)
+        return sends
+
+    def _elsewhere(self, cluster: str, id: str, table: str) -> Stated | None:
+        """What is known of something in other clusters, by the shortest way that has not passed this one."""
+        known = [
+            Stated(stated.filter, (*stated.path, other))
+            for other, member in self._members.items()
+            if other != cluster
+            for stated in _table(member, table).about(id)
+            if cluster not in stated.path
+        ]
+        return min(known, key=lambda stated: (len(stated.path), stated.path), default=None)
+
+    def _shorter(self, member: Member, id: str, offer: Stated | None) -> Stated | None:
+        """An offer, unless its cluster knows a shorter way."""
+        if offer is None or any(len(stated.path) < len(offer.path) for stated in member.advertisements.about(id)):
+            return None
+        return offer
+
+    # ---- publications
+
+    def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
+        """See `Routing.arriving`."""
+        return (batch, None) if origin is None else batch.meant_for(self._number)
+
+    def route(self, batch: Batch, origin: str | None) -> list[Forward]:
+        """See `Routing.route`."""
+        if batch.is_bound():
+            return batch.parted(self._all_ways())
+        members = self._beyond(origin)
+        if not all(member.ready for member in members):
+            return [(None, batch)]
+        here = self._subscriptions.route(batch, None)
+        there = self._there(origin)
+        wanting = [(number, rows) for member in members for number, rows in member.wanting(batch) if not there >> number & 1]
+        bound = batch.addressed(wanting)
+        return here if bound is None else [*here, *bound.parted(self._all_ways())]
+
+    def compared_with(self, batch: Batch, origin: str | None) -> int:
+        """See `Routing.compared_with`."""
+        if origin is not None and batch.meant_for(self._number)[0] is None:
+            return 0
+        return len(self._subscriptions) + sum(len(member.subscriptions) for member in self._beyond(origin))
+
+    def sizes(self) -> dict[str, int]:
+        """See `Routing.sizes`."""
+        members = self._members.values()
+        remote = sum(len(member.subscriptions) for member in members)
+        return {
+            "advertisements": len(self._advertisements) + sum(len(member.advertisements) for member in members),
+            "subscriptions": len(self._subscriptions) + remote,
+            "remote subscriptions": remote,
+        }
+
+    def _beyond(self, origin: str | None) -> list[Member]:
+        """The clusters in which publications have not been yet, when they come from a neighbour or a client."""
+        return [member for member in self._members.values() if origin is None or member is not self._links.get(origin)]
+
+    def _there(self, origin: str | None) -> int:
+        """The brokers of the cluster that publications come from: who wants them has got them there."""
+        return self._links[origin].ways.known if origin in self._links else 0
+
+    def _all_ways(self) -> Ways:
+        """The next hops in all clusters; to a broker that is in several of them, the shortest."""
+        ways = [member.ways for member in self._members.values()]
+        if len(ways) == 1:
+            return ways[0]
+        if len(ways) != len(self._ways[0]) or any(one is not other for one, other in zip(ways, self._ways[0], strict=True)):
+            self._ways = (ways, self._merged())
+        return self._ways[1]
+
+    def _merged(self) -> Ways:
+        nearest: dict[str, tuple[int, Member]] = {}
+        for member in self._members.values():
+            for broker, distance in member.topology.distances.items():
+                if distance and (broker not in nearest or distance < nearest[broker][0]):
+                    nearest[broker] = (distance, member)
+        reach: dict[str, int] = {}
+        for member in self._members.values():
+            chosen = 0
+            for broker, (_, of) in nearest.items():
+                if of is member:
+                    chosen |= 1 << (member.topology.number_of(broker) or 0)
+            for hop, bits in member.ways.reach:
+                if bits & chosen:
+                    reach[hop] = reach.get(hop, 0) | bits & chosen
+        return Ways(reach.items())
+
+
+def _table(member: Member, name: str) -> RemoteTable:
+    return member.advertisements if name == "advertisements" else member.subscriptions
+
+
+def _differ(stated: Stated | None, told: Stated | None) -> bool:
+    return (stated and stated[:2]) != (told and told[:2])
