@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.broker.desk import Desk
-from overweave.broker.patience import Patience
+from overweave.broker.patience import PATIENCE, PRESSED, Patience
 from overweave.broker.registry import Journal, Registry, kind_of
 from overweave.broker.seen import Seen
 from overweave.broker.session import Custody, Debts, Session
@@ -38,7 +38,7 @@ from overweave.language.headers import Priority
 from overweave.language.messages import Advertise, Control, Unadvertise, Unsubscribe
 from overweave.routing.base import Routing
 
-ACKNOWLEDGE, RESEND, PATIENCE = "acknowledge", "resend", "patience"
+ACKNOWLEDGE, RESEND = "acknowledge", "resend"
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -245,10 +245,11 @@ class BrokerCore:
                     self._publications_out += some.count
             else:
                 self._deliveries += some.count
-                self._patience.watch(session)
             if custody is not None:
                 custody.hold()
             session.send(some, custody, self._effects)
+            if to not in self._neighbours:
+                self._patience.watch(session, self._now_s)
         if custody is not None:
             custody.release()
 
@@ -303,6 +304,8 @@ class BrokerCore:
                 self._add_client(peer)
             else:
                 self._add_neighbour(peer)
+        elif stimulus.client:
+            self._patience.came_back(self._sessions[peer], self._now_s)
         self._sessions[peer].connect(self._effects)
 
     def _disconnected(self, stimulus: PeerDisconnected) -> None:
@@ -388,9 +391,8 @@ class BrokerCore:
             self._set_timer(ACKNOWLEDGE, config.acknowledge_delay_s)
         if config.resend_s is not None:
             self._set_timer(RESEND, config.resend_s)
-        look_after_s = self._patience.look_after_s()
-        if look_after_s is not None:
-            self._set_timer(PATIENCE, look_after_s)
+        for name, delay_s in self._patience.looks():
+            self._set_timer(name, delay_s)
 
     def _timer(self, stimulus: TimerFired) -> None:
         name = stimulus.name
@@ -400,8 +402,8 @@ class BrokerCore:
         elif name == RESEND:
             for session in self._sessions.values():
                 session.resend(self._effects)
-        elif name == PATIENCE:
-            for session, why in self._patience.look(self._now_s):
+        elif name in (PATIENCE, PRESSED):
+            for session, why in self._patience.look(name, self._now_s):
                 self._effects.append(Refuse(session.peer, "slow-consumer", why))
                 self._left(PeerLeft(session.peer))
         else:

@@ -86,17 +86,33 @@ class Custody:
             first._followers = [*(first._followers or ()), self]
 
 
+class Kept:
+    """What a session keeps on its own account, because its peer stands still and nobody is to wait for that."""
+
+    __slots__ = ("_session", "bytes")
+
+    def __init__(self, session: "Session", bytes: int) -> None:
+        self._session, self.bytes = session, bytes
+        session.kept_bytes += bytes
+
+    def release(self) -> None:
+        """The peer has settled it."""
+        self._session.kept_bytes -= self.bytes
+
+
 #: A word (None: it is a batch), a batch, how many rows it has, and whom to tell when the peer has settled it.
-_Unsettled = tuple[Word | None, Batch | None, int, Custody | None]
+_Unsettled = tuple[Word | None, Batch | None, int, Custody | Kept | None]
+#: What a content takes here beside its bytes.
+_CONTENT_BYTES = 1024
 
 
 class Session:
     """One side of the stream to one peer."""
 
     __slots__ = (
-        "_acknowledged", "_base", "_config", "_debts", "_end", "_expected", "_next", "_peer_expected", "_sent", "_settled",
-        "_settled_ahead", "_unsettled", "_watched_base", "_watched_s", "connected", "established", "incarnation", "kept_bytes",
-        "peer", "peer_incarnation", "relieved", "stream",
+        "_acknowledged", "_base", "_config", "_debts", "_end", "_expected", "_kept_bytes_max", "_next", "_peer_expected", "_sent",
+        "_settled", "_settled_ahead", "_unsettled", "connected", "established", "incarnation", "kept_bytes", "peer",
+        "peer_incarnation", "relieved", "stream",
     )  # fmt: skip
 
     def __init__(self, peer: str, incarnation: int, config: SessionConfig, debts: Debts) -> None:
@@ -124,12 +140,11 @@ class Session:
         self._settled = 0
         self._settled_ahead: dict[int, int] = {}
         self._acknowledged = 0
-        #: Where `still_s` last saw a change, and when.
-        self._watched_base = -1
-        self._watched_s = 0.0
-        #: Whether what goes to the peer is kept here on our own account, and then how much it is.
+        #: Whether what goes to the peer is kept here on our own account, how much is, and how much may be. All that is kept came
+        #: before all that somebody else waits for.
         self.relieved = False
         self.kept_bytes = 0
+        self._kept_bytes_max = 0
 
     # ---- the connection
 
@@ -158,12 +173,7 @@ class Session:
     def send(self, batch: Batch, custody: Custody | None, effects: list[Effect]) -> None:
         """Send publications, now or when there is room; ``custody`` is released when the peer has settled them, or at once."""
         unsettled, rows = self._unsettled, batch.count
-        if self.relieved:
-            self.kept_bytes += batch.size_bytes()
-            if custody is not None:
-                custody.release()
-                custody = None
-        unsettled.append((None, batch, rows, custody))
+        unsettled.append((None, batch, rows, self._keep(batch, custody) if self.relieved else custody))
         self._end += rows
         number, sent = self._next, self._sent + 1
         if sent == len(unsettled) and self.established and number - self._base < self._config.window:
@@ -185,38 +195,30 @@ class Session:
         """How many rows from the peer are not settled."""
         return self._expected - self._settled
 
-    def still_s(self, now_s: float) -> float:
-        """For how long, as far as was looked, the peer has settled nothing."""
-        if self._base != self._watched_base:
-            self._watched_base, self._watched_s = self._base, now_s
-        return now_s - self._watched_s
+    def settled_rows(self) -> int:
+        """How many rows, and words, of this stream the peer has settled."""
+        return self._base
 
-    def relieve(self) -> None:
-        """Let go those who wait for the peer to settle something; what it has not settled is kept on our own account."""
-        if self.relieved or not self.established:
+    def relieve(self, bytes_max: int) -> None:
+        """Let go those who wait for the peer to settle something: keep it, and what follows, until so many bytes are kept."""
+        if self.relieved or not self.established or self.kept_bytes >= bytes_max:
             return  # who comes back after a crash must find everything
-        self.relieved = True
-        kept, self._unsettled = self._unsettled, deque()
-        for word, batch, rows, custody in kept:
-            self._unsettled.append((word, batch, rows, None))
-            self.kept_bytes += 0 if batch is None else batch.size_bytes()
-            if custody is not None:
-                custody.release()
+        self.relieved, self._kept_bytes_max = True, bytes_max
+        held: list[_Unsettled] = []
+        while self._unsettled and not isinstance(self._unsettled[-1][3], Kept):
+            held.append(self._unsettled.pop())
+        for word, batch, rows, custody in reversed(held):
+            keeps = self.relieved and batch is not None
+            self._unsettled.append((word, batch, rows, self._keep(batch, custody) if keeps else custody))  # type: ignore[arg-type]
 
-    def holds_back(self) -> None:
+    def hold_back(self) -> None:
         """From now on those who send wait again until the peer settles."""
         self.relieved = False
-        self.kept_bytes = 0
-
-    def rest(self) -> None:
-        """There is nothing to settle, so that the peer does not stand still."""
-        self.holds_back()
-        self._watched_base = -1
 
     def batches(self) -> Iterator[tuple[Batch, Custody]]:
         """The publications that the peer has not settled, with their custody."""
         for _, batch, _, custody in self._unsettled:
-            if batch is not None and custody is not None:
+            if batch is not None and isinstance(custody, Custody):
                 yield batch, custody
 
     def resend(self, effects: list[Effect]) -> None:
@@ -315,8 +317,16 @@ class Session:
         assert -1 <= self._acknowledged <= self._settled <= self._expected
         assert all(self._settled < start < end <= self._expected for start, end in self._settled_ahead.items())
         assert self.connected or not self.established
+        assert self.kept_bytes == sum(by.bytes for _, _, _, by in self._unsettled if isinstance(by, Kept))
 
     # ---- helpers
+
+    def _keep(self, batch: Batch, custody: Custody | Kept | None) -> Kept:
+        kept = Kept(self, _CONTENT_BYTES + batch.size_bytes())
+        self.relieved = self.kept_bytes < self._kept_bytes_max
+        if custody is not None:
+            custody.release()
+        return kept
 
     def _put(self, frame: Frame, effects: list[Effect]) -> None:
         effects.append(SendFrame(self.peer, frame))
