@@ -166,14 +166,14 @@ class BrokerCore:
         if session is None:
             return
         if isinstance(frame, BatchFrame):
-            custody = session.data(frame, frame.batch.count)
-            if custody is not None:
-                self._publications(frame.batch, peer, custody)
+            batch = frame.batch
+            count = batch.count
+            if session.accepts(frame, count):
+                self._publications(batch, peer, Custody(session, frame.sequence, count))
         elif isinstance(frame, WordFrame):
-            custody = session.data(frame, 1)
-            if custody is not None:
+            if session.accepts(frame, 1):
                 self._word(peer, frame.word)
-                custody.release()
+                session.settle(frame.sequence, 1)
         elif isinstance(frame, Acknowledgement):
             session.acknowledgement(frame, self._effects)
         elif isinstance(frame, Hello):
@@ -192,7 +192,7 @@ class BrokerCore:
     # ---- publications
 
     def _publications(self, batch: Batch, peer: str, custody: Custody) -> None:
-        if self._is_control(batch):
+        if self._has_modules and self._is_control(batch):
             self._control_in += batch.count
         else:
             self._publications_in += batch.count
@@ -233,29 +233,30 @@ class BrokerCore:
             self._desk.watch(Passed(batch, peer, forwards))
         if after.ttl <= 0:
             forwards = list(self._without_the_tired(forwards))
+        if custody is not None:
+            custody.hold(len(forwards))
         for to, some in forwards:
             session = self._sessions.get(to)
             if session is None:
                 self._desk.receive(to, some)
+                if custody is not None:
+                    custody.release()
                 continue
-            if to in self._neighbours:
-                if self._is_control(some):
-                    self._control_out += some.count
-                else:
-                    self._publications_out += some.count
-            else:
-                self._deliveries += some.count
-            if custody is not None:
-                custody.hold()
             session.send(some, custody, self._effects)
             if to not in self._neighbours:
-                self._patience.watch(session, self._now_s)
+                self._deliveries += some.count
+                if self._patience.needed:
+                    self._patience.watch(session, self._now_s)
+            elif self._has_modules and self._is_control(some):
+                self._control_out += some.count
+            else:
+                self._publications_out += some.count
         if custody is not None:
             custody.release()
 
     def _is_control(self, batch: Batch) -> bool:
         """Whether modules talk to each other; where there are none, nobody asks."""
-        return self._has_modules and batch.priority() is Priority.CONTROL
+        return batch.priority() is Priority.CONTROL
 
     def _without_the_tired(self, forwards: list[tuple[str, Batch]]) -> Iterator[tuple[str, Batch]]:
         """Publications that took too many hops go to clients only."""
@@ -386,13 +387,16 @@ class BrokerCore:
     # ---- acknowledgements, repetition and patience
 
     def _watch(self) -> None:
-        config = self.config.session
-        if self._debts.pay(self._effects):
+        debts, config, timers = self._debts, self.config.session, self._timers
+        if debts.now:
+            debts.pay(self._effects)
+        if debts.later and ACKNOWLEDGE not in timers:
             self._set_timer(ACKNOWLEDGE, config.acknowledge_delay_s)
         if config.resend_s is not None:
             self._set_timer(RESEND, config.resend_s)
-        for name, delay_s in self._patience.looks():
-            self._set_timer(name, delay_s)
+        if self._patience.needed:
+            for name, delay_s in self._patience.looks():
+                self._set_timer(name, delay_s)
 
     def _timer(self, stimulus: TimerFired) -> None:
         name = stimulus.name

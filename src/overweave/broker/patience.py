@@ -24,6 +24,8 @@ class Patience:
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
+        #: Whether anybody is ever relieved or cut off.
+        self.needed = config.stall_s is not None or config.patience_s is not None
         self._watched: dict[Session, _Halt] = {}
         #: Those of them for whom so much waits that publishers are about to stop.
         self._pressed: dict[Session, _Halt] = {}
@@ -39,8 +41,6 @@ class Patience:
 
     def watch(self, session: Session, now_s: float) -> None:
         """Something went to this client."""
-        if not self._calm:
-            return
         halt = self._watched.get(session)
         if halt is None:
             halt = self._watched[session] = _Halt(session, now_s)

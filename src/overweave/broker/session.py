@@ -28,14 +28,12 @@ class Debts:
         self.now: dict[Session, None] = {}
         self.later: dict[Session, None] = {}
 
-    def pay(self, effects: list[Effect]) -> bool:
-        """Acknowledge what is due at once; whether the rest is to be paid before long."""
-        if self.now:
-            for session in self.now:
-                session.acknowledge(effects)
-                self.later.pop(session, None)
-            self.now.clear()
-        return bool(self.later)
+    def pay(self, effects: list[Effect]) -> None:
+        """Acknowledge what is due at once."""
+        for session in self.now:
+            session.acknowledge(effects)
+            self.later.pop(session, None)
+        self.now.clear()
 
     def pay_all(self, effects: list[Effect]) -> None:
         """Acknowledge all that is due, unless it went out with other things."""
@@ -71,10 +69,11 @@ class Custody:
 
     def release(self) -> None:
         """One copy, or the processing itself, is done."""
-        self._remaining -= 1
-        if self._remaining == 0:
-            if self._session.stream == self._stream:
-                self._session.settle(self._sequence, self._rows)
+        self._remaining = remaining = self._remaining - 1
+        if remaining == 0:
+            session = self._session
+            if session.stream == self._stream:
+                session.settle(self._sequence, self._rows)
             if self._followers is not None:
                 for follower in self._followers:
                     follower.release()
@@ -235,8 +234,7 @@ class Session:
 
     def abandon(self) -> None:
         """The peer will not come back: nothing waits for it any more."""
-        while self._unsettled:
-            self._settle_oldest()
+        self._take(self._end, self._peer_expected)
 
     # ---- in
 
@@ -264,18 +262,18 @@ class Session:
         self._back_to(frame.expected)
         self._fill_window(effects)
 
-    def data(self, frame: WordFrame | BatchFrame, rows: int) -> Custody | None:
-        """The custody of the next content in order, to be released when it is processed; None for any other frame."""
+    def accepts(self, frame: WordFrame | BatchFrame, rows: int) -> bool:
+        """Whether this is the next content in order, and so many rows long; it is to be settled when it is processed."""
         if not self.established or frame.incarnation != self.peer_incarnation or frame.peer_incarnation != self.incarnation:
-            return None
+            return False
         if frame.acknowledged > self._base:
             self._take(frame.acknowledged, self._peer_expected)
         if frame.sequence != self._expected:
             self._debts.later[self] = None  # the sender seems not to know what we have
             self._acknowledged = -1
-            return None
+            return False
         self._expected += rows
-        return Custody(self, frame.sequence, rows)
+        return True
 
     def acknowledgement(self, frame: Acknowledgement, effects: list[Effect]) -> None:
         """The peer has settled more: go on sending."""
@@ -286,12 +284,11 @@ class Session:
 
     def settle(self, sequence: int, rows: int) -> None:
         """The content with this number, and all that it caused, is settled."""
-        ahead = self._settled_ahead
+        settled, ahead = sequence + rows, self._settled_ahead
         if sequence != self._settled:
-            ahead[sequence] = sequence + rows
+            ahead[sequence] = settled
             return
-        settled = sequence + rows
-        while settled in ahead:
+        while ahead and settled in ahead:
             settled = ahead.pop(settled)
         self._settled = settled
         if settled - self._acknowledged >= self._config.acknowledge_every:
@@ -337,18 +334,16 @@ class Session:
     def _take(self, acknowledged: int, expected: int) -> None:
         """The peer has settled all before ``acknowledged`` and got all before ``expected``."""
         self._peer_expected = max(self._peer_expected, expected)
-        while self._base < acknowledged and self._unsettled:
-            self._settle_oldest()
-
-    def _settle_oldest(self) -> None:
-        _, _, rows, custody = self._unsettled.popleft()
-        self._base += rows
-        if self._sent:
-            self._sent -= 1
-        else:
-            self._next = self._base
-        if custody is not None:
-            custody.release()
+        unsettled, base = self._unsettled, self._base
+        while base < acknowledged and unsettled:
+            _, _, rows, custody = unsettled.popleft()
+            self._base = base = base + rows
+            if self._sent:
+                self._sent -= 1
+            else:
+                self._next = base
+            if custody is not None:
+                custody.release()
 
     def _back_to(self, expected: int) -> None:
         """Take back what the peer has not got, to be sent again."""
