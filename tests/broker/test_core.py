@@ -181,19 +181,111 @@ def test_who_has_moved_again_holds_its_publishers_back_again():
     made._nodes["slow"].read_on()
     made.kernel.run(made.kernel.now_s + 1)
     made._nodes["slow"].stop_reading()
-    publish_nines(made, 5)
+    publish_nines(made, 3, every_s=0.01)
     assert made.unsettled() > 0
     made.kernel.run(made.kernel.now_s + 1)
     assert made.unsettled() == 0
 
 
-def test_what_is_kept_for_a_client_that_stands_still_is_bounded():
-    made = subscribed(session=SessionConfig(window=8), stall_s=0.1, patience_s=60.0, kept_bytes_max=2_000)
+QUICK = SessionConfig(window=8, acknowledge_delay_s=0.001)
+
+
+def test_who_has_half_a_window_to_settle_is_seen_to_stand_still_at_once():
+    made = subscribed(session=QUICK, stall_s=10.0, patience_s=60.0)
     made._nodes["slow"].stop_reading()
-    publish_nines(made, 200)
+    publish_nines(made, 4, every_s=0.01)
+    made.kernel.run(made.kernel.now_s + 1)
+    assert made.unsettled() == 4
+    publish_nines(made, 1, every_s=0.08)
+    assert made.unsettled() == 5
+    made.kernel.run(made.kernel.now_s + 0.05)
+    assert (made.unsettled(), made.broker("B3")._sessions["slow"].relieved) == (0, True)
+    publish_nines(made, 100, every_s=0.001)
+    made.kernel.run(made.kernel.now_s + 0.1)
+    assert (got(made, "s1"), made.unsettled()) == (105, 0)
+
+
+def read_one(node):
+    channel, frame = node.waiting.pop(0)
+    waiting, node.waiting = node.waiting, None
+    channel.arrive(frame)
+    node.waiting = waiting
+
+
+def test_who_settles_something_all_the_time_holds_its_publishers_back():
+    made = subscribed(session=QUICK, stall_s=10.0, patience_s=60.0)
+    made._nodes["slow"].stop_reading()
+    for _ in range(100):
+        publish_nines(made, 4, every_s=0.001)
+        made.kernel.run(made.kernel.now_s + 0.07)
+        read_one(made._nodes["slow"])
+    assert made.unsettled() >= 300
+    assert got(made, "s1") <= 100 + 2 * QUICK.window
+    assert made.broker("B3")._sessions["slow"].kept_bytes == 0
+
+
+def test_who_pauses_again_and_again_gets_everything_in_order_and_little_is_kept_for_it():
+    made = subscribed(session=QUICK, stall_s=1.0, patience_s=60.0, kept_bytes_max=20_000)
+    arrived, slow, session, most = [], made._nodes["slow"], made.broker("B3")._sessions["slow"], 0
+    made._on_delivery = lambda batch, to: arrived.extend((to, sequence) for _, sequence in batch.identities())
+    slow.stop_reading()
+    for _ in range(20):
+        for _ in range(10):
+            publish_nines(made, 10, every_s=0.008)
+            made.broker("B3").validate()
+            most = max(most, session.kept_bytes)
+        read_one(slow)
+        made.kernel.run(made.kernel.now_s + 0.05)
+    slow.read_on()
+    made.settle()
+    made.kernel.run(made.kernel.now_s + 1)
+    assert made.refusals == []
+    assert [sequence for to, sequence in arrived if to == "s2"] == list(range(2_000))
+    assert [sequence for to, sequence in arrived if to == "s1"] == list(range(2_000))
+    assert 20_000 <= most < 22_000
+    assert session.kept_bytes == 0
+
+
+def test_who_stands_still_when_all_is_kept_that_may_be_is_cut_off():
+    made = subscribed(session=QUICK, stall_s=1.0, patience_s=60.0, kept_bytes_max=20_000)
+    made._nodes["slow"].stop_reading()
+    publish_nines(made, 90, every_s=0.01)
+    assert made.refusals == []
+    assert made.unsettled() > 0
+    publish_nines(made, 90, every_s=0.01)
     assert [(refusal.peer, refusal.code) for refusal in made.refusals] == [("slow", "slow-consumer")]
-    assert "bytes were waiting, more than 2000" in made.refusals[0].text
-    assert got(made, "s1") == 200
+    assert "bytes were waiting, none was taken for 1 s" in made.refusals[0].text
+    made.settle()
+    assert got(made, "s1") == 180
+
+
+def test_who_has_no_connection_is_waited_for():
+    made = subscribed(session=QUICK, stall_s=0.1, patience_s=60.0)
+    made._disconnect(("slow", "B3"))
+    publish_nines(made, 100, every_s=0.01)
+    assert made.unsettled() > 50
+    made._connect(("slow", "B3"))
+    made.settle()
+    made.kernel.run(made.kernel.now_s + 1)
+    assert (got(made, "s1"), got(made, "s2")) == (100, 100)
+
+
+def test_who_came_back_is_left_alone_with_the_rush_that_awaits_it_but_not_with_the_next():
+    made = subscribed(session=QUICK, stall_s=1.0, patience_s=60.0)
+    slow, session = made._nodes["slow"], made.broker("B3")._sessions["slow"]
+    made._disconnect(("slow", "B3"))
+    publish_nines(made, 20, every_s=0.01)
+    made._connect(("slow", "B3"))
+    made.kernel.run(made.kernel.now_s + 0.0015)  # they have greeted each other
+    slow.stop_reading()
+    made.kernel.run(made.kernel.now_s + 0.9)
+    assert (session.established, session.relieved) == (True, False)
+    slow.read_on()
+    made.settle()
+    made.kernel.run(made.kernel.now_s + 1.0)
+    slow.stop_reading()
+    publish_nines(made, 20, every_s=0.01)
+    assert session.relieved
 
 
 def test_who_was_idle_for_long_is_not_taken_to_stand_still():

@@ -5,7 +5,7 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overweave.broker.session import Debts, Session
+from overweave.broker.session import Custody, Debts, Session
 from overweave.contract.batches import Rows
 from overweave.contract.config import SessionConfig
 from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, Synced, WordFrame
@@ -46,15 +46,13 @@ class Side:
             case Acknowledgement():
                 return frames(self.session.acknowledgement, frame)
             case BatchFrame():
-                custody = self.session.data(frame, frame.batch.count)
-                if custody is not None:
-                    self.custodies.append(custody)
+                if self.session.accepts(frame, frame.batch.count):
+                    self.custodies.append(Custody(self.session, frame.sequence, frame.batch.count))
                     self.got += [sequence for _, sequence in frame.batch.identities()]
                 return []
             case WordFrame():
-                custody = self.session.data(frame, 1)
-                if custody is not None:
-                    self.custodies.append(custody)
+                if self.session.accepts(frame, 1):
+                    self.custodies.append(Custody(self.session, frame.sequence, 1))
                 return []
 
     def settle(self):

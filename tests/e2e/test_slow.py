@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import socket
+import statistics
 import time
 
+import msgspec
+
 from overweave.broker.client import ClientCore
-from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import SendFrame
 from overweave.contract.frames import Frame
 from overweave.contract.stimuli import FrameArrived, PeerConnected
@@ -17,13 +19,12 @@ from overweave.drivers.tcp.connection import FrameReader
 from overweave.language.messages import Subscribe
 from overweave.language.syntax import parse_filter
 from overweave.overlay.graph import Overlay
-from overweave.testing.live import network_settings, processes, until
+from overweave.testing.live import network_settings, processes
 
+#: What brokers are shipped with.
+CONFIG = network_settings(Overlay(["B1"]))["B1"].config
 PATIENCE_S = 1.5
-STALL_S = 0.1
-CONFIG = BrokerConfig(
-    SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), stall_s=STALL_S, patience_s=PATIENCE_S
-)
+TURNS, MEASURED_S = 3, 0.8
 ROWS = 200
 PAYLOAD = bytes(100)
 
@@ -61,56 +62,87 @@ class NeverReads:
         return list(self.reader.feed(data)) if data else None
 
 
-async def rate_hz(publisher, rows, got, seconds):
-    before, start_s = len(got), time.perf_counter()
-    while time.perf_counter() - start_s < seconds:
-        await publisher.publish_rows(rows)
-        await asyncio.sleep(0)
-    await until(lambda: len(got) * ROWS >= (publisher._core.next_sequence - publisher.first))
-    return (len(got) - before) * ROWS / (time.perf_counter() - start_s)
+class Others:
+    """A publisher that never rests and a subscriber that keeps up."""
+
+    def __init__(self, publisher, subscription):
+        self.publisher = publisher
+        self.rows = publisher.encode([{"n": i} for i in range(ROWS)], PAYLOAD)
+        self.got = 0
+        #: The longest that the publisher had to wait for room in its window.
+        self.wait_s = 0.0
+        self.taking = asyncio.create_task(self.take(subscription))
+
+    async def take(self, subscription):
+        async for batch in subscription.batches():
+            self.got += batch.count
+
+    async def rate_hz(self, seconds):
+        before, self.wait_s, start_s = self.got, 0.0, time.perf_counter()
+        now_s = start_s
+        while now_s - start_s < seconds:
+            await self.publisher.publish_rows(self.rows)
+            await asyncio.sleep(0)
+            self.wait_s = max(self.wait_s, time.perf_counter() - now_s)
+            now_s = time.perf_counter()
+        return (self.got - before) / (now_s - start_s)
+
+
+async def with_a_reader(broker, others):
+    """What the others reach when there is one more client that wants every row, and reads."""
+    async with connect(broker.url) as client, client.subscribe("[n,>=,0]") as subscription:
+        reader = Others(client, subscription)
+        rate_hz = await others.rate_hz(MEASURED_S)
+        await others.publisher.flush()
+        reader.taking.cancel()
+        return rate_hz
+
+
+async def with_one_that_never_reads(broker, others, name):
+    """What they reach when it does not read, the longest wait and the most memory; it ends when the client is gone."""
+    descriptors = broker.descriptors()
+    slow = await asyncio.to_thread(NeverReads, broker.url, name)
+    await asyncio.to_thread(slow.subscribe, "[n,>=,0]")
+    rate_hz, wait_s, most = await others.rate_hz(MEASURED_S), others.wait_s, broker.memory_bytes()
+    for _ in range(100):
+        await others.rate_hz(0.1)
+        most = max(most, broker.memory_bytes())
+        if broker.descriptors() <= descriptors:
+            break
+    else:
+        raise AssertionError("it was not cut off")
+    slow.socket.close()
+    await asyncio.wait_for(others.publisher.flush(), timeout=20)
+    return rate_hz, wait_s, most
 
 
 async def go(broker):
     async with contextlib.AsyncExitStack() as stack:
         publisher = await stack.enter_async_context(connect(broker.url))
-        publisher.first = publisher._core.next_sequence
         await publisher.advertise("[n,>=,0]")
         subscriber = await stack.enter_async_context(connect(broker.url))
-        subscription = await stack.enter_async_context(subscriber.subscribe("[n,>=,0]"))
-        got = []
-
-        async def take():
-            async for batch in subscription.batches():
-                got.extend([batch.count] * (batch.count // ROWS))
-
-        stack.callback(asyncio.create_task(take()).cancel)
-        rows = publisher.encode([{"n": i} for i in range(ROWS)], PAYLOAD)
-        await rate_hz(publisher, rows, got, 0.3)
-        before_hz = await rate_hz(publisher, rows, got, 0.5)
-        memory, descriptors = broker.memory_bytes(), broker.descriptors()
-        slow = await asyncio.to_thread(NeverReads, broker.url, "slow")
-        stack.callback(slow.socket.close)
-        await asyncio.to_thread(slow.subscribe, "[n,>=,0]")
-        start_s, already, most = time.perf_counter(), len(got), memory
-        while broker.descriptors() > descriptors:
-            await publisher.publish_rows(rows)
-            await asyncio.sleep(0)
-            most = max(most, broker.memory_bytes())
-            assert time.perf_counter() - start_s < 15, "it was not cut off"
-        gone_s = time.perf_counter() - start_s
-        during_hz = (len(got) - already) * ROWS / gone_s
-        await asyncio.wait_for(publisher.flush(), timeout=20)
-        after_hz = await rate_hz(publisher, rows, got, 0.5)
+        others = Others(publisher, await stack.enter_async_context(subscriber.subscribe("[n,>=,0]")))
+        stack.callback(others.taking.cancel)
+        await others.rate_hz(0.5)
+        memory = broker.memory_bytes()
+        turns = [
+            (
+                await others.rate_hz(MEASURED_S),
+                await with_a_reader(broker, others),
+                *await with_one_that_never_reads(broker, others, f"slow{turn}"),
+            )
+            for turn in range(TURNS)
+        ]
+        alone_hz, reader_hz, slow_hz, wait_s, _ = map(statistics.median, zip(*turns, strict=True))
+        more = max(turn[-1] for turn in turns) - memory
         print(
-            f"{before_hz:,.0f} rows a second before, {during_hz:,.0f} while it blocks and {after_hz:,.0f} after, "
-            f"gone after {gone_s:.2f} s, memory +{(most - memory) / 1e6:.1f} MB at worst and "
-            f"+{(broker.memory_bytes() - memory) / 1e6:.1f} MB after"
+            f"{alone_hz:,.0f} rows a second alone, {reader_hz:,.0f} with one more client that reads, {slow_hz:,.0f} with one "
+            f"that never does, longest wait {wait_s * 1e3:.0f} ms, memory +{more / 1e6:.1f} MB"
         )
-        # It holds the others up until it is seen to stand still, and that is all.
-        assert gone_s > 5 * STALL_S
-        assert during_hz > before_hz / 2
-        assert after_hz > before_hz / 2
-        assert most - memory < 200e6
+        # Measured are 1.2 and more; it was 0.6 before relief came at once (0008).
+        assert slow_hz > 0.85 * reader_hz
+        assert wait_s < CONFIG.stall_s / 2
+        assert more < 200e6
         assert broker.alive
 
 
@@ -132,7 +164,7 @@ def test_a_client_that_reads_too_late_is_told_why():
                 await publisher.publish_rows(rows)
             start_s = time.perf_counter()
             await asyncio.wait_for(publisher.flush(), timeout=10)  # settled when the broker keeps it on its own account
-            assert time.perf_counter() - start_s < PATIENCE_S
+            assert time.perf_counter() - start_s < CONFIG.stall_s
             await asyncio.sleep(1.5 * PATIENCE_S)
 
             def read_all():
@@ -146,5 +178,6 @@ def test_a_client_that_reads_too_late_is_told_why():
             assert isinstance(last, Refused)
             assert last.code == "slow-consumer"
 
-    with processes(network_settings(Overlay(["B1"]), config=CONFIG)) as brokers:
+    config = msgspec.structs.replace(CONFIG, patience_s=PATIENCE_S)
+    with processes(network_settings(Overlay(["B1"]), config=config)) as brokers:
         asyncio.run(work(brokers["B1"]))

@@ -18,14 +18,14 @@ from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
 
-GRAPH = make_overlay("random-graph", brokers=9, degree=4, seed=5)
-FAULTS = Faults(cut_every_s=0.7, cut_s=2.0, crash_every_s=3.0, crash_s=2.5, partition_every_s=7.0, partition_s=2.0, until_s=25)
-CONFIG = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, silence_s=0.35, unreachable_s=60)
-STEP_S = 0.02
+GRAPH = make_overlay("random-graph", brokers=8, degree=4, seed=5)
+FAULTS = Faults(cut_every_s=0.8, cut_s=1.5, crash_every_s=3.0, crash_s=1.5, partition_every_s=6.0, partition_s=1.5, until_s=12)
+CONFIG = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, silence_s=0.35, unreachable_s=20)
+STEP_S = 0.05
 #: To notice that a link works again or has failed, and to tell everybody.
 NOTICE_S = 1.0
 #: To arrive, with some detours.
-ARRIVE_S = 4.0
+ARRIVE_S = 3.0
 
 
 class Watched:
@@ -63,7 +63,7 @@ class Watched:
         return len(lives) == 1 and all(one in look and other in look and look[one][0] == look[other][0] for look in looks)
 
 
-def run(seed, protocol="destination", publications=80, faults=FAULTS):
+def run(seed, protocol="destination", publications=50, faults=FAULTS):
     watched = Watched(protocol, seed, faults)
     network, random = watched.network, np.random.default_rng(seed)
     at, subscriptions = {}, {}
@@ -80,11 +80,11 @@ def run(seed, protocol="destination", publications=80, faults=FAULTS):
     published = []
     watched.run(2.0)
     for i in range(publications):
-        watched.run(0.3 * random.random())
+        watched.run(0.4 * random.random())
         p, publication = f"p{i % 3}", parse_publication(f"[class,'C{i % 3}'],[x,{random.integers(10)}]")
         network.publish(p, publication)
         published.append((network.kernel.now_s, p, i // 3, publication))
-    watched.run(70.0)
+    watched.run(24.0)
     assert network.unsettled() == 0
     must, may = set(), set()
     for time_s, p, number, publication in published:

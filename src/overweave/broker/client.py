@@ -102,20 +102,20 @@ class ClientCore:
         self._session.come_anew()
 
     def _frame(self, frame: Frame, effects: list[Effect]) -> None:
+        session = self._session
         if isinstance(frame, BatchFrame):
-            custody = self._session.data(frame, frame.batch.count)
-            if custody is not None:
-                custody.release()
-                self._deliver(frame.batch, effects)
+            batch = frame.batch
+            if session.accepts(frame, batch.count):
+                session.settle(frame.sequence, batch.count)
+                self._deliver(batch, effects)
         elif isinstance(frame, WordFrame):
-            custody = self._session.data(frame, 1)
-            if custody is not None:
-                custody.release()
+            if session.accepts(frame, 1):
+                session.settle(frame.sequence, 1)
         elif isinstance(frame, Acknowledgement):
-            self._session.acknowledgement(frame, effects)
+            session.acknowledgement(frame, effects)
         elif isinstance(frame, Hello):
-            greeting: list[Word] = [*self._said.values(), Synced()] if self._session.is_new(frame) else []
-            self._session.hello(frame, greeting, effects)
+            greeting: list[Word] = [*self._said.values(), Synced()] if session.is_new(frame) else []
+            session.hello(frame, greeting, effects)
 
     def _deliver(self, batch: Batch, effects: list[Effect]) -> None:
         new = batch.new(self._seen)
@@ -123,14 +123,18 @@ class ClientCore:
             return
         if new is not None:
             batch = batch.take(new)
-        for subscription, some in batch.spread(self._subscriptions):
-            effects.append(Deliver(str(subscription), some))
+        parts = batch.spread(self._subscriptions)
+        if parts:
+            effects.append(Deliver(parts))  # type: ignore[arg-type]
 
     def _watch(self, effects: list[Effect], now_s: float) -> list[Effect]:
-        if self._debts.pay(effects):
-            self._set_timer(effects, ACKNOWLEDGE, now_s + self._config.acknowledge_delay_s)
-        if self._config.resend_s is not None:
-            self._set_timer(effects, RESEND, now_s + self._config.resend_s)
+        debts, config = self._debts, self._config
+        if debts.now:
+            debts.pay(effects)
+        if debts.later and ACKNOWLEDGE not in self._timers:
+            self._set_timer(effects, ACKNOWLEDGE, now_s + config.acknowledge_delay_s)
+        if config.resend_s is not None:
+            self._set_timer(effects, RESEND, now_s + config.resend_s)
         return effects
 
     def _set_timer(self, effects: list[Effect], name: str, at_s: float) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.broker.desk import Desk
-from overweave.broker.patience import Patience
+from overweave.broker.patience import PATIENCE, PRESSED, Patience
 from overweave.broker.pulse import Pulse
 from overweave.broker.registry import Journal, Registry, kind_of
 from overweave.broker.seen import Seen
@@ -50,7 +50,7 @@ from overweave.language.headers import Priority
 from overweave.language.messages import Advertise, Control, Unadvertise, Unsubscribe
 from overweave.routing.base import Forward, Routing, Send
 
-ACKNOWLEDGE, RESEND, PATIENCE, PULSE = "acknowledge", "resend", "patience", "pulse"
+ACKNOWLEDGE, RESEND, PULSE = "acknowledge", "resend", "pulse"
 #: A session between brokers begins anew at most so often in a life of a broker.
 _SESSIONS_MAX = 1 << 20
 
@@ -196,12 +196,13 @@ class BrokerCore:
         if self._pulse.beat_s is not None and peer in self._neighbours:
             self._pulse.heard(peer, self._now_s)
         if isinstance(frame, BatchFrame):
-            custody = session.data(frame, frame.batch.count)
-            if custody is not None:
-                self._publications(frame.batch, peer, custody)
+            batch = frame.batch
+            count = batch.count
+            if session.accepts(frame, count):
+                self._publications(batch, peer, Custody(session, frame.sequence, count))
         elif isinstance(frame, WordFrame):
-            custody = session.data(frame, 1)
-            if custody is not None:
+            if session.accepts(frame, 1):
+                custody = Custody(session, frame.sequence, 1)
                 self._word(peer, frame.word, custody)
                 custody.release()
         elif isinstance(frame, Acknowledgement):
@@ -225,7 +226,7 @@ class BrokerCore:
     # ---- publications
 
     def _publications(self, batch: Batch, peer: str, custody: Custody) -> None:
-        if self._is_control(batch):
+        if self._has_modules and self._is_control(batch):
             self._control_in += batch.count
         else:
             self._publications_in += batch.count
@@ -281,6 +282,8 @@ class BrokerCore:
             self._desk.watch(Passed(batch, peer, forwards))
         if after.ttl <= 0:
             forwards = list(self._without_the_tired(forwards))
+        if custody is not None:
+            custody.hold(len(forwards))
         for to, some in forwards:
             if to is None:
                 self._hold(some, peer, custody)
@@ -288,30 +291,28 @@ class BrokerCore:
             session = self._sessions.get(to)
             if session is None:
                 self._desk.receive(to, some)
+                if custody is not None:
+                    custody.release()
                 continue
-            if to in self._neighbours:
-                if self._is_control(some):
-                    self._control_out += some.count
-                else:
-                    self._publications_out += some.count
-            else:
-                self._deliveries += some.count
-                self._patience.watch(session)
-            if custody is not None:
-                custody.hold()
             session.send(some, custody, self._effects)
+            if to not in self._neighbours:
+                self._deliveries += some.count
+                if self._patience.needed:
+                    self._patience.watch(session, self._now_s)
+            elif self._has_modules and self._is_control(some):
+                self._control_out += some.count
+            else:
+                self._publications_out += some.count
         if custody is not None:
             custody.release()
 
     def _hold(self, what: Batch | Control, peer: str, custody: Custody | None) -> None:
         """Keep what has nowhere to go at present."""
-        if custody is not None:
-            custody.hold()
         self._held.append(_Held(what, peer, custody, self._now_s, again=True))
 
     def _is_control(self, batch: Batch) -> bool:
         """Whether modules talk to each other; where there are none, nobody asks."""
-        return self._has_modules and batch.priority() is Priority.CONTROL
+        return batch.priority() is Priority.CONTROL
 
     def _without_the_tired(self, forwards: list[Forward]) -> Iterator[Forward]:
         """Publications that took too many hops go to clients only."""
@@ -344,12 +345,12 @@ class BrokerCore:
         """Send words; the copies of what was ``heard`` that are addressed stay with their sender until they are settled."""
         for neighbour, message in sends:
             keeper = custody if is_addressed(message) and type(message) is type(heard) and message.id == heard.id else None
+            if keeper is not None:
+                keeper.hold()
             if neighbour is None:
                 self._hold(message, peer, keeper)
                 continue
             self._control_out += 1
-            if keeper is not None:
-                keeper.hold()
             self._sessions[neighbour].say(message, self._effects, keeper)
 
     def _module_says(self, module: str, message: Control) -> None:
@@ -369,6 +370,8 @@ class BrokerCore:
                 self._add_client(peer)
             else:
                 self._add_neighbour(peer)
+        elif stimulus.client:
+            self._patience.came_back(self._sessions[peer], self._now_s)
         self._sessions[peer].connect(self._effects)
 
     def _disconnected(self, stimulus: PeerDisconnected) -> None:
@@ -490,14 +493,16 @@ class BrokerCore:
     # ---- acknowledgements, repetition and patience
 
     def _watch(self) -> None:
-        config = self.config.session
-        if self._debts.pay(self._effects):
+        debts, config, timers = self._debts, self.config.session, self._timers
+        if debts.now:
+            debts.pay(self._effects)
+        if debts.later and ACKNOWLEDGE not in timers:
             self._set_timer(ACKNOWLEDGE, config.acknowledge_delay_s)
         if config.resend_s is not None:
             self._set_timer(RESEND, config.resend_s)
-        look_after_s = self._patience.look_after_s()
-        if look_after_s is not None:
-            self._set_timer(PATIENCE, look_after_s)
+        if self._patience.needed:
+            for name, delay_s in self._patience.looks():
+                self._set_timer(name, delay_s)
         if self._pulse.beat_s is not None:
             self._set_timer(PULSE, self._pulse.beat_s)
 
@@ -509,8 +514,8 @@ class BrokerCore:
         elif name == RESEND:
             for session in self._sessions.values():
                 session.resend(self._effects)
-        elif name == PATIENCE:
-            for session, why in self._patience.look(self._now_s):
+        elif name in (PATIENCE, PRESSED):
+            for session, why in self._patience.look(name, self._now_s):
                 self._effects.append(Refuse(session.peer, "slow-consumer", why))
                 self._left(PeerLeft(session.peer))
         elif name == PULSE:

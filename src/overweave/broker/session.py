@@ -42,14 +42,12 @@ class Debts:
         self.now: dict[Session, None] = {}
         self.later: dict[Session, None] = {}
 
-    def pay(self, effects: list[Effect]) -> bool:
-        """Acknowledge what is due at once; whether the rest is to be paid before long."""
-        if self.now:
-            for session in self.now:
-                session.acknowledge(effects)
-                self.later.pop(session, None)
-            self.now.clear()
-        return bool(self.later)
+    def pay(self, effects: list[Effect]) -> None:
+        """Acknowledge what is due at once."""
+        for session in self.now:
+            session.acknowledge(effects)
+            self.later.pop(session, None)
+        self.now.clear()
 
     def pay_all(self, effects: list[Effect]) -> None:
         """Acknowledge all that is due, unless it went out with other things."""
@@ -90,10 +88,11 @@ class Custody:
 
     def release(self) -> None:
         """One copy, or the processing itself, is done."""
-        self._remaining -= 1
-        if self._remaining == 0:
-            if self._session.stream == self._stream:
-                self._session.settle(self._sequence, self._rows)
+        self._remaining = remaining = self._remaining - 1
+        if remaining == 0:
+            session = self._session
+            if session.stream == self._stream:
+                session.settle(self._sequence, self._rows)
             if self._followers is not None:
                 for follower in self._followers:
                     follower.release()
@@ -116,17 +115,33 @@ class Custody:
             self.release()
 
 
+class Kept:
+    """What a session keeps on its own account, because its peer stands still and nobody is to wait for that."""
+
+    __slots__ = ("_session", "bytes")
+
+    def __init__(self, session: "Session", bytes: int) -> None:
+        self._session, self.bytes = session, bytes
+        session.kept_bytes += bytes
+
+    def release(self) -> None:
+        """The peer has settled it."""
+        self._session.kept_bytes -= self.bytes
+
+
 #: A word (None: it is a batch), a batch, how many rows it has, and whom to tell when the peer has settled it.
-_Unsettled = tuple[Word | None, Batch | None, int, Custody | None]
+_Unsettled = tuple[Word | None, Batch | None, int, Custody | Kept | None]
+#: What a content takes here beside its bytes.
+_CONTENT_BYTES = 1024
 
 
 class Session:
     """One side of the stream to one peer."""
 
     __slots__ = (
-        "_acknowledged", "_base", "_config", "_debts", "_end", "_expected", "_next", "_peer_expected", "_sent", "_settled",
-        "_settled_ahead", "_unsettled", "_watched_base", "_watched_s", "connected", "established", "incarnation", "kept_bytes",
-        "peer", "peer_incarnation", "relieved", "stream",
+        "_acknowledged", "_base", "_config", "_debts", "_end", "_expected", "_kept_bytes_max", "_next", "_peer_expected", "_sent",
+        "_settled", "_settled_ahead", "_unsettled", "connected", "established", "incarnation", "kept_bytes", "peer",
+        "peer_incarnation", "relieved", "stream",
     )  # fmt: skip
 
     def __init__(self, peer: str, incarnation: int, config: SessionConfig, debts: Debts) -> None:
@@ -154,12 +169,11 @@ class Session:
         self._settled = 0
         self._settled_ahead: dict[int, int] = {}
         self._acknowledged = 0
-        #: Where `still_s` last saw a change, and when.
-        self._watched_base = -1
-        self._watched_s = 0.0
-        #: Whether what goes to the peer is kept here on our own account, and then how much it is.
+        #: Whether what goes to the peer is kept here on our own account, how much is, and how much may be. All that is kept came
+        #: before all that somebody else waits for.
         self.relieved = False
         self.kept_bytes = 0
+        self._kept_bytes_max = 0
 
     # ---- the connection
 
@@ -188,12 +202,7 @@ class Session:
     def send(self, batch: Batch, custody: Custody | None, effects: list[Effect]) -> None:
         """Send publications, now or when there is room; ``custody`` is released when the peer has settled them, or at once."""
         unsettled, rows = self._unsettled, batch.count
-        if self.relieved:
-            self.kept_bytes += batch.size_bytes()
-            if custody is not None:
-                custody.release()
-                custody = None
-        unsettled.append((None, batch, rows, custody))
+        unsettled.append((None, batch, rows, self._keep(batch, custody) if self.relieved else custody))
         self._end += rows
         number, sent = self._next, self._sent + 1
         if sent == len(unsettled) and self.established and number - self._base < self._config.window:
@@ -215,38 +224,30 @@ class Session:
         """How many rows from the peer are not settled."""
         return self._expected - self._settled
 
-    def still_s(self, now_s: float) -> float:
-        """For how long, as far as was looked, the peer has settled nothing."""
-        if self._base != self._watched_base:
-            self._watched_base, self._watched_s = self._base, now_s
-        return now_s - self._watched_s
+    def settled_rows(self) -> int:
+        """How many rows, and words, of this stream the peer has settled."""
+        return self._base
 
-    def relieve(self) -> None:
-        """Let go those who wait for the peer to settle something; what it has not settled is kept on our own account."""
-        if self.relieved or not self.established:
+    def relieve(self, bytes_max: int) -> None:
+        """Let go those who wait for the peer to settle something: keep it, and what follows, until so many bytes are kept."""
+        if self.relieved or not self.established or self.kept_bytes >= bytes_max:
             return  # who comes back after a crash must find everything
-        self.relieved = True
-        kept, self._unsettled = self._unsettled, deque()
-        for word, batch, rows, custody in kept:
-            self._unsettled.append((word, batch, rows, None))
-            self.kept_bytes += 0 if batch is None else batch.size_bytes()
-            if custody is not None:
-                custody.release()
+        self.relieved, self._kept_bytes_max = True, bytes_max
+        held: list[_Unsettled] = []
+        while self._unsettled and not isinstance(self._unsettled[-1][3], Kept):
+            held.append(self._unsettled.pop())
+        for word, batch, rows, custody in reversed(held):
+            keeps = self.relieved and batch is not None
+            self._unsettled.append((word, batch, rows, self._keep(batch, custody) if keeps else custody))  # type: ignore[arg-type]
 
-    def holds_back(self) -> None:
+    def hold_back(self) -> None:
         """From now on those who send wait again until the peer settles."""
         self.relieved = False
-        self.kept_bytes = 0
-
-    def rest(self) -> None:
-        """There is nothing to settle, so that the peer does not stand still."""
-        self.holds_back()
-        self._watched_base = -1
 
     def batches(self) -> Iterator[tuple[Batch, Custody]]:
         """The publications that the peer has not settled, with their custody."""
         for _, batch, _, custody in self._unsettled:
-            if batch is not None and custody is not None:
+            if batch is not None and isinstance(custody, Custody):
                 yield batch, custody
 
     def resend(self, effects: list[Effect]) -> None:
@@ -264,7 +265,8 @@ class Session:
     def take_back(self, effects: list[Effect]) -> list[tuple[Control | Batch, Custody | None]]:
         """What the peer has not settled and others may bring where it is meant for; the two have to greet each other anew."""
         taken: list[tuple[Control | Batch, Custody | None]] = []
-        for word, batch, _, custody in self._unsettled:
+        for word, batch, _, keeper in self._unsettled:
+            custody = keeper if isinstance(keeper, Custody) else None
             if batch is not None:
                 taken.append((batch, custody))
             elif word is not None and not isinstance(word, Announced | Synced) and is_addressed(word):
@@ -278,8 +280,7 @@ class Session:
 
     def abandon(self) -> None:
         """The peer will not come back: nothing waits for it any more."""
-        while self._unsettled:
-            self._settle_oldest()
+        self._take(self._end, self._peer_expected)
         self.stream += 1
 
     # ---- in
@@ -308,18 +309,18 @@ class Session:
         self._back_to(frame.expected)
         self._fill_window(effects)
 
-    def data(self, frame: WordFrame | BatchFrame, rows: int) -> Custody | None:
-        """The custody of the next content in order, to be released when it is processed; None for any other frame."""
+    def accepts(self, frame: WordFrame | BatchFrame, rows: int) -> bool:
+        """Whether this is the next content in order, and so many rows long; it is to be settled when it is processed."""
         if not self.established or frame.incarnation != self.peer_incarnation or frame.peer_incarnation != self.incarnation:
-            return None
+            return False
         if frame.acknowledged > self._base:
             self._take(frame.acknowledged, self._peer_expected)
         if frame.sequence != self._expected:
             self._debts.later[self] = None  # the sender seems not to know what we have
             self._acknowledged = -1
-            return None
+            return False
         self._expected += rows
-        return Custody(self, frame.sequence, rows)
+        return True
 
     def acknowledgement(self, frame: Acknowledgement, effects: list[Effect]) -> None:
         """The peer has settled more: go on sending."""
@@ -332,12 +333,11 @@ class Session:
 
     def settle(self, sequence: int, rows: int) -> None:
         """The content with this number, and all that it caused, is settled."""
-        ahead = self._settled_ahead
+        settled, ahead = sequence + rows, self._settled_ahead
         if sequence != self._settled:
-            ahead[sequence] = sequence + rows
+            ahead[sequence] = settled
             return
-        settled = sequence + rows
-        while settled in ahead:
+        while ahead and settled in ahead:
             settled = ahead.pop(settled)
         self._settled = settled
         if settled - self._acknowledged >= self._config.acknowledge_every:
@@ -367,8 +367,16 @@ class Session:
         assert -1 <= self._acknowledged <= self._settled <= self._expected
         assert all(self._settled < start < end <= self._expected for start, end in self._settled_ahead.items())
         assert self.connected or not self.established
+        assert self.kept_bytes == sum(by.bytes for _, _, _, by in self._unsettled if isinstance(by, Kept))
 
     # ---- helpers
+
+    def _keep(self, batch: Batch, custody: Custody | Kept | None) -> Kept:
+        kept = Kept(self, _CONTENT_BYTES + batch.size_bytes())
+        self.relieved = self.kept_bytes < self._kept_bytes_max
+        if custody is not None:
+            custody.release()
+        return kept
 
     def _put(self, frame: Frame, effects: list[Effect]) -> None:
         effects.append(SendFrame(self.peer, frame))
@@ -379,8 +387,16 @@ class Session:
     def _take(self, acknowledged: int, expected: int) -> None:
         """The peer has settled all before ``acknowledged`` and got all before ``expected``."""
         self._peer_expected = max(self._peer_expected, expected)
-        while self._base < acknowledged and self._unsettled:
-            self._settle_oldest()
+        unsettled, base = self._unsettled, self._base
+        while base < acknowledged and unsettled:
+            _, _, rows, custody = unsettled.popleft()
+            self._base = base = base + rows
+            if self._sent:
+                self._sent -= 1
+            else:
+                self._next = base
+            if custody is not None:
+                custody.release()
 
     def _release_ahead(self, ends: dict[int, int]) -> None:
         """Let go those who wait for contents that are settled while some before them are not; these stretches are contents."""
@@ -391,16 +407,6 @@ class Session:
                 released.append(custody)
             number += rows
         for custody in released:
-            custody.release()
-
-    def _settle_oldest(self) -> None:
-        _, _, rows, custody = self._unsettled.popleft()
-        self._base += rows
-        if self._sent:
-            self._sent -= 1
-        else:
-            self._next = self._base
-        if custody is not None:
             custody.release()
 
     def _back_to(self, expected: int) -> None:

@@ -198,7 +198,7 @@ class Rows:
     def new(self, seen: SeenRows) -> NDArray[np.int64] | None:
         """See `Batch.new`."""
         if self.count == 1:
-            header = self._rows()[0].header
+            header = (self._given or self._rows())[0].header
             return None if seen.add(header.publisher, header.sequence) else _NO_ROWS
         lanes = self._kernels_read()
         if lanes.publisher is None:
@@ -277,7 +277,7 @@ class Rows:
     def spread(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, Rows]]":
         """See `Batch.spread`."""
         if self.count == 1:
-            return [(link, self) for link in index.links(self._rows()[0].publication, exclude)]
+            return [(link, self) for link in index.links((self._given or self._rows())[0].publication, exclude)]
         return [(link, self.take(rows)) for link, rows in index.links_of_places(self._kernels_read().places, exclude)]
 
     def ids(self, index: Index) -> Iterator[list[Id]]:

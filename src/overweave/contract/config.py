@@ -20,13 +20,15 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     """What a broker core needs to know besides its neighbours."""
 
     session: SessionConfig = SessionConfig()
-    #: A client that settles nothing for so long, though there is something to settle, no longer holds its publishers back: the
-    #: broker keeps what waits for it, and if it crashes then, that is lost to the client. None: they wait for it.
+    #: A client that settles nothing for so long, though there is something to settle, no longer holds its publishers back; when
+    #: they are about to stop, not even for so long (`overweave.broker.patience`). The broker keeps what waits for it, and if it
+    #: crashes then, that is lost to the client. None: they wait for it.
     stall_s: float | None = None
     #: A client that settles nothing for so long is cut off. None: never.
     patience_s: float | None = None
-    #: What may wait for one client before it is cut off without patience: contents, and bytes that the broker keeps.
+    #: So many contents may wait for one client before it is cut off without patience.
     queue_max: int = 100_000
+    #: So many bytes the broker keeps for one client. Then the client holds its publishers back, or is cut off if it stands still.
     kept_bytes_max: int = 1 << 26
     #: Where routing finds other ways when links fail: how often neighbours hear from each other, and after which silence a link
     #: does not work. None: links are taken to work.

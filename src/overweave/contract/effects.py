@@ -1,5 +1,7 @@
 """Effects: all that a core can ask a driver to do. The driver carries them out in the order given."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from overweave.contract.batches import Batch
@@ -28,11 +30,10 @@ class Keep(msgspec.Struct, frozen=True):
     value: object
 
 
-class Deliver(msgspec.Struct, frozen=True, gc=False):
-    """Hand publications to the application (effects of a client's core)."""
+class Deliver(msgspec.Struct, frozen=True):
+    """Hand publications to the application (effects of a client's core): what each of some subscriptions gets."""
 
-    subscription: str
-    batch: Batch
+    parts: Sequence[tuple[str, Batch]]
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):

@@ -380,9 +380,8 @@ class _Session:
             elif isinstance(message, Acknowledgement):
                 self._session.acknowledgement(message, effects)
             elif isinstance(message, BatchFrame):
-                custody = self._session.data(message, message.batch.count)
-                if custody is not None:
-                    custody.release()
+                if self._session.accepts(message, message.batch.count):
+                    self._session.settle(message.sequence, message.batch.count)
                 self._session.acknowledge(effects)
         return _frames(effects)
 

@@ -135,7 +135,8 @@ class SimulatedNetwork:
 
     def deliver(self, effect: Deliver) -> None:
         """Tell what a client got."""
-        self._on_delivery(effect.batch, effect.subscription)
+        for subscription, batch in effect.parts:
+            self._on_delivery(batch, subscription)
 
     def _count_delivery(self, batch: Batch, subscription: str) -> None:
         for publisher, sequence in batch.identities():

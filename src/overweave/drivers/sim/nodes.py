@@ -121,9 +121,9 @@ class Channel:
         """Put a frame on its way; it arrives unless it is lost, or the connection is."""
         self._world.frames += 1
         station = self._source.station
-        leaves_s = self._kernel.now_s if station is None else station.departure_s(frame)
-        # Frames overtake each other by their fate alone.
-        arrives_s = max(leaves_s + self._delay_s, self._last_arrival_s)
+        arrives_s = (self._kernel.now_s if station is None else station.departure_s(frame)) + self._delay_s
+        if arrives_s < self._last_arrival_s:
+            arrives_s = self._last_arrival_s  # frames overtake each other by their fate alone
         if self._fate is None:
             self._last_arrival_s = arrives_s
             self._kernel.at(arrives_s, self.arrive, frame)

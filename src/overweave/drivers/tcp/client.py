@@ -300,11 +300,12 @@ class Client:
                 self._timers[effect.name] = asyncio.get_running_loop().call_later(delay_s, self._fire, effect.name)
 
     def _deliver(self, effect: Deliver) -> None:
-        subscription = self._subscriptions.get(effect.subscription)
-        if subscription is not None:
-            subscription.put(effect.batch)
-            if subscription.waiting >= QUEUE_MAX and self._connection is not None:
-                self._connection.stop_reading()
+        for id, batch in effect.parts:
+            subscription = self._subscriptions.get(id)
+            if subscription is not None:
+                subscription.put(batch)
+                if subscription.waiting >= QUEUE_MAX and self._connection is not None:
+                    self._connection.stop_reading()
 
     def _fire(self, name: str) -> None:
         self._timers.pop(name, None)
