@@ -53,7 +53,7 @@ def test_a_document_is_read_with_defaults():
         ({"overlay": {**OVERLAY, "brokers": []}}, "overlay.brokers: expected a number or a text, got []"),
         ({"overlay": {**GRAPH, "degree": 1}}, "overlay.degree: expected from 1.8"),
         ({"overlay": 3}, "overlay: expected a table [overlay], got 3"),
-        ({"overlay": GRAPH}, "routing.protocol: expected one for overlays with cycles (filter-general, destination)"),
+        ({"overlay": GRAPH}, "routing.protocol: expected one for overlays with cycles (filter-general, destination, merc)"),
         ({"routing": {"protocol": "filtr"}}, "routing.protocol: unknown 'filtr', the nearest known one is 'filter'"),
         ({"workload": {**WORKLOAD, "kind": "stok"}}, "workload.kind: unknown 'stok', the nearest known one is 'stock'"),
         ({"workload": {**WORKLOAD, "rate_hz": -1}}, "workload.rate_hz: expected a finite number above 0, got -1"),

@@ -8,11 +8,7 @@ of the same size; it looks at topics only and acknowledges nothing.
 
 import asyncio
 import contextlib
-import random
-import subprocess
-import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
 
@@ -21,20 +17,16 @@ import pyarrow.dataset
 
 from overweave.bench import mqtt
 from overweave.bench.base import Progress, Row
+from overweave.bench.flows import CONTENT_BYTES, Flow, advertised, arrive, counting, flowing, network, payload, quote, subscribed
 from overweave.contract.raw import RawRows
-from overweave.drivers.tcp.client import Client, Subscription, connect
-from overweave.errors import OverweaveError
+from overweave.drivers.tcp.client import Subscription, connect
 
-CONTENT_BYTES = 200
 FILTERS = 10_000
 SUBSCRIBERS = 100
-ROWS = 1_000
 SECONDS = 4.0
 #: With and without traces is measured so many times in turn, for so long.
 TURNS, TURN_S = 40, 0.25
 LONE = 300
-_SYMBOLS = [f"S{i}" for i in range(500)]
-_ALL = "[class,eq,'STOCK'],[volume,>,5]"
 
 
 def run(progress: Progress) -> list[Row]:
@@ -44,7 +36,7 @@ def run(progress: Progress) -> list[Row]:
     if mqtt.available():
         progress("mosquitto: 1 → 1")
         baseline_hz = mqtt.messages_hz(CONTENT_BYTES, SECONDS)
-    with _network(1) as brokers:
+    with network(1) as brokers:
         progress(f"1 → 1, {FILTERS:,} filters")
         memory_mb = brokers.memory_mb("B1")
         rate_hz = asyncio.run(_rate_hz(brokers.url("B1"), brokers.url("B1"), 1, FILTERS))
@@ -58,11 +50,11 @@ def run(progress: Progress) -> list[Row]:
             rows.append(Row(f"one broker: latency at half load, p{share}", "ms", float(np.percentile(half, share)) * 1e3))
     progress("with traces and without, in turn")
     rows += _traced()
-    with _network(1) as brokers:
+    with network(1) as brokers:
         progress(f"1 → {SUBSCRIBERS}")
         rate_hz = asyncio.run(_rate_hz(brokers.url("B1"), brokers.url("B1"), SUBSCRIBERS, 0))
         rows.append(_rate("one broker", f"1 → {SUBSCRIBERS}, per delivery", rate_hz))
-    with _network(3) as brokers:
+    with network(3) as brokers:
         progress("a chain of three")
         rate_hz = asyncio.run(_rate_hz(brokers.url("B1"), brokers.url("B3"), 1, 0))
         rows.append(_rate("chain of 3", "1 → 1", rate_hz))
@@ -75,7 +67,7 @@ def run(progress: Progress) -> list[Row]:
 def _traced() -> list[Row]:
     """A broker with traces against one without, in turn: a shared machine's speed varies by more than what is looked for."""
     with tempfile.TemporaryDirectory() as directory:
-        with _network(1) as plain, _network(1, Path(directory)) as traced:
+        with network(1) as plain, network(1, Path(directory)) as traced:
             plain_hz, traced_hz, delivered = asyncio.run(_in_turn_hz(plain.url("B1"), traced.url("B1")))
         trace = pyarrow.dataset.dataset(directory, format="parquet")
         written = trace.count_rows(filter=pyarrow.dataset.field("subscription").is_valid())
@@ -97,14 +89,14 @@ def _rate(group: str, name: str, rate_hz: float, baseline_hz: float | None = Non
 
 async def _rate_hz(publisher_url: str, subscriber_url: str, subscribers: int, filters: int) -> float:
     """Deliveries a second to ``subscribers``, beside ``filters`` that match nothing."""
-    async with _flow(publisher_url, subscriber_url, subscribers, filters) as flow:
+    async with flowing(publisher_url, subscriber_url, subscribers, filters) as flow:
         return await flow.rate_hz(SECONDS)
 
 
 async def _in_turn_hz(plain_url: str, traced_url: str) -> tuple[np.ndarray, np.ndarray, int]:
     """Rates of two brokers, 1 → 1, one turn after the other; and how many rows the second one has delivered in all."""
-    async with _flow(plain_url, plain_url, 1, FILTERS) as plain, _flow(traced_url, traced_url, 1, FILTERS) as traced:
-        found: dict[_Flow, list[float]] = {plain: [], traced: []}
+    async with flowing(plain_url, plain_url, 1, FILTERS) as plain, flowing(traced_url, traced_url, 1, FILTERS) as traced:
+        found: dict[Flow, list[float]] = {plain: [], traced: []}
         for turn in range(TURNS):
             for flow in (plain, traced) if turn % 2 else (traced, plain):
                 found[flow].append(await flow.rate_hz(TURN_S))
@@ -121,10 +113,10 @@ async def _latencies_s(url: str, rate_hz: float) -> np.ndarray:
             found.append(publisher.now_s() - batch.published_at_s())
 
     async with connect(url) as publisher, contextlib.AsyncExitStack() as stack:
-        await _advertised(publisher)
-        task = asyncio.create_task(receive(await _subscribed(url, stack)))
+        await advertised(publisher)
+        task = asyncio.create_task(receive(await subscribed(url, stack)))
         every_s = 0.005
-        rows = publisher.encode([_quote(i) for i in range(max(int(rate_hz * every_s), 1))], _payload())
+        rows = publisher.encode([quote(i) for i in range(max(int(rate_hz * every_s), 1))], payload())
         start_s = asyncio.get_running_loop().time()
         for turn in range(int(SECONDS / every_s)):
             await publisher.publish_rows(rows)
@@ -137,158 +129,15 @@ async def _latencies_s(url: str, rate_hz: float) -> np.ndarray:
 async def _lone_s(publisher_url: str, subscriber_url: str) -> list[float]:
     """From publishing one to receiving it, one after the other."""
     async with connect(publisher_url) as publisher, contextlib.AsyncExitStack() as stack:
-        rows = await _advertised(publisher)
-        subscription = await _subscribed(subscriber_url, stack)
+        rows = await advertised(publisher)
+        subscription = await subscribed(subscriber_url, stack)
         counts = [0]
-        with _counting(subscription, counts, 0):
-            await _arrive(publisher, rows, counts)
+        with counting(subscription, counts, 0):
+            await arrive(publisher, rows, counts)
         messages, found = subscription.messages(), []
         for i in range(LONE):
             start_s = perf_counter()
-            await publisher.publish(_quote(i), _payload())
+            await publisher.publish(quote(i), payload())
             await anext(messages)
             found.append(perf_counter() - start_s)
         return found
-
-
-# ---- clients
-
-
-class _Flow:
-    """A publisher, and what its subscribers have got so far."""
-
-    def __init__(self, publisher: Client, rows: RawRows, counts: list[int]) -> None:
-        self._publisher = publisher
-        self._rows = rows
-        self.counts = counts
-
-    async def rate_hz(self, seconds: float) -> float:
-        """Publish as much as goes, and say how much that was."""
-        before, start_s = sum(self.counts), perf_counter()
-        while perf_counter() - start_s < seconds:
-            await self._publisher.publish_rows(self._rows)
-        await self._publisher.flush()
-        return (sum(self.counts) - before) / (perf_counter() - start_s)
-
-
-@contextlib.asynccontextmanager
-async def _flow(publisher_url: str, subscriber_url: str, subscribers: int, filters: int) -> AsyncIterator[_Flow]:
-    async with connect(publisher_url) as publisher, contextlib.AsyncExitStack() as stack:
-        await _other_filters(publisher_url, filters, stack)
-        rows = await _advertised(publisher)
-        counts = [0] * subscribers
-        for i in range(subscribers):
-            subscription = await _subscribed(subscriber_url, stack)
-            stack.enter_context(_counting(subscription, counts, i))
-        await _arrive(publisher, rows, counts)
-        yield _Flow(publisher, rows, counts)
-
-
-async def _advertised(publisher: Client) -> RawRows:
-    names = ",".join(f"[{name},isPresent,0]" for name in ("open", "high", "low", "close", "volume", "day"))
-    await publisher.advertise(f"[class,eq,'STOCK'],[symbol,isPresent,''],{names}")
-    return publisher.encode([_quote(i) for i in range(ROWS)], _payload())
-
-
-async def _subscribed(url: str, stack: contextlib.AsyncExitStack) -> Subscription:
-    client = await stack.enter_async_context(connect(url))
-    return await stack.enter_async_context(client.subscribe(_ALL))
-
-
-async def _other_filters(url: str, count: int, stack: contextlib.AsyncExitStack) -> None:
-    client = await stack.enter_async_context(connect(url))
-    dice = random.Random(1)
-    for start in range(0, count, 1000):
-        several = [
-            client.subscribe(f"[class,eq,'STOCK'],[symbol,eq,'{dice.choice(_SYMBOLS)}'],[volume,>,{10**9 + i}]")
-            for i in range(start, min(start + 1000, count))
-        ]
-        await asyncio.gather(*(subscription.__aenter__() for subscription in several))
-
-
-@contextlib.contextmanager
-def _counting(subscription: Subscription, counts: list[int], place: int) -> Iterator[None]:
-    async def count() -> None:
-        async for batch in subscription.batches():
-            counts[place] += batch.count
-
-    task = asyncio.get_running_loop().create_task(count())
-    try:
-        yield
-    finally:
-        task.cancel()
-
-
-async def _arrive(publisher: Client, rows: RawRows, counts: list[int]) -> None:
-    """Publish until everybody gets it: a subscription takes its time through several brokers."""
-    for _ in range(200):
-        await publisher.publish_rows(rows)
-        await publisher.flush()
-        await asyncio.sleep(0.02)
-        if all(counts):
-            return
-    raise OverweaveError("the network does not deliver")
-
-
-def _quote(i: int) -> Mapping[str, object]:
-    dice = random.Random(i)
-    return {
-        "class": "STOCK", "symbol": dice.choice(_SYMBOLS), "open": 1.5, "high": 2.5, "low": 1.0, "close": 2.0,
-        "volume": dice.randrange(10, 10**6), "day": i,
-    }  # fmt: skip
-
-
-def _payload() -> bytes:
-    """What a quote lacks of the size that all messages have."""
-    from overweave.language.codec import encode_publication
-    from overweave.language.publications import Publication
-
-    return bytes(CONTENT_BYTES - len(encode_publication(Publication(_quote(0)))))
-
-
-# ---- brokers
-
-
-class _Brokers:
-    def __init__(self, port: int, processes: Mapping[str, "subprocess.Popen[str]"]) -> None:
-        self._port = port
-        self._processes = processes
-
-    def url(self, id: str) -> str:
-        return f"tcp://127.0.0.1:{self._port + int(id[1:])}"
-
-    def memory_mb(self, id: str) -> float:
-        """What a process holds in memory; nan where the system does not tell."""
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{self._processes[id].pid}/status").read_text().splitlines():
-                if line.startswith("VmRSS:"):
-                    return int(line.split()[1]) / 1024
-        return float("nan")
-
-
-@contextlib.contextmanager
-def _network(brokers: int, trace: Path | None = None) -> Iterator[_Brokers]:
-    """A chain of brokers as processes, with traces in a directory if there is one."""
-    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
-        file, port = Path(directory) / "network.toml", mqtt.free_port(following=brokers)
-        traces = "" if trace is None else f"trace = '{trace}'\n"
-        file.write_text(f'[network]\nshape = "chain"\nbrokers = {brokers}\nport = {port}\n{traces}')
-        processes = {}
-        for i in range(1, brokers + 1):
-            command = [sys.executable, "-m", "overweave", "broker", "--config", str(file), "--id", f"B{i}", "--until-eof"]
-            processes[f"B{i}"] = stack.enter_context(_process(command))
-        for id, process in processes.items():
-            assert process.stdout is not None
-            if process.stdout.readline().strip() != "ready":
-                raise OverweaveError(f"broker {id} did not start")
-        yield _Brokers(port, processes)
-
-
-@contextlib.contextmanager
-def _process(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.communicate()

@@ -35,6 +35,6 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     heartbeat_s: float | None = None
     silence_s: float = 2.0
     #: What is meant for a broker that cannot be reached is kept for so long.
-    unreachable_s: float = 30.0
+    unreachable_s: float = 10.0
     #: How many steps of messages a broker remembers for `BrokerCore.story`.
     story_length: int = 0

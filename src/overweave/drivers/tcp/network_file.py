@@ -155,6 +155,7 @@ class _Network(msgspec.Struct, frozen=True, kw_only=True):
 class _Broker(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     listen: str | None = None
+    clusters: tuple[str, ...] = ()
 
 
 class _Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,7 +206,9 @@ def _listed(brokers: Sequence[_Broker]) -> Overlay:
     overlay = Overlay(())
     for number, broker in enumerate(brokers):
         try:
-            overlay = overlay.with_broker(broker.id)
+            overlay = overlay.with_broker(
+                Broker(broker.id, cluster=next(iter(broker.clusters), None), other_clusters=broker.clusters[1:])
+            )
         except OverlayError as error:
             raise InvalidInput(f"broker[{number}].id: expected another id, got: {error}") from None
         # It names a directory of the broker's state.

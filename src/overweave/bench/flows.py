@@ -1,0 +1,186 @@
+"""Live networks and clients for benchmarks: brokers as processes, a publisher with rows that were encoded before, and subscribers
+that count what they get.
+"""
+
+import asyncio
+import contextlib
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from time import perf_counter
+
+from overweave.bench import mqtt
+from overweave.contract.raw import RawRows
+from overweave.drivers.tcp.client import Client, Subscription, connect
+from overweave.errors import OverweaveError
+
+CONTENT_BYTES = 200
+ROWS = 1_000
+_SYMBOLS = [f"S{i}" for i in range(500)]
+#: What every quote is within.
+ALL = "[class,eq,'STOCK'],[volume,>,5]"
+
+
+class Flow:
+    """A publisher, and what its subscribers have got so far."""
+
+    def __init__(self, publisher: Client, rows: RawRows, counts: list[int]) -> None:
+        self._publisher = publisher
+        self._rows = rows
+        self.counts = counts
+
+    async def rate_hz(self, seconds: float) -> float:
+        """Publish as much as goes, and say how much that was."""
+        before, start_s = sum(self.counts), perf_counter()
+        while perf_counter() - start_s < seconds:
+            await self._publisher.publish_rows(self._rows)
+        await self._publisher.flush()
+        return (sum(self.counts) - before) / (perf_counter() - start_s)
+
+
+@contextlib.asynccontextmanager
+async def flowing(publisher_url: str, subscriber_url: str, subscribers: int, filters: int) -> AsyncIterator[Flow]:
+    """A publisher whose quotes all of several subscribers get, beside filters that match none."""
+    async with connect(publisher_url) as publisher, contextlib.AsyncExitStack() as stack:
+        await _other_filters(publisher_url, filters, stack)
+        rows = await advertised(publisher)
+        counts = [0] * subscribers
+        for i in range(subscribers):
+            subscription = await subscribed(subscriber_url, stack)
+            stack.enter_context(counting(subscription, counts, i))
+        await arrive(publisher, rows, counts)
+        yield Flow(publisher, rows, counts)
+
+
+async def advertised(publisher: Client) -> RawRows:
+    """Advertise quotes, and encode some."""
+    names = ",".join(f"[{name},isPresent,0]" for name in ("open", "high", "low", "close", "volume", "day"))
+    await publisher.advertise(f"[class,eq,'STOCK'],[symbol,isPresent,''],{names}")
+    return publisher.encode([quote(i) for i in range(ROWS)], payload())
+
+
+async def subscribed(url: str, stack: contextlib.AsyncExitStack) -> Subscription:
+    """Subscribe to all quotes by a client of its own."""
+    client = await stack.enter_async_context(connect(url))
+    return await stack.enter_async_context(client.subscribe(ALL))
+
+
+async def _other_filters(url: str, count: int, stack: contextlib.AsyncExitStack) -> None:
+    client = await stack.enter_async_context(connect(url))
+    dice = random.Random(1)
+    for start in range(0, count, 1000):
+        several = [
+            client.subscribe(f"[class,eq,'STOCK'],[symbol,eq,'{dice.choice(_SYMBOLS)}'],[volume,>,{10**9 + i}]")
+            for i in range(start, min(start + 1000, count))
+        ]
+        await asyncio.gather(*(subscription.__aenter__() for subscription in several))
+
+
+@contextlib.contextmanager
+def counting(subscription: Subscription, counts: list[int], place: int) -> Iterator[None]:
+    """Count what a subscription gets."""
+
+    async def count() -> None:
+        async for batch in subscription.batches():
+            counts[place] += batch.count
+
+    task = asyncio.get_running_loop().create_task(count())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+async def arrive(publisher: Client, rows: RawRows, counts: list[int], within_s: float = 10.0) -> None:
+    """Publish until everybody gets it: a subscription takes its time through several brokers."""
+    end_s = perf_counter() + within_s
+    while perf_counter() < end_s:
+        await publisher.publish_rows(rows)
+        await publisher.flush()
+        await asyncio.sleep(0.02)
+        if all(counts):
+            return
+    raise OverweaveError("the network does not deliver")
+
+
+def quote(i: int) -> Mapping[str, object]:
+    """A quote that depends on a number."""
+    dice = random.Random(i)
+    return {
+        "class": "STOCK", "symbol": dice.choice(_SYMBOLS), "open": 1.5, "high": 2.5, "low": 1.0, "close": 2.0,
+        "volume": dice.randrange(10, 10**6), "day": i,
+    }  # fmt: skip
+
+
+def payload() -> bytes:
+    """What a quote lacks of the size that all messages have."""
+    from overweave.language.codec import encode_publication
+    from overweave.language.publications import Publication
+
+    return bytes(CONTENT_BYTES - len(encode_publication(Publication(quote(0)))))
+
+
+# ---- brokers
+
+
+class Brokers:
+    """Brokers in processes of their own."""
+
+    def __init__(self, port: int, processes: Mapping[str, "subprocess.Popen[str]"]) -> None:
+        self._port = port
+        self._processes = processes
+
+    def url(self, id: str) -> str:
+        """Where a broker listens."""
+        return f"tcp://127.0.0.1:{self._port + int(id[1:])}"
+
+    def memory_mb(self, id: str) -> float:
+        """What a process holds in memory; nan where the system does not tell."""
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{self._processes[id].pid}/status").read_text().splitlines():
+                if line.startswith("VmRSS:"):
+                    return int(line.split()[1]) / 1024
+        return float("nan")
+
+    def cpu_s(self) -> float:
+        """What all processes together have spent of the processors; nan where the system does not tell."""
+        spent = 0.0
+        for process in self._processes.values():
+            try:
+                fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                return float("nan")
+            spent += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return spent
+
+
+@contextlib.contextmanager
+def network(brokers: int, trace: Path | None = None, routing: str = "filter", shape: str = "chain") -> Iterator[Brokers]:
+    """A chain of brokers as processes, with traces in a directory if there is one."""
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+        file, port = Path(directory) / "network.toml", mqtt.free_port(following=brokers)
+        traces = "" if trace is None else f"trace = '{trace}'\n"
+        file.write_text(f'[network]\nrouting = "{routing}"\nshape = "{shape}"\nbrokers = {brokers}\nport = {port}\n{traces}')
+        processes = {}
+        for i in range(1, brokers + 1):
+            command = [sys.executable, "-m", "overweave", "broker", "--config", str(file), "--id", f"B{i}", "--until-eof"]
+            processes[f"B{i}"] = stack.enter_context(_process(command))
+        for id, process in processes.items():
+            assert process.stdout is not None
+            if process.stdout.readline().strip() != "ready":
+                raise OverweaveError(f"broker {id} did not start")
+        yield Brokers(port, processes)
+
+
+@contextlib.contextmanager
+def _process(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate()

@@ -1,0 +1,66 @@
+"""Live brokers that are killed for good, where another way leads round them: everything settled arrives, once."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from overweave.drivers.tcp.client import connect
+from overweave.overlay.graph import Overlay
+from overweave.overlay.parts import Broker
+from overweave.testing.live import network_settings, processes, until
+
+RING = [("B1", "B2"), ("B2", "B3"), ("B3", "B4"), ("B4", "B1")]
+OVERLAYS = {
+    "destination": Overlay(["B1", "B2", "B3", "B4"], RING),
+    # B2 and B4 are edge brokers of the same two clusters.
+    "merc": Overlay(
+        [
+            Broker("B1", cluster="C1"),
+            Broker("B2", cluster="C1", other_clusters=("C2",)),
+            Broker("B3", cluster="C2"),
+            Broker("B4", cluster="C1", other_clusters=("C2",)),
+        ],
+        RING,
+    ),
+}
+
+
+async def publish_round(brokers, victim):
+    got = []
+    async with contextlib.AsyncExitStack() as stack:
+        publisher = await stack.enter_async_context(connect(brokers["B1"].url))
+        await publisher.advertise("[n,>=,0]")
+        subscriber = await stack.enter_async_context(connect(brokers["B3"].url))
+        subscription = await stack.enter_async_context(subscriber.subscribe("[n,>=,0]"))
+
+        async def take():
+            async for publication in subscription:
+                got.append(publication["n"])  # noqa: PERF401: it is looked at meanwhile
+
+        stack.callback(asyncio.create_task(take()).cancel)
+        count = 0
+
+        async def publish(several):
+            nonlocal count
+            for _ in range(several):
+                await publisher.publish({"n": count})
+                count += 1
+                await asyncio.sleep(0.001)
+
+        await publish(300)
+        await asyncio.to_thread(brokers[victim].kill)
+        await publish(300)
+        await asyncio.wait_for(publisher.flush(), timeout=30)
+        await until(lambda: len(got) >= count, what="that everything has arrived")
+        await publish(100)
+        await asyncio.wait_for(publisher.flush(), timeout=5)
+        await until(lambda: len(got) >= count)
+    assert sorted(got) == list(range(count))
+
+
+@pytest.mark.parametrize("victim", ["B2", "B4"])
+@pytest.mark.parametrize("routing", OVERLAYS)
+def test_everything_arrives_round_a_broker_that_is_killed_for_good(routing, victim):
+    with processes(network_settings(OVERLAYS[routing], routing=routing)) as brokers:
+        asyncio.run(publish_round(brokers, victim))
