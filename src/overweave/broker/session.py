@@ -29,32 +29,35 @@ from overweave.contract.frames import (
 )
 from overweave.language.messages import Control
 
-#: No more stretches that are settled ahead are told at a time.
+#: No more stretches that are settled ahead are told at a time; the others have their turn next.
 _STRETCHES_MAX = 256
 
 
 class Debts:
     """The sessions of one core that owe their peer an acknowledgement: at once, or before long."""
 
-    __slots__ = ("later", "now")
+    __slots__ = ("ahead", "later", "now")
 
-    def __init__(self) -> None:
+    def __init__(self, ahead: bool = False) -> None:
         self.now: dict[Session, None] = {}
         self.later: dict[Session, None] = {}
+        #: Whether peers hear what is settled ahead of something that is not: where ways cross each other, brokers would wait for
+        #: each other's rows in a circle, each behind others that wait.
+        self.ahead = ahead
 
     def pay(self, effects: list[Effect]) -> None:
         """Acknowledge what is due at once."""
         for session in self.now:
-            session.acknowledge(effects)
             self.later.pop(session, None)
+            session.acknowledge(effects, self.ahead)
         self.now.clear()
 
     def pay_all(self, effects: list[Effect]) -> None:
         """Acknowledge all that is due, unless it went out with other things."""
-        for session in self.later:
+        due, self.later = self.later, {}
+        for session in due:
             if session.owes():
-                session.acknowledge(effects)
-        self.later.clear()
+                session.acknowledge(effects, self.ahead)
 
     def forget(self, session: "Session") -> None:
         """A session that is no more."""
@@ -139,9 +142,9 @@ class Session:
     """One side of the stream to one peer."""
 
     __slots__ = (
-        "_acknowledged", "_base", "_config", "_debts", "_end", "_expected", "_kept_bytes_max", "_next", "_peer_expected", "_sent",
-        "_settled", "_settled_ahead", "_unsettled", "connected", "established", "incarnation", "kept_bytes", "peer",
-        "peer_incarnation", "relieved", "stream",
+        "_acknowledged", "_base", "_config", "_debts", "_end", "_expected", "_kept_bytes_max", "_next", "_peer_expected",
+        "_sent", "_settled", "_settled_ahead", "_told_ahead", "_unsettled", "_untold", "connected", "established",
+        "incarnation", "kept_bytes", "peer", "peer_incarnation", "relieved", "stream",
     )  # fmt: skip
 
     def __init__(self, peer: str, incarnation: int, config: SessionConfig, debts: Debts) -> None:
@@ -168,6 +171,9 @@ class Session:
         self._expected = 0
         self._settled = 0
         self._settled_ahead: dict[int, int] = {}
+        #: Up to where the peer was told of stretches, and whether there are new ones.
+        self._told_ahead = 0
+        self._untold = False
         self._acknowledged = 0
         #: Whether what goes to the peer is kept here on our own account, how much is, and how much may be. All that is kept came
         #: before all that somebody else waits for.
@@ -195,9 +201,16 @@ class Session:
 
     def say(self, word: Word, effects: list[Effect], custody: Custody | None = None) -> None:
         """Send a word, now or when there is room; ``custody`` is released when the peer has settled it."""
-        self._unsettled.append((word, None, 1, custody))
+        unsettled, number, sent = self._unsettled, self._next, self._sent + 1
+        unsettled.append((word, None, 1, custody))
         self._end += 1
-        self._fill_window(effects)
+        if sent == len(unsettled) and self.established and number - self._base < self._config.window:
+            self._next = number + 1
+            self._sent = sent
+            self._acknowledged = settled = self._settled
+            self._put(WordFrame(self.incarnation, self.peer_incarnation, number, settled, word), effects)
+        else:
+            self._fill_window(effects)
 
     def send(self, batch: Batch, custody: Custody | None, effects: list[Effect]) -> None:
         """Send publications, now or when there is room; ``custody`` is released when the peer has settled them, or at once."""
@@ -327,7 +340,7 @@ class Session:
         if self.established and frame.incarnation == self.peer_incarnation and frame.peer_incarnation == self.incarnation:
             self._take(frame.acknowledged, frame.expected)
             if frame.ahead:
-                self._release_ahead(dict(frame.ahead))
+                self._release_ahead(frame.ahead)
             if self._sent < len(self._unsettled):
                 self._fill_window(effects)
 
@@ -336,6 +349,9 @@ class Session:
         settled, ahead = sequence + rows, self._settled_ahead
         if sequence != self._settled:
             ahead[sequence] = settled
+            if self._debts.ahead:
+                self._untold = True
+                self._debts.later[self] = None
             return
         while ahead and settled in ahead:
             settled = ahead.pop(settled)
@@ -347,15 +363,13 @@ class Session:
 
     def owes(self) -> bool:
         """Whether the peer has not been told of all that is settled, or is to be told again."""
-        return self._settled > self._acknowledged
+        return self._settled > self._acknowledged or self._untold
 
     def acknowledge(self, effects: list[Effect], ahead: bool = False) -> None:
-        """Tell the peer what is settled, and on request what is settled ahead: two brokers whose ways have changed may wait for
-        each other's rows in a circle, each behind others that wait.
-        """
+        """Tell the peer what is settled, and on request what is settled ahead."""
         if self.established:
             self._acknowledged = self._settled
-            stretches = tuple(islice(self._settled_ahead.items(), _STRETCHES_MAX)) if ahead else ()
+            stretches = self._stretches() if ahead and self._settled_ahead else ()
             frame = Acknowledgement(self.incarnation, self.peer_incarnation, self._settled, self._expected, stretches)
             self._put(frame, effects)
 
@@ -370,6 +384,21 @@ class Session:
         assert self.kept_bytes == sum(by.bytes for _, _, _, by in self._unsettled if isinstance(by, Kept))
 
     # ---- helpers
+
+    def _stretches(self) -> tuple[tuple[int, int], ...]:
+        """Some of what is settled ahead, as few stretches as it takes, from where the last ones ended."""
+        stretches: list[tuple[int, int]] = []
+        for start, end in sorted(self._settled_ahead.items()):
+            if stretches and stretches[-1][1] == start:
+                stretches[-1] = stretches[-1][0], end
+            else:
+                stretches.append((start, end))
+        some = [stretch for stretch in stretches if stretch[1] > self._told_ahead][:_STRETCHES_MAX]
+        self._untold = bool(some) and some[-1] != stretches[-1]
+        self._told_ahead = some[-1][1] if self._untold else 0
+        if self._untold:
+            self._debts.later[self] = None
+        return tuple(some)
 
     def _keep(self, batch: Batch, custody: Custody | Kept | None) -> Kept:
         kept = Kept(self, _CONTENT_BYTES + batch.size_bytes())
@@ -398,11 +427,14 @@ class Session:
             if custody is not None:
                 custody.release()
 
-    def _release_ahead(self, ends: dict[int, int]) -> None:
-        """Let go those who wait for contents that are settled while some before them are not; these stretches are contents."""
-        number, released = self._base, []
+    def _release_ahead(self, stretches: Iterable[tuple[int, int]]) -> None:
+        """Let go those who wait for contents that are settled while some before them are not."""
+        number, released, rest = self._base, [], iter(stretches)
+        start, end = next(rest, (self._end, self._end))
         for place, (word, batch, rows, custody) in enumerate(self._unsettled):
-            if custody is not None and ends.get(number) == number + rows:
+            while number >= end < self._end:
+                start, end = next(rest, (self._end, self._end))
+            if custody is not None and start <= number and number + rows <= end:
                 self._unsettled[place] = (word, batch, rows, None)
                 released.append(custody)
             number += rows
@@ -440,3 +472,4 @@ class Session:
         self._base = self._sent = self._next = self._peer_expected = self._expected = self._settled = self._acknowledged = 0
         self._end = sum(rows for _, _, rows, _ in self._unsettled)
         self._settled_ahead.clear()
+        self._told_ahead, self._untold = 0, False

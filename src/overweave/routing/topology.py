@@ -30,7 +30,12 @@ class Topology:
         self._incarnation, self._version = 1, 1
         self._links: dict[str, str] = {}
         self._states: dict[str, LinkState] = {}
-        self._found: _Found | None = None
+        #: Who is joined to whom by links of which no end says that they do not work.
+        self._joined: dict[str, set[str]] = {broker: set()}
+        #: What follows from it, when it was last asked for.
+        self._reached: _Reached | None = None
+        self._members: dict[str, int] | None = None
+        self._whole: bool | None = None
 
     def __len__(self) -> int:
         return len(self._states)
@@ -83,7 +88,7 @@ class Topology:
         if known is not None and (known.incarnation, known.version) >= (state.incarnation, state.version):
             return False
         self._states[state.id] = state
-        self._found = None
+        self._find_anew(state.id, known is None or known.incarnation != state.incarnation)
         return True
 
     def states(self) -> list[LinkState]:
@@ -102,35 +107,63 @@ class Topology:
     @property
     def ways(self) -> Ways:
         """The next hops to all who can be reached."""
-        return self._find().ways
+        return self._reach().ways
 
     @property
     def distances(self) -> dict[str, int]:
         """How far it is to all who can be reached, this broker included."""
-        return self._find().distances
+        return self._reach().distances
 
     @property
     def members(self) -> dict[str, int]:
         """The others who can be reached, now or as soon as links that were not tried work, with their incarnations."""
-        return self._find().members
+        if self._members is None:
+            connected = _connected(self.broker, self._joined) - {self.broker}
+            self._members = {id: self._states[id].incarnation for id in sorted(connected)}
+        return self._members
 
     @property
     def whole(self) -> bool:
         """Whether all that can be reached is known: no link of theirs is untried, no neighbour of theirs unheard of."""
-        return self._find().whole
+        if self._whole is None:
+            states = self._all()
+            self._whole = all(_is_settled(states[id], states) for id in (self.broker, *self.members))
+        return self._whole
 
     def _changed(self) -> None:
         self._version += 1
-        self._found = None
+        self._find_anew(self.broker, False)
 
-    def _find(self) -> "_Found":
-        if self._found is None:
-            self._found = _Found(self.broker, {**self._states, self.broker: self.mine()})
-        return self._found
+    def _find_anew(self, broker: str, is_new: bool) -> None:
+        """The links of a broker have changed."""
+        self._reached = self._whole = None
+        before, now = self._joined.get(broker, set()), {next for next in self._open(broker) if broker in self._open(next)}
+        for gone in before - now:
+            self._joined[gone].discard(broker)
+        for new in now - before:
+            self._joined[new].add(broker)
+        self._joined[broker] = now
+        if is_new or before != now:
+            self._members = None
+
+    def _open(self, broker: str) -> list[str]:
+        """The neighbours of a broker at links that work or were not tried, as it says."""
+        if broker == self.broker:
+            return [neighbour for neighbour, state in self._links.items() if state != DOWN]
+        state = self._states.get(broker)
+        return [] if state is None else [*state.up, *state.pending]
+
+    def _all(self) -> dict[str, LinkState]:
+        return {**self._states, self.broker: self.mine()}
+
+    def _reach(self) -> "_Reached":
+        if self._reached is None:
+            self._reached = _Reached(self.broker, self._all())
+        return self._reached
 
 
-class _Found:
-    """What follows from the states of all links, seen from one broker."""
+class _Reached:
+    """Who can be reached from one broker, and how."""
 
     def __init__(self, broker: str, states: dict[str, LinkState]) -> None:
         self.distances = {broker: 0}
@@ -148,23 +181,23 @@ class _Found:
                 reach[first[next]] = reach.get(first[next], 0) | 1 << state.number
                 queue.append(next)
         self.ways = Ways(reach.items())
-        self._follow_pending(broker, states)
 
-    def _follow_pending(self, broker: str, states: dict[str, LinkState]) -> None:
-        """Who else may be reached by links that were not tried yet, and whether anything is open."""
-        self.whole, known, queue = True, {broker}, deque([broker])
-        while queue:
-            at = queue.popleft()
-            for next in (*states[at].up, *states[at].pending):
-                state = states.get(next)
-                if state is None:
-                    self.whole = False
-                    continue
-                both_up = next in states[at].up and at in state.up
-                if not both_up and at not in state.up and at not in state.pending:
-                    continue  # the other end says that it does not work
-                self.whole = self.whole and both_up
-                if next not in known:
-                    known.add(next)
-                    queue.append(next)
-        self.members = {id: states[id].incarnation for id in sorted(known - {broker})}
+
+def _connected(broker: str, joined: dict[str, set[str]]) -> set[str]:
+    known, queue = {broker}, [broker]
+    while queue:
+        new = joined[queue.pop()] - known
+        known |= new
+        queue.extend(new)
+    return known
+
+
+def _is_settled(state: LinkState, states: dict[str, LinkState]) -> bool:
+    """Whether the other ends of a broker's links are known, and both ends agree, but for those that say it does not work."""
+    for next in (*state.up, *state.pending):
+        other = states.get(next)
+        if other is None:
+            return False
+        if state.id in other.pending or (state.id in other.up and next in state.pending):
+            return False
+    return True
