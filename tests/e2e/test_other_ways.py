@@ -36,7 +36,7 @@ async def publish_round(brokers, victim):
 
         async def take():
             async for publication in subscription:
-                got.append(publication["n"])  # noqa: PERF401: it is looked at meanwhile
+                got.append(publication["n"])  # noqa: PERF401
 
         stack.callback(asyncio.create_task(take()).cancel)
         count = 0

@@ -32,6 +32,7 @@ from overweave.drivers.trace_names import run_name
 from overweave.errors import InvalidInput, OverlayError
 from overweave.overlay.checks import nearest
 from overweave.overlay.graph import Overlay
+from overweave.overlay.parts import Broker
 from overweave.overlay.shapes import SHAPES
 from overweave.routing import PROTOCOLS
 
