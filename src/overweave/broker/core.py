@@ -51,8 +51,8 @@ from overweave.language.messages import Advertise, Control, Unadvertise, Unsubsc
 from overweave.routing.base import Forward, Routing, Send
 
 ACKNOWLEDGE, RESEND, PULSE = "acknowledge", "resend", "pulse"
-#: A session between brokers begins anew at most so often in a life of a broker.
-_SESSIONS_MAX = 1 << 20
+#: So many sessions with neighbours have numbers of their own in a life of a broker, each of which may begin anew so often.
+_SESSIONS_MAX, _ANEW_MAX = 1 << 20, 1 << 8
 
 
 class _Held(NamedTuple):
@@ -99,6 +99,7 @@ class BrokerCore:
         self._debts = Debts(ahead=routing.watches_links)
         self._sessions: dict[str, Session] = {}
         self._neighbours: dict[str, None] = {}
+        self._sessions_made = 0
         self._registry = Registry()
         routing.begin(incarnation)
         self._telling = _telling(routing)
@@ -142,7 +143,7 @@ class BrokerCore:
         if self._has_modules:
             self._desk.at(now_s, effects)
             if not self._started:
-                self._desk.start()
+                self._desk.start(self._routing.overlay())
                 self._started = True
         if isinstance(stimulus, FrameArrived):
             self._frame(stimulus.peer, stimulus.frame)
@@ -380,7 +381,10 @@ class BrokerCore:
             session.disconnect()
 
     def _add_neighbour(self, neighbour: str) -> None:
-        self._sessions[neighbour] = Session(neighbour, self._incarnation * _SESSIONS_MAX, self.config.session, self._debts)
+        # A session that began later, or began anew, has the higher number, whatever the other end remembers.
+        self._sessions_made += 1
+        number = self._incarnation * _SESSIONS_MAX + self._sessions_made * _ANEW_MAX
+        self._sessions[neighbour] = Session(neighbour, number, self.config.session, self._debts)
         self._neighbours[neighbour] = None
         self._telling.add(neighbour)
         self._routing.add_neighbour(neighbour)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from overweave.contract.batches import Batch, Rows
 from overweave.contract.effects import Effect, SetTimer
-from overweave.contract.modules import Heard, Module, ModuleStimulus, Passed, PublishControl, Received, Say, Started
+from overweave.contract.modules import Heard, KnownOverlay, Module, ModuleStimulus, Passed, PublishControl, Received, Say, Started
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.language.headers import Header, Priority
 from overweave.language.messages import Control, Publish, Subscribe, Unsubscribe
@@ -39,10 +39,10 @@ class Desk:
         """What time it is, and where effects go."""
         self._now_s, self._effects = now_s, effects
 
-    def start(self) -> None:
+    def start(self, overlay: KnownOverlay | None) -> None:
         """Tell all modules that they are in place."""
         for peer in self._modules:
-            self._tell(peer, Started())
+            self._tell(peer, Started(overlay))
 
     def watch(self, stimulus: Passed | Heard) -> None:
         """Show something to those who watch for it."""

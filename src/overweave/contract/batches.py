@@ -4,7 +4,8 @@ A batch is a value with two backings: objects, here, for the simulator and for w
 socket (`overweave.contract.raw`). Cores and routing protocols see only what both can do.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -118,6 +119,9 @@ class Batch(Protocol):
 
     def is_bound(self) -> bool:
         """Whether rows have destination lists: all have, or none has."""
+
+    def destinations(self) -> Mapping[int, int]:
+        """How many rows are meant for each broker, by its number."""
 
     def matching(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
         """The numbers of the rows that match on each link of an index."""
@@ -239,6 +243,10 @@ class Rows:
     def is_bound(self) -> bool:
         """See `Batch.is_bound`."""
         return bool(self._rows()[0].header.destinations if self._bound is None else self._bound[0])
+
+    def destinations(self) -> Mapping[int, int]:
+        """See `Batch.destinations`."""
+        return Counter(number for bits in self._lists() for number in numbers_of(bits))
 
     def matching(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
         """See `Batch.matching`."""

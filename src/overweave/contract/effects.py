@@ -56,4 +56,16 @@ class Refuse(msgspec.Struct, frozen=True):
     text: str
 
 
-Effect = SendFrame | SetTimer | Keep | Deliver | Note | NoteRows | Refuse
+class OpenLink(msgspec.Struct, frozen=True):
+    """Have a connection to another broker of the network, from now on."""
+
+    peer: str
+
+
+class CloseLink(msgspec.Struct, frozen=True):
+    """Have no connection to a neighbour any more: it is told, and both ends hear that the other has left."""
+
+    peer: str
+
+
+Effect = SendFrame | SetTimer | Keep | Deliver | Note | NoteRows | Refuse | OpenLink | CloseLink

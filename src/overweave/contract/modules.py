@@ -4,20 +4,42 @@ A module watches what its broker does, sets timers, and talks to other brokers' 
 advertises, subscribes and publishes like a client, with priority over clients' publications.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from overweave.contract.batches import Batch
-from overweave.contract.effects import Note, NoteRows, SetTimer
+from overweave.contract.effects import CloseLink, Note, NoteRows, OpenLink, SetTimer
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
 
 
+class KnownOverlay(Protocol):
+    """What a broker knows of the overlay at any time, where its routing needs to (`overweave.routing.topology`)."""
+
+    @property
+    def distances(self) -> Mapping[str, int]:
+        """How far it is to all who can be reached, this broker included."""
+
+    def up(self) -> list[str]:
+        """The neighbours whose link works."""
+
+    def is_neighbour(self, peer: str) -> bool:
+        """Whether there is a link to a peer."""
+
+    def joined(self) -> Mapping[str, Iterable[str]]:
+        """All who can be reached, each with those it has a link to."""
+
+    def number_of(self, broker: str) -> int | None:
+        """What stands for a broker in destination lists."""
+
+
 class Started(msgspec.Struct, frozen=True):
-    """The module is in its place."""
+    """The module is in its place; the overlay is known only where routing knows it."""
+
+    overlay: KnownOverlay | None = None
 
 
 class Passed(msgspec.Struct, frozen=True, gc=False):
@@ -58,7 +80,7 @@ class PublishControl(msgspec.Struct, frozen=True):
     publication: Publication
 
 
-ModuleEffect = Say | PublishControl | SetTimer | Note | NoteRows
+ModuleEffect = Say | PublishControl | SetTimer | Note | NoteRows | OpenLink | CloseLink
 
 
 class Module(Protocol):

@@ -14,7 +14,7 @@ destination; nothing else is decoded but what some filter mentions.
 """
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -208,6 +208,11 @@ class RawRows:
     def is_bound(self) -> bool:
         """See `Batch.is_bound`."""
         return bool(self._data[LIST_LENGTH])
+
+    def destinations(self) -> Mapping[int, int]:
+        """See `Batch.destinations`."""
+        counts = np.unpackbits(self._lists.view(np.uint8), axis=1, bitorder="little").sum(axis=0)
+        return {number: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
 
     def matching(self, index: Index) -> "Iterable[tuple[Link, NDArray[np.int64]]]":
         """See `Batch.matching`."""

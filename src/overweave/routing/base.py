@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from overweave.contract.batches import Batch
+from overweave.contract.modules import KnownOverlay
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.matching.index import Index
@@ -31,6 +32,9 @@ class Routing(Protocol):
 
     def begin(self, incarnation: int) -> None:
         """Which life of its broker this is; before anything else."""
+
+    def overlay(self) -> KnownOverlay | None:
+        """What is known of the overlay, if anything is."""
 
     def add_neighbour(self, neighbour: str) -> None:
         """There is a link to ``neighbour`` from now on."""
@@ -73,6 +77,10 @@ class Steady:
 
     def begin(self, incarnation: int) -> None:
         """See `Routing.begin`."""
+
+    def overlay(self) -> KnownOverlay | None:
+        """See `Routing.overlay`."""
+        return None
 
     def link_up(self, neighbour: str) -> Iterable[Send]:  # noqa: ARG002
         """See `Routing.link_up`."""

@@ -7,6 +7,7 @@ The local tables (L-SRT, L-PRT) are here, the remote ones (R-SRT, R-PRT) and the
 from collections.abc import Iterable
 
 from overweave.contract.batches import Batch
+from overweave.contract.modules import KnownOverlay
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Forward, Send, SubscriptionTable
 from overweave.routing.member import Member
@@ -29,6 +30,10 @@ class DestinationBased:
     def begin(self, incarnation: int) -> None:
         """See `Routing.begin`."""
         self._member.begin(incarnation)
+
+    def overlay(self) -> KnownOverlay:
+        """See `Routing.overlay`."""
+        return self._member.topology
 
     def add_neighbour(self, neighbour: str) -> None:
         """See `Routing.add_neighbour`."""

@@ -55,6 +55,10 @@ class Merc:
         for member in self._members.values():
             member.begin(incarnation)
 
+    def overlay(self) -> None:
+        """See `Routing.overlay`: a broker knows its clusters only."""
+        return
+
     def add_neighbour(self, neighbour: str) -> None:
         """See `Routing.add_neighbour`."""
         cluster = self._cluster_of_link(neighbour)

@@ -114,6 +114,11 @@ class Topology:
         """How far it is to all who can be reached, this broker included."""
         return self._reach().distances
 
+    def joined(self) -> dict[str, list[str]]:
+        """All who can be reached, each with those it has a link to that works."""
+        states = self._all()
+        return {id: [next for next in states[id].up if next in states and id in states[next].up] for id in self.distances}
+
     @property
     def members(self) -> dict[str, int]:
         """The others who can be reached, now or as soon as links that were not tried work, with their incarnations."""

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from overweave.broker.modules.report import Report, ReportOptions
+from overweave.broker.modules.self_organise import SelfOrganise, SelfOrganiseOptions
 from overweave.contract.modules import Module
 
 
@@ -16,4 +17,7 @@ class ModuleKind(NamedTuple):
     make: Callable[[str, Any], Module]
 
 
-MODULES: Mapping[str, ModuleKind] = {"report": ModuleKind(ReportOptions, Report)}
+MODULES: Mapping[str, ModuleKind] = {
+    "report": ModuleKind(ReportOptions, Report),
+    "self_organise": ModuleKind(SelfOrganiseOptions, SelfOrganise),
+}

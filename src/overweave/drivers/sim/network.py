@@ -69,6 +69,8 @@ class SimulatedNetwork:
         self.frames = 0
         for id in overlay.ids:
             self._start(id)
+        #: The links there are now; they change where the overlay organises itself.
+        self.links = {link.ends for link in overlay.links}
         for link in overlay.links:
             self._connect(link.ends)
         self._plan_faults()
@@ -122,7 +124,7 @@ class SimulatedNetwork:
     def is_whole(self) -> bool:
         """Whether all brokers run and all connections are open."""
         channels = sum(len(node.channels) for node in self._nodes.values())
-        return channels == 2 * (len(self._overlay.links) + len(self._clients))
+        return channels == 2 * (len(self.links) + len(self._clients))
 
     def settle(self, within_s: float = 600.0) -> None:
         """Go on until everything that clients said is settled."""
@@ -160,6 +162,26 @@ class SimulatedNetwork:
             self._disconnect((node.id, effect.peer))
             self._clients.pop(effect.peer)
             self._nodes.pop(effect.peer).alive = False
+
+    def open_link(self, ends: tuple[str, str]) -> None:
+        """Join two brokers, when whoever asked for it is done."""
+        if ends not in self.links and ends[::-1] not in self.links:
+            self.links.add(ends)
+            self.kernel.at(self.kernel.now_s, self._connect, ends)
+
+    def close_link(self, ends: tuple[str, str]) -> None:
+        """Part two brokers for good, when whoever asked for it is done."""
+        self.links -= {ends, ends[::-1]}
+        self.kernel.at(self.kernel.now_s, self._part, ends)
+
+    def _part(self, ends: tuple[str, str]) -> None:
+        for id, peer in (ends, ends[::-1]):
+            node = self._nodes.get(id)
+            if node is not None:
+                channel = node.channels.pop(peer, None)
+                if channel is not None:
+                    channel.open = False
+                node.handle(PeerLeft(peer))
 
     # ---- nodes and connections
 
@@ -286,5 +308,6 @@ class SimulatedNetwork:
     def _restart(self, broker: str) -> None:
         self._start(broker)
         clients = [id for id, at in self._clients.items() if at == broker]
-        for peer in (*self._overlay.neighbours(broker), *clients):
+        neighbours = [ends[broker == ends[0]] for ends in sorted(self.links) if broker in ends]
+        for peer in (*neighbours, *clients):
             self._connect((broker, peer))

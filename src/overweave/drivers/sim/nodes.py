@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from overweave.contract.effects import Deliver, Effect, Keep, Note, Refuse, SendFrame, SetTimer
+from overweave.contract.effects import CloseLink, Deliver, Effect, Keep, Note, OpenLink, Refuse, SendFrame, SetTimer
 from overweave.contract.frames import Frame
 from overweave.contract.stimuli import FrameArrived, Stimulus, TimerFired
 from overweave.drivers.sim.kernel import Kernel
@@ -36,6 +36,12 @@ class World(Protocol):
 
     def refuse(self, node: "Node", effect: Refuse) -> None:
         """A peer did something wrong."""
+
+    def open_link(self, ends: tuple[str, str]) -> None:
+        """Two brokers get a link."""
+
+    def close_link(self, ends: tuple[str, str]) -> None:
+        """Two brokers give up a link."""
 
 
 class Node:
@@ -83,6 +89,10 @@ class Node:
                 self._world.keep(self, effect)
             elif isinstance(effect, Refuse):
                 self._world.refuse(self, effect)
+            elif isinstance(effect, OpenLink):
+                self._world.open_link((self.id, effect.peer))
+            elif isinstance(effect, CloseLink):
+                self._world.close_link((self.id, effect.peer))
             else:
                 raise TypeError(f"the simulator's batches are objects, got {type(effect).__name__}")
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from overweave.broker.core import BrokerCore
 from overweave.broker.modules import MODULES
 from overweave.broker.modules.tracer import Tracer
-from overweave.contract.effects import Effect, Keep, Note, NoteRows, Refuse, SendFrame, SetTimer
+from overweave.contract.effects import CloseLink, Effect, Keep, Note, NoteRows, OpenLink, Refuse, SendFrame, SetTimer
 from overweave.contract.frames import BatchFrame
 from overweave.contract.modules import Module
 from overweave.contract.stimuli import (
@@ -55,7 +55,10 @@ class BrokerNode:
         self._gate = Gate(settings.security)
         self._journal = JournalFile(settings.state, settings.id) if settings.state is not None else None
         self._trace = _trace_of(settings)
-        self._neighbours = settings.overlay.neighbours(settings.id)
+        self._neighbours = list(settings.overlay.neighbours(settings.id))
+        #: The brokers that may come: the neighbours, or all where the overlay organises itself; and the tasks that call some.
+        self._welcome = settings.overlay.ids if "self_organise" in settings.modules else tuple(self._neighbours)
+        self._reaching: dict[str, asyncio.Task[None]] = {}
         #: Peers that are connected now, what clients may do, and the keys by which they may come back.
         self._connections: dict[str, Connection] = {}
         self._rights: dict[str, Rights] = {}
@@ -94,7 +97,7 @@ class BrokerNode:
         ids = self.settings.overlay.ids
         for neighbour in self._neighbours:
             if ids.index(neighbour) < ids.index(self.settings.id):
-                self._run(self._reach(neighbour))
+                self._reaching[neighbour] = self._run(self._reach(neighbour))
         for client in self.core.clients():
             self._expect_back(client)
         if self.settings.metrics is not None:
@@ -171,6 +174,10 @@ class BrokerNode:
                     self._journal.keep(effect.key, effect.value)  # type: ignore[arg-type]
             elif isinstance(effect, Refuse):
                 self._refuse(effect)
+            elif isinstance(effect, OpenLink):
+                self._open_link(effect.peer)
+            elif isinstance(effect, CloseLink):
+                self._close_link(effect.peer)
             elif isinstance(effect, NoteRows) and self._trace is not None:
                 self._trace.add_columns(effect.columns)
             elif isinstance(effect, Note) and self._trace is not None:
@@ -263,7 +270,7 @@ class BrokerNode:
             raise Refused("bad-frame", "expected a client or a broker with a name of 1 to 255 bytes")
         if client and (name in self.settings.overlay.ids or "/" in name or name in self._neighbours):
             raise Refused("bad-name", f"client {name!r}: expected a name that is no broker's, without '/'")
-        if not client and name not in self._neighbours:
+        if not client and name not in self._welcome:
             raise Refused("bad-name", f"broker {name!r}: expected a neighbour of {self.settings.id}")
         rights = self._gate.admit(message.role, name, message.token, connection.certificate())
         if self._draining:
@@ -271,6 +278,8 @@ class BrokerNode:
         if client and name in self._keys and self._keys[name] != message.key:
             raise Refused("name-in-use", f"client {name!r}: expected a name that nobody else has")
         self._replace(connection, name)
+        if not client and name not in self._neighbours:
+            self._neighbours.append(name)
         if client:
             self._rights[name], self._keys[name] = rights, message.key
             goodbye = self._goodbyes.pop(name, None)
@@ -319,16 +328,47 @@ class BrokerNode:
         self.handle(PeerLeft(client))
 
     def _bye(self, connection: Connection) -> None:
-        if connection.peer in self._rights:
-            self._forget(connection, left=True)
+        if connection.peer not in self._rights:
+            self._unlink(connection.peer)
+        self._forget(connection, left=True)
         connection.close()
+
+    # ---- links that come and go
+
+    def _open_link(self, neighbour: str) -> None:
+        if neighbour not in self._neighbours:
+            self._neighbours.append(neighbour)
+            self._reaching[neighbour] = self._run(self._reach(neighbour))
+
+    def _close_link(self, neighbour: str) -> None:
+        """Tell the other end that this is no accident, when the core is done."""
+        self._unlink(neighbour)
+        asyncio.get_running_loop().call_soon(self._say_goodbye, neighbour)
+
+    def _say_goodbye(self, neighbour: str) -> None:
+        connection = self._connections.get(neighbour)
+        if connection is None:
+            self.handle(PeerLeft(neighbour))
+            return
+        connection.send(Bye())
+        self._forget(connection, left=True)
+        connection.close()
+
+    def _unlink(self, neighbour: str) -> None:
+        """Have no link to a neighbour any more, and do not call it again."""
+        if neighbour in self._neighbours:
+            self._neighbours.remove(neighbour)
+        task = self._reaching.pop(neighbour, None)
+        if task is not None:
+            task.cancel()
 
     # ---- what goes on all the time
 
-    def _run(self, work: "asyncio.Coroutine[None, None, None]") -> None:  # type: ignore[name-defined]
+    def _run(self, work: "asyncio.Coroutine[None, None, None]") -> "asyncio.Task[None]":  # type: ignore[name-defined]
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _reach(self, neighbour: str) -> None:
         """Have a connection to a neighbour, again and again."""
