@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import ssl
 
+import pyarrow.dataset
 import pytest
 import trustme
 
@@ -191,6 +192,26 @@ def test_mutual_tls(authority, other):
                 await works(one, two)
 
     run(work())
+
+
+@pytest.mark.parametrize("routing", ["destination", "merc"])
+def test_routing_by_destination_over_mutual_tls_with_traces(authority, tmp_path, routing):
+    settings = with_changes(mutual_network(authority, chain(3)), routing=routing, trace=tmp_path / "traces")
+
+    async def work():
+        async with running(settings) as nodes:
+            ours = {"authorities": authority.file, "certificate": authority.certificate("client")}
+            async with (
+                connect(nodes["B1"].settings.listen, **ours) as one,
+                connect(nodes["B3"].settings.listen, **ours) as two,
+            ):
+                await works(one, two)
+
+    run(work())
+    rows = pyarrow.dataset.dataset(tmp_path / "traces", format="parquet").to_table().to_pylist()
+    last = max(row["sequence"] for row in rows if row["subscription"] is not None)
+    ways = sorted((row["hops"], row["broker"], row["subscription"] is None) for row in rows if row["sequence"] == last)
+    assert ways == [(0, "B1", True), (1, "B2", True), (2, "B3", False)]
 
 
 def test_mutual_tls_with_tokens_needs_both(authority, tokens):

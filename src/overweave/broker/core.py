@@ -234,7 +234,10 @@ class BrokerCore:
         here, passing = self._routing.arriving(batch, peer if peer in self._neighbours else None)
         if passing is not None:
             custody.hold()
-            self._route_or_hold(passing, peer, custody)
+            if here is not None and self._desk.watches_passed:
+                self._route_apart(passing, here, peer, custody)
+            else:
+                self._route_or_hold(passing, peer, custody)
         if here is None:
             custody.release()
             return
@@ -246,6 +249,16 @@ class BrokerCore:
                 return
             here = here.take(new)
         self._route_or_hold(here, peer, custody)
+
+    def _route_apart(self, passing: Batch, here: Batch, peer: str, custody: Custody) -> None:
+        """Route what passes so that modules see each publication once: those that are looked at here too, they see then."""
+        known = set(here.identities())
+        only = np.array([row for row, identity in enumerate(passing.identities()) if identity not in known], np.int64)
+        both = np.setdiff1d(np.arange(passing.count), only)
+        if len(only):
+            custody.hold()
+            self._route_or_hold(passing.take(only), peer, custody)
+        self._route_or_hold(passing.take(both).hopped(), peer, custody, again=True)
 
     def _follow_first_copies(self, batch: Batch, new: NDArray[np.int64], peer: str, custody: Custody) -> None:
         """Keep duplicates unsettled as long as the copies that came first are; they are few, so the search may take long.
