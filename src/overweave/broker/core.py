@@ -255,10 +255,12 @@ class BrokerCore:
         known = set(here.identities())
         only = np.array([row for row, identity in enumerate(passing.identities()) if identity not in known], np.int64)
         both = np.setdiff1d(np.arange(passing.count), only)
-        if len(only):
-            custody.hold()
-            self._route_or_hold(passing.take(only), peer, custody)
-        self._route_or_hold(passing.take(both).hopped(), peer, custody, again=True)
+        for rows, again in ((only, False), (both, True)):
+            if len(rows):
+                custody.hold()
+                some = passing.take(rows)
+                self._route_or_hold(some.hopped() if again else some, peer, custody, again)
+        custody.release()
 
     def _follow_first_copies(self, batch: Batch, new: NDArray[np.int64], peer: str, custody: Custody) -> None:
         """Keep duplicates unsettled as long as the copies that came first are; they are few, so the search may take long.
