@@ -2,10 +2,13 @@
 
 In each period a broker counts what it addresses to every other (collection), finds the link that would shorten most of it
 (evaluation), and agrees on it with the other end (execution). Who has ``degree_max`` links gives up the one whose loss lengthens
-least. The paper leaves open what happens when many do so at once. Here one change happens at a time: whoever wants one asks
-the first broker of the overlay, which lets one go ahead, and so many in a period; a link is given up only when the new one
-works and everybody can be reached without it, so that the overlay never falls apart. A new link has to win by a margin, and
-stays for two periods, so that links do not come and go.
+least. What a link is worth is in the paper what its two ends send each other; here it is all that crosses it, or overlays on
+which everybody talks to everybody would lose the links that carry most.
+
+The paper leaves open what happens when many change links at once. Here it is one at a time: whoever wants to asks the first
+broker of the overlay, which lets one go ahead, and so many in a period; a link is given up only when the new one works and
+everybody can be reached without it, so that the overlay never falls apart. A new link has to win by a margin, and stays for
+two periods, so that links do not come and go.
 """
 
 import math
@@ -79,8 +82,10 @@ class SelfOrganise:
         self._broker, self._options = broker, options
         self._overlay: KnownOverlay | None = None
         self._counts: Counter[int] = Counter()
-        #: What was sent to others in the last period, and what neighbours say they sent here.
+        self._crossing: Counter[str] = Counter()
+        #: Of the last period: what was sent to others, what went over each link, and what came over it as its other end says.
         self._sent: Mapping[str, int] = {}
+        self._crossed: Mapping[str, int] = {}
         self._told: dict[str, int] = {}
         self._periods = 0
         #: In which period links were made.
@@ -126,13 +131,16 @@ class SelfOrganise:
     # ---- collection
 
     def _count(self, passed: Passed) -> None:
-        """Count what clients of this broker send, by destination."""
+        """Count what goes over each link, and what clients of this broker send, by destination."""
         overlay = self._overlay
-        if overlay is None or overlay.is_neighbour(passed.peer) or passed.batch.priority() is Priority.CONTROL:
+        if overlay is None or passed.batch.priority() is Priority.CONTROL:
             return
-        for _, batch in passed.to:
-            if batch.is_bound():
-                self._counts.update(batch.destinations())
+        own = not overlay.is_neighbour(passed.peer)
+        for to, batch in passed.to:
+            if to is not None and batch.is_bound():
+                self._crossing[to] += batch.count
+                if own:
+                    self._counts.update(batch.destinations())
 
     # ---- evaluation
 
@@ -142,9 +150,10 @@ class SelfOrganise:
         self._changes = 0
         numbers = {overlay.number_of(broker): broker for broker in overlay.distances}
         self._sent = {numbers[number]: count for number, count in self._counts.items() if number in numbers}
-        self._counts = Counter()
+        self._crossed = self._crossing
+        self._counts, self._crossing = Counter(), Counter()
         for neighbour in overlay.up():
-            yield self._say(neighbour, "rate", count=self._sent.get(neighbour, 0))
+            yield self._say(neighbour, "crossed", count=self._crossed.get(neighbour, 0))
         if self._deal is None and (self._has_too_many() or self._candidate() is not None):
             yield self._say(self._first(), "ask")
 
@@ -172,7 +181,7 @@ class SelfOrganise:
         distances = _distances(self._known().joined(), self._broker, without=neighbour)
         if len(distances) < len(self._known().distances):
             return math.inf
-        return (self._sent.get(neighbour, 0) + self._told.get(neighbour, 0)) * (distances[neighbour] - 1)
+        return (self._crossed.get(neighbour, 0) + self._told.get(neighbour, 0)) * (distances[neighbour] - 1)
 
     def _has_too_many(self) -> bool:
         return len(self._known().up()) > self._options.degree_max
@@ -181,7 +190,7 @@ class SelfOrganise:
 
     def _hear(self, said: Publication, now_s: float) -> Iterator[ModuleEffect]:
         sender, what, deal = str(said["sender"]), said["what"], self._deal
-        if what == "rate":
+        if what == "crossed":
             self._told[sender] = int(said["count"])
         elif what == "ask":
             yield from self._let_one_go(sender, now_s)
