@@ -1,9 +1,11 @@
-"""Destination-based routing where ways cross: brokers wait for each other's rows, and nobody waits for ever."""
+"""Where overlays have cycles ways cross, and brokers wait for each other's rows: nobody waits for ever."""
 
 import pytest
 
 from overweave.contract.config import BrokerConfig
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.language.messages import Advertise, Subscribe
+from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
 
@@ -15,3 +17,24 @@ def test_all_that_brokers_say_when_they_start_is_settled(heartbeat_s):
     network = SimulatedNetwork(overlay, PROTOCOLS["destination"].make, config=BrokerConfig(heartbeat_s=heartbeat_s))
     network.kernel.run(2.0)
     assert not any(network.broker(id).statistics().unsettled for id in overlay.ids)
+
+
+@pytest.mark.parametrize("protocol", ["filter-general", "destination"])
+def test_all_that_clients_publish_at_once_is_settled(protocol):
+    overlay = make_overlay("random-graph", brokers=20, degree=4, seed=1)
+    network = SimulatedNetwork(overlay, PROTOCOLS[protocol].make)
+    all_filter, event = parse_filter("[class,eq,'C'],[x,isPresent,0]"), parse_publication("[class,'C'],[x,1]")
+    for id in overlay.ids:
+        network.add_client(f"p{id}", id)
+        network.say(f"p{id}", Advertise(f"a{id}", all_filter))
+    network.kernel.run(1.0)
+    for id in overlay.ids:
+        network.add_client(f"s{id}", id)
+        network.say(f"s{id}", Subscribe(f"s{id}", all_filter))
+    network.kernel.run(2.0)
+    for _ in range(5):
+        for id in overlay.ids:
+            network.publish(f"p{id}", event)
+    network.kernel.run(5.0)
+    assert network.unsettled() == 0
+    assert len(network.deliveries) == 5 * 20 * 20

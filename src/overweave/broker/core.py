@@ -96,7 +96,7 @@ class BrokerCore:
         self.config = config or BrokerConfig()
         self._routing = routing
         self._incarnation = incarnation
-        self._debts = Debts(ahead=routing.watches_links)
+        self._debts = Debts(ahead=not routing.acyclic)
         self._sessions: dict[str, Session] = {}
         self._neighbours: dict[str, None] = {}
         self._sessions_made = 0

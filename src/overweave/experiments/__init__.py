@@ -3,4 +3,7 @@
 from collections.abc import Mapping
 
 #: By name: the module with ``run(setting) -> list[Claim]``.
-PAPERS: Mapping[str, str] = {"stoch": "overweave.experiments.stoch.run"}
+PAPERS: Mapping[str, str] = {
+    "dest": "overweave.experiments.dest.run",
+    "stoch": "overweave.experiments.stoch.run",
+}

@@ -1,10 +1,11 @@
 """What every experiment is given, and what it answers with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import pandas as pd
 from pyspark.sql import SparkSession
 
 from overweave.pipeline.sweeps.base import Document
@@ -47,3 +48,14 @@ class Setting(NamedTuple):
         if len(failed):
             raise RuntimeError(f"{self.out / name}: {len(failed)} scenarios failed, the first: {failed[ERROR].iloc[0]}")
         return table
+
+    def kept(self, names: Sequence[str], measure: Callable[[], Sequence[pd.DataFrame]]) -> list[pd.DataFrame]:
+        """The tables that ``measure`` gives, kept by name as CSV: what is there is not measured again."""
+        paths = [self.out / f"{name}.csv" for name in names]
+        if not all(path.exists() for path in paths):
+            self.say(names[0])
+            for path, table in zip(paths, measure(), strict=True):
+                # A table is there when it is whole.
+                table.to_csv(path.with_suffix(".part"), index=False)
+                path.with_suffix(".part").replace(path)
+        return [pd.read_csv(path) for path in paths]

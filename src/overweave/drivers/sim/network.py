@@ -44,6 +44,7 @@ class SimulatedNetwork:
         config: BrokerConfig | None = None,
         make_modules: MakeModules = lambda _: {},
         on_delivery: OnDelivery | None = None,
+        own_costs: Mapping[str, Costs] | None = None,
     ) -> None:
         self.kernel = Kernel()
         self._random = np.random.default_rng(seed)
@@ -51,6 +52,8 @@ class SimulatedNetwork:
         self._make_routing, self._make_modules = make_routing, make_modules
         self._faults = faults or Faults()
         self._costs = costs or Costs()
+        #: Of brokers that are faster or slower than the others.
+        self._own_costs = own_costs or {}
         faulty = self._faults.lose_frames
         self._config = config or BrokerConfig(
             SessionConfig(resend_s=0.3 if faulty else None), heartbeat_s=0.5 if faulty else None
@@ -204,7 +207,10 @@ class SimulatedNetwork:
         node = self._nodes[broker] = Node(self, self.kernel, broker, core, self._skew_s())
         if not self._costs.free:
             node.station = Station(
-                self.kernel, self._costs, core.compared_with, lambda peer, frame: node.handle(FrameArrived(peer, frame))
+                self.kernel,
+                self._own_costs.get(broker, self._costs),
+                core.compared_with,
+                lambda peer, frame: node.handle(FrameArrived(peer, frame)),
             )
 
     def _connect(self, ends: tuple[str, str]) -> None:

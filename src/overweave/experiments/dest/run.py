@@ -1,0 +1,27 @@
+"""The whole evaluation, theme by theme: tables, claims and pictures."""
+
+import os
+
+from overweave.experiments.base import Claim, Setting
+from overweave.experiments.dest import chains, claims, figures, general, lists, robustness, tables
+from overweave.experiments.stoch.figures import write
+
+
+def run(setting: Setting) -> list[Claim]:
+    """Everything; the tables that an earlier run in the same directory has finished are not computed again."""
+    processes, full = os.cpu_count() or 1, setting.full
+    (chained,) = setting.kept(["chains"], lambda: [chains.measure_all(chains.chains(full), processes)])
+    names = ("general", "general-brokers", "general-rates")
+    loaded = general.Measured(*setting.kept(names, lambda: general.measure_all(general.setups(full), processes)))
+    (listed,) = setting.kept(["lists"], lambda: [lists.measure_all(lists.setups(full), processes)])
+    (known,) = setting.kept(["tables"], lambda: [tables.measure()])
+    (failed,) = setting.kept(["robustness"], lambda: [robustness.measure_all(robustness.setups(full), processes)])
+    setting.say("drawing")
+    write(setting.out / "figures", figures.pictures(chained, loaded, listed, failed))
+    return [
+        *claims.of_chains(chained),
+        *claims.of_general(loaded),
+        *claims.of_lists(listed),
+        *claims.of_tables(known),
+        *claims.of_robustness(failed),
+    ]
