@@ -88,6 +88,8 @@ class BrokerCore:
         self._control_in = self._control_out = 0
         self._desk = Desk(id, modules or {}, self._module_says, self._module_publishes)
         self._has_modules = bool(modules)
+        #: Whether somebody wants to know of each batch where it goes.
+        self._observed = self._story.length > 0 or self._desk.watches_passed
         self._doors = {
             TimerFired: self._timer,
             PeerConnected: self._connected,
@@ -203,7 +205,10 @@ class BrokerCore:
                 custody.release()
                 return
             batch = batch.take(new)
-        self._route_or_hold(batch, peer, custody)
+        if self._telling.unsynced:
+            self._route_or_hold(batch, peer, custody)
+        else:
+            self._route(batch, peer, custody)
 
     def _follow_first_copies(self, batch: Batch, new: NDArray[np.int64], custody: Custody) -> None:
         """Keep duplicates unsettled as long as the copies that came first are; they are few, so the search may take long."""
@@ -215,7 +220,7 @@ class BrokerCore:
                 custody.follow(first)
 
     def _route_or_hold(self, batch: Batch, peer: str, custody: Custody | None) -> None:
-        if not self._telling.unsynced or self._telling.knows_all_but(peer):
+        if self._telling.knows_all_but(peer):
             self._route(batch, peer, custody)
         else:
             self._held.append((batch, peer, custody))
@@ -227,23 +232,22 @@ class BrokerCore:
         except InvalidInput as error:
             self._effects.append(Refuse(peer, "not-advertised", str(error)))
             forwards = []
-        if self._story.length:
-            self._story.routed(self._now_s, peer, after, forwards)
-        if self._desk.watches_passed:
-            self._desk.watch(Passed(batch, peer, forwards))
+        if self._observed:
+            self._observe(batch, peer, after, forwards)
         if after.ttl <= 0:
             forwards = list(self._without_the_tired(forwards))
         if custody is not None:
-            custody.hold(len(forwards))
+            custody.spread(len(forwards))
+        sessions, neighbours, effects = self._sessions, self._neighbours, self._effects
         for to, some in forwards:
-            session = self._sessions.get(to)
+            session = sessions.get(to)
             if session is None:
                 self._desk.receive(to, some)
                 if custody is not None:
                     custody.release()
                 continue
-            session.send(some, custody, self._effects)
-            if to not in self._neighbours:
+            session.send(some, custody, effects)
+            if to not in neighbours:
                 self._deliveries += some.count
                 if self._patience.needed:
                     self._patience.watch(session, self._now_s)
@@ -251,8 +255,12 @@ class BrokerCore:
                 self._control_out += some.count
             else:
                 self._publications_out += some.count
-        if custody is not None:
-            custody.release()
+
+    def _observe(self, before: Batch, peer: str, after: Batch, forwards: list[tuple[str, Batch]]) -> None:
+        if self._story.length:
+            self._story.routed(self._now_s, peer, after, forwards)
+        if self._desk.watches_passed:
+            self._desk.watch(Passed(before, peer, forwards))
 
     def _is_control(self, batch: Batch) -> bool:
         """Whether modules talk to each other; where there are none, nobody asks."""

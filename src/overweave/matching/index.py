@@ -247,8 +247,8 @@ class Index:
         >>> index.links(Publication({"x": 1}), exclude="B2")
         ('B3',)
         """
-        place = publication._place or place_of_publication(publication)
-        mask = self._hit_links(self._address, *place, self._link_numbers.get(exclude, 0))
+        place, length = publication._place or place_of_publication(publication)
+        mask = self._hit_links(self._address, place, length, self._link_numbers.get(exclude, 0))
         links = self._masks.get(mask)
         return self._links_in(mask) if links is None else links
 
