@@ -205,10 +205,7 @@ class BrokerCore:
                 custody.release()
                 return
             batch = batch.take(new)
-        if self._telling.unsynced:
-            self._route_or_hold(batch, peer, custody)
-        else:
-            self._route(batch, peer, custody)
+        self._route_or_hold(batch, peer, custody)
 
     def _follow_first_copies(self, batch: Batch, new: NDArray[np.int64], custody: Custody) -> None:
         """Keep duplicates unsettled as long as the copies that came first are; they are few, so the search may take long."""
@@ -220,7 +217,7 @@ class BrokerCore:
                 custody.follow(first)
 
     def _route_or_hold(self, batch: Batch, peer: str, custody: Custody | None) -> None:
-        if self._telling.knows_all_but(peer):
+        if not self._telling.unsynced or self._telling.knows_all_but(peer):
             self._route(batch, peer, custody)
         else:
             self._held.append((batch, peer, custody))
@@ -257,13 +254,14 @@ class BrokerCore:
                 self._publications_out += some.count
 
     def _observe(self, before: Batch, peer: str, after: Batch, forwards: list[tuple[str, Batch]]) -> None:
+        """Show where a batch goes to those who want to know."""
         if self._story.length:
             self._story.routed(self._now_s, peer, after, forwards)
         if self._desk.watches_passed:
             self._desk.watch(Passed(before, peer, forwards))
 
     def _is_control(self, batch: Batch) -> bool:
-        """Whether modules talk to each other; where there are none, nobody asks."""
+        """Whether modules talk to each other; where there are none, nobody needs to ask."""
         return batch.priority() is Priority.CONTROL
 
     def _without_the_tired(self, forwards: list[tuple[str, Batch]]) -> Iterator[tuple[str, Batch]]:
