@@ -227,7 +227,7 @@ def test_who_settles_something_all_the_time_holds_its_publishers_back():
 def test_who_pauses_again_and_again_gets_everything_in_order_and_little_is_kept_for_it():
     made = subscribed(session=QUICK, stall_s=1.0, patience_s=60.0, kept_bytes_max=20_000)
     arrived, slow, session, most = [], made._nodes["slow"], made.broker("B3")._sessions["slow"], 0
-    made._on_delivery = lambda batch, to: arrived.extend((to, sequence) for _, sequence in batch.identities())
+    made._on_delivery = lambda parts: arrived.extend((to, sequence) for to, batch in parts for _, sequence in batch.identities())
     slow.stop_reading()
     for _ in range(20):
         for _ in range(10):

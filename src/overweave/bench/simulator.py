@@ -2,16 +2,17 @@
 
 120 brokers with 50 subscriptions each, on a balanced tree, under filter-based routing. A hop is a publication that arrives at a
 broker or a client over a link; its cost has everything in it: queue, core, session, matching, acknowledgements. The baseline
-is a kernel whose actions do nothing but plan the next one, as many at a time as there are in the run. Publications come
+is a heap whose actions do nothing but plan the next one, as many at a time as there are in the run. Publications come
 alone, as from many publishers, or in batches, as from one that has much to say.
 """
 
+from heapq import heappop, heappush
 from time import perf_counter
 
 import numpy as np
 
 from overweave.bench.base import Progress, Row
-from overweave.drivers.sim.kernel import Kernel, nothing_dies
+from overweave.drivers.sim.kernel import Action, nothing_dies
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.messages import Advertise, Subscribe
 from overweave.language.publications import Publication
@@ -50,7 +51,7 @@ def run(progress: Progress) -> list[Row]:
 def loaded(brokers: int, subscriptions: int, symbols: int) -> SimulatedNetwork:
     """A network in which every broker knows all it must; each broker has one client with its share of the subscriptions."""
     overlay = make_overlay("balanced", brokers=brokers, degree=3)
-    network = SimulatedNetwork(overlay, PROTOCOLS["filter"].make, on_delivery=lambda *_: None)
+    network = SimulatedNetwork(overlay, PROTOCOLS["filter"].make, on_delivery=lambda _: None)
     random = np.random.default_rng(1)
     for symbol in range(symbols):
         network.add_client(f"p{symbol}", overlay.ids[int(random.integers(brokers))])
@@ -105,15 +106,23 @@ def _hops(network: SimulatedNetwork) -> int:
 
 
 def _bare_s(pending: int, actions: int = 200_000) -> float:
-    """What an action of a kernel takes that does nothing but plan another one."""
-    kernel = Kernel()
+    """What an action takes on a heap whose actions do nothing but plan another one."""
+    heap: list[tuple[float, int, Action, object]] = []
+    count = 0
+
+    def plan(time_s: float) -> None:
+        nonlocal count
+        count += 1
+        heappush(heap, (time_s, count, again, None))
 
     def again(_: object) -> None:
-        if kernel.count < actions:
-            kernel.at(kernel.now_s + 1.0, again)
+        if count < actions:
+            plan(now_s + 1.0)
 
     for i in range(pending):
-        kernel.at(i / pending, again)
+        plan(i / pending)
     start = perf_counter()
-    kernel.run()
-    return (perf_counter() - start) / kernel.count
+    while heap:
+        now_s, _, action, argument = heappop(heap)
+        action(argument)
+    return (perf_counter() - start) / count

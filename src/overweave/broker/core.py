@@ -117,6 +117,8 @@ class BrokerCore:
         self._control_in = self._control_out = 0
         self._desk = Desk(id, modules or {}, self._module_says, self._module_publishes)
         self._has_modules = bool(modules)
+        #: Whether somebody wants to know of each batch where it goes.
+        self._observed = self._story.length > 0 or self._desk.watches_passed
         self._doors = {
             TimerFired: self._timer,
             PeerConnected: self._connected,
@@ -292,26 +294,25 @@ class BrokerCore:
         except InvalidInput as error:
             self._effects.append(Refuse(peer, "not-advertised", str(error)))
             forwards = []
-        if self._story.length:
-            self._story.routed(self._now_s, peer, after, forwards)
-        if self._desk.watches_passed and not again:
-            self._desk.watch(Passed(batch, peer, forwards))
+        if self._observed and not again:
+            self._observe(batch, peer, after, forwards)
         if after.ttl <= 0:
             forwards = list(self._without_the_tired(forwards))
         if custody is not None:
-            custody.hold(len(forwards))
+            custody.spread(len(forwards))
+        sessions, neighbours, effects = self._sessions, self._neighbours, self._effects
         for to, some in forwards:
             if to is None:
                 self._hold(some, peer, custody)
                 continue
-            session = self._sessions.get(to)
+            session = sessions.get(to)
             if session is None:
                 self._desk.receive(to, some)
                 if custody is not None:
                     custody.release()
                 continue
-            session.send(some, custody, self._effects)
-            if to not in self._neighbours:
+            session.send(some, custody, effects)
+            if to not in neighbours:
                 self._deliveries += some.count
                 if self._patience.needed:
                     self._patience.watch(session, self._now_s)
@@ -319,15 +320,20 @@ class BrokerCore:
                 self._control_out += some.count
             else:
                 self._publications_out += some.count
-        if custody is not None:
-            custody.release()
+
+    def _observe(self, before: Batch, peer: str, after: Batch, forwards: list[Forward]) -> None:
+        """Show where a batch goes to those who want to know."""
+        if self._story.length:
+            self._story.routed(self._now_s, peer, after, forwards)
+        if self._desk.watches_passed:
+            self._desk.watch(Passed(before, peer, forwards))
 
     def _hold(self, what: Batch | Control, peer: str, custody: Custody | None) -> None:
         """Keep what has nowhere to go at present."""
         self._held.append(_Held(what, peer, custody, self._now_s, again=True))
 
     def _is_control(self, batch: Batch) -> bool:
-        """Whether modules talk to each other; where there are none, nobody asks."""
+        """Whether modules talk to each other; where there are none, nobody needs to ask."""
         return batch.priority() is Priority.CONTROL
 
     def _without_the_tired(self, forwards: list[Forward]) -> Iterator[Forward]:

@@ -85,12 +85,19 @@ class Custody:
         """Whether the sender may not know any more that it gave us this content."""
         return self._session.stream != self._stream or not self._session.established
 
-    def hold(self, copies: int = 1) -> None:
-        """So many more copies go on."""
-        self._remaining += copies
+    def hold(self) -> None:
+        """One more has to be done with it."""
+        self._remaining += 1
+
+    def spread(self, copies: int) -> None:
+        """Where it goes is known: so many copies go on."""
+        if copies:
+            self._remaining += copies - 1
+        else:
+            self.release()
 
     def release(self) -> None:
-        """One copy, or the processing itself, is done."""
+        """One copy is settled."""
         self._remaining = remaining = self._remaining - 1
         if remaining == 0:
             session = self._session
@@ -142,8 +149,9 @@ class Session:
     """One side of the stream to one peer."""
 
     __slots__ = (
-        "_acknowledged", "_base", "_config", "_debts", "_end", "_expected", "_kept_bytes_max", "_next", "_peer_expected",
-        "_sent", "_settled", "_settled_ahead", "_told_ahead", "_unsettled", "_untold", "connected", "established",
+        "_acknowledge_every", "_acknowledged", "_base", "_debts", "_end", "_expected", "_kept_bytes_max", "_next",
+        "_peer_expected", "_settled", "_settled_ahead", "_told_ahead", "_unsettled", "_untold", "_waiting", "_window",
+        "connected", "established",
         "incarnation", "kept_bytes", "peer", "peer_incarnation", "relieved", "stream",
     )  # fmt: skip
 
@@ -151,17 +159,18 @@ class Session:
         self.peer = peer
         self.incarnation = incarnation
         self._debts = debts
-        self._config = config
+        self._window, self._acknowledge_every = config.window, config.acknowledge_every
         self.connected = False
         #: Both sides know whom they talk to.
         self.established = False
         self.peer_incarnation = 0
         #: Counts the streams there have been; numbers of an earlier one mean nothing now.
         self.stream = 0
-        #: Sent or waiting, not settled by the peer: the first of them has the number ``_base``, and ``_sent`` of them are out.
+        #: Sent or waiting, not settled by the peer: the first of them has the number ``_base``, and the last ``_waiting`` are not
+        #: out.
         self._unsettled: deque[_Unsettled] = deque()
         self._base = 0
-        self._sent = 0
+        self._waiting = 0
         #: The number after the last of them.
         self._end = 0
         #: The number of the next row to put on the connection, and of the next one that the peer expects.
@@ -201,29 +210,23 @@ class Session:
 
     def say(self, word: Word, effects: list[Effect], custody: Custody | None = None) -> None:
         """Send a word, now or when there is room; ``custody`` is released when the peer has settled it."""
-        unsettled, number, sent = self._unsettled, self._next, self._sent + 1
-        unsettled.append((word, None, 1, custody))
+        self._unsettled.append((word, None, 1, custody))
         self._end += 1
-        if sent == len(unsettled) and self.established and number - self._base < self._config.window:
-            self._next = number + 1
-            self._sent = sent
-            self._acknowledged = settled = self._settled
-            self._put(WordFrame(self.incarnation, self.peer_incarnation, number, settled, word), effects)
-        else:
-            self._fill_window(effects)
+        self._waiting += 1
+        self._fill_window(effects)
 
     def send(self, batch: Batch, custody: Custody | None, effects: list[Effect]) -> None:
         """Send publications, now or when there is room; ``custody`` is released when the peer has settled them, or at once."""
-        unsettled, rows = self._unsettled, batch.count
-        unsettled.append((None, batch, rows, self._keep(batch, custody) if self.relieved else custody))
-        self._end += rows
-        number, sent = self._next, self._sent + 1
-        if sent == len(unsettled) and self.established and number - self._base < self._config.window:
-            self._next = number + rows
-            self._sent = sent
-            self._acknowledged = settled = self._settled
-            frame = BatchFrame(self.incarnation, self.peer_incarnation, number, settled, batch)
-            effects.append(SendFrame(self.peer, frame))
+        number, rows = self._end, batch.count
+        self._unsettled.append((None, batch, rows, self._keep(batch, custody) if self.relieved else custody))
+        self._end = end = number + rows
+        if self._waiting or not self.established or number - self._base >= self._window:
+            self._waiting += 1
+            return
+        self._next = end
+        self._acknowledged = settled = self._settled
+        frame = BatchFrame(self.incarnation, self.peer_incarnation, number, settled, batch)
+        effects.append(SendFrame(self.peer, frame))
 
     def unsettled(self) -> int:
         """How many contents the peer has not settled."""
@@ -269,9 +272,9 @@ class Session:
             self._put(self._hello(), effects)
         elif self.established and self._unsettled:
             self._back_to(self._peer_expected)
-            if self._sent == len(self._unsettled):
+            if not self._waiting:
                 # At least one goes out, to be told what is settled: an acknowledgement may have been lost.
-                self._sent -= 1
+                self._waiting = 1
                 self._next -= self._unsettled[-1][2]
             self._fill_window(effects)
 
@@ -341,7 +344,7 @@ class Session:
             self._take(frame.acknowledged, frame.expected)
             if frame.ahead:
                 self._release_ahead(frame.ahead)
-            if self._sent < len(self._unsettled):
+            if self._waiting:
                 self._fill_window(effects)
 
     def settle(self, sequence: int, rows: int) -> None:
@@ -356,7 +359,7 @@ class Session:
         while ahead and settled in ahead:
             settled = ahead.pop(settled)
         self._settled = settled
-        if settled - self._acknowledged >= self._config.acknowledge_every:
+        if settled - self._acknowledged >= self._acknowledge_every:
             self._debts.now[self] = None
         else:
             self._debts.later[self] = None
@@ -375,9 +378,10 @@ class Session:
 
     def validate(self) -> None:
         """Check what must always hold."""
-        assert 0 <= self._sent <= len(self._unsettled)
+        assert 0 <= self._waiting <= len(self._unsettled)
         assert self._end == self._base + sum(rows for _, _, rows, _ in self._unsettled)
-        assert self._next == self._base + sum(rows for _, _, rows, _ in islice(self._unsettled, self._sent))
+        sent = islice(self._unsettled, len(self._unsettled) - self._waiting)
+        assert self._next == self._base + sum(rows for _, _, rows, _ in sent)
         assert -1 <= self._acknowledged <= self._settled <= self._expected
         assert all(self._settled < start < end <= self._expected for start, end in self._settled_ahead.items())
         assert self.connected or not self.established
@@ -420,10 +424,9 @@ class Session:
         while base < acknowledged and unsettled:
             _, _, rows, custody = unsettled.popleft()
             self._base = base = base + rows
-            if self._sent:
-                self._sent -= 1
-            else:
+            if self._next < base:  # it was taken back, to be sent again
                 self._next = base
+                self._waiting -= 1
             if custody is not None:
                 custody.release()
 
@@ -443,16 +446,16 @@ class Session:
 
     def _back_to(self, expected: int) -> None:
         """Take back what the peer has not got, to be sent again."""
-        while self._sent and self._next > expected:
-            self._sent -= 1
-            self._next -= self._unsettled[self._sent][2]
+        while self._waiting < len(self._unsettled) and self._next > expected:
+            self._waiting += 1
+            self._next -= self._unsettled[-self._waiting][2]
 
     def _fill_window(self, effects: list[Effect]) -> None:
         """All that may go out now and has not."""
-        limit = self._base + self._config.window
+        limit = self._base + self._window
         if not self.established or self._next >= limit:
             return
-        for word, batch, rows, _ in islice(self._unsettled, self._sent, None):
+        for word, batch, rows, _ in islice(self._unsettled, len(self._unsettled) - self._waiting, None):
             if self._next >= limit:
                 break
             numbers = self.incarnation, self.peer_incarnation, self._next, self._settled
@@ -461,7 +464,7 @@ class Session:
             elif batch is not None:
                 self._put(BatchFrame(*numbers, batch), effects)
             self._next += rows
-            self._sent += 1
+            self._waiting -= 1
         self._acknowledged = self._settled
 
     def _start_again(self, greeting: Iterable[Word]) -> None:
@@ -469,7 +472,7 @@ class Session:
         self.stream += 1
         kept = [entry for entry in self._unsettled if entry[0] is None or is_addressed(entry[0])]
         self._unsettled = deque([*((word, None, 1, None) for word in greeting), *kept])
-        self._base = self._sent = self._next = self._peer_expected = self._expected = self._settled = self._acknowledged = 0
-        self._end = sum(rows for _, _, rows, _ in self._unsettled)
+        self._base = self._next = self._peer_expected = self._expected = self._settled = self._acknowledged = 0
+        self._end, self._waiting = sum(rows for _, _, rows, _ in self._unsettled), len(self._unsettled)
         self._settled_ahead.clear()
         self._told_ahead, self._untold = 0, False

@@ -8,6 +8,9 @@ from overweave.contract.batches import Batch
 from overweave.contract.frames import Frame
 from overweave.contract.records import Columns, Record
 
+#: Subscriptions with what each of them gets.
+Parts = Sequence[tuple[str, Batch]]
+
 
 class SendFrame(msgspec.Struct, frozen=True, gc=False):
     """Put a frame on the connection to a peer; it may get lost, the core knows how to deal with that."""
@@ -33,7 +36,7 @@ class Keep(msgspec.Struct, frozen=True):
 class Deliver(msgspec.Struct, frozen=True):
     """Hand publications to the application (effects of a client's core): what each of some subscriptions gets."""
 
-    parts: Sequence[tuple[str, Batch]]
+    parts: Parts
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):

@@ -247,8 +247,8 @@ class Index:
         >>> index.links(Publication({"x": 1}), exclude="B2")
         ('B3',)
         """
-        place = publication._place or place_of_publication(publication)
-        mask = self._hit_links(self._address, *place, self._link_numbers.get(exclude, 0))
+        place, length = publication._place or place_of_publication(publication)
+        mask = self._hit_links(self._address, place, length, self._link_numbers.get(exclude, 0))
         links = self._masks.get(mask)
         return self._links_in(mask) if links is None else links
 
@@ -491,7 +491,11 @@ class Index:
             return tuple([links[number] for number in self._state.link_found[: layout.NONE - 1 - mask].tolist()])
         if len(self._masks) >= _MASKS_MAX:
             self._masks.clear()
-        made = self._masks[mask] = tuple(link for number, link in enumerate(links) if mask >> number & 1)
+        found, rest = [], mask
+        while rest:  # few links of many
+            found.append(links[(rest & -rest).bit_length() - 1])
+            rest &= rest - 1
+        made = self._masks[mask] = tuple(found)
         return made
 
     def _links_of_many(self, places: NDArray[np.int64], exclude: Link) -> list[tuple[Link, NDArray[np.int64]]]:

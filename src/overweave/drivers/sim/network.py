@@ -7,16 +7,15 @@ import numpy as np
 
 from overweave.broker.client import ClientCore
 from overweave.broker.core import BrokerCore
-from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig, SessionConfig
-from overweave.contract.effects import Deliver, Keep, Note, Refuse
+from overweave.contract.effects import Deliver, Keep, Note, Parts, Refuse
 from overweave.contract.modules import Module
 from overweave.contract.records import Record
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, PeerLeft
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.kernel import Kernel
-from overweave.drivers.sim.nodes import Channel, Node
+from overweave.drivers.sim.nodes import Channel, Node, UnevenChannel
 from overweave.drivers.sim.station import Station
 from overweave.language.messages import Control
 from overweave.language.predicates import Filter
@@ -27,8 +26,8 @@ from overweave.routing.base import Routing
 MakeRouting = Callable[[str, Overlay], Routing]
 #: The modules of a broker, by name.
 MakeModules = Callable[[str], Mapping[str, Module]]
-#: Hears of publications and the subscription that got them.
-OnDelivery = Callable[[Batch, str], None]
+#: Hears of the subscriptions of a client that got something.
+OnDelivery = Callable[[Parts], None]
 
 
 class SimulatedNetwork:
@@ -140,12 +139,12 @@ class SimulatedNetwork:
 
     def deliver(self, effect: Deliver) -> None:
         """Tell what a client got."""
-        for subscription, batch in effect.parts:
-            self._on_delivery(batch, subscription)
+        self._on_delivery(effect.parts)
 
-    def _count_delivery(self, batch: Batch, subscription: str) -> None:
-        for publisher, sequence in batch.identities():
-            self.deliveries[publisher, sequence, subscription] += 1
+    def _count_delivery(self, parts: Parts) -> None:
+        for subscription, batch in parts:
+            for publisher, sequence in batch.identities():
+                self.deliveries[publisher, sequence, subscription] += 1
 
     def keep(self, node: Node, effect: Keep) -> None:
         """Write to the journal of a broker."""
@@ -217,9 +216,12 @@ class SimulatedNetwork:
         if ends[0] not in self._nodes or ends[1] not in self._nodes or ends[1] in self._nodes[ends[0]].channels:
             return
         a, b = (self._nodes[id] for id in ends)
-        fate = self._fate if self._faults.lossy else None
+        fate, delay_s = self._fate if self._faults.lossy else None, self._costs.link_delay_s
         for node, peer in ((a, b), (b, a)):
-            node.channels[peer.id] = Channel(self, self.kernel, node, peer, self._costs.link_delay_s, fate)
+            if fate is None and node.station is None:
+                node.channels[peer.id] = Channel(self, self.kernel, node, peer, delay_s)
+            else:
+                node.channels[peer.id] = UnevenChannel(self, self.kernel, node, peer, delay_s, fate)
         for node, peer in ((a, b), (b, a)):
             node.handle(PeerConnected(peer.id, client=peer.id in self._clients))
 

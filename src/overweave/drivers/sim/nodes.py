@@ -112,36 +112,24 @@ class Node:
 
 
 class Channel:
-    """One direction of one connection; what is under way when it closes is lost."""
+    """One direction of one connection, on which every frame takes equally long; what is under way when it closes is lost."""
 
-    __slots__ = ("_delay_s", "_fate", "_kernel", "_last_arrival_s", "_source", "_target", "_world", "arrive", "open")
+    __slots__ = ("_delay_s", "_kernel", "_source", "_target", "_world", "arrive", "open")
 
-    def __init__(self, world: World, kernel: Kernel, source: Node, target: Node, delay_s: float, fate: Fate | None) -> None:
+    def __init__(self, world: World, kernel: Kernel, source: Node, target: Node, delay_s: float) -> None:
         self._world = world
         self._kernel = kernel
         self._source, self._target = source, target
         self._delay_s = delay_s
-        self._fate = fate
-        self._last_arrival_s = 0.0
         self.open = True
-        #: Bound once: it goes on the heap with every frame.
+        #: Bound once: it is planned with every frame.
         self.arrive = self._arrive
 
     def send(self, frame: Frame) -> None:
-        """Put a frame on its way; it arrives unless it is lost, or the connection is."""
+        """Put a frame on its way; it arrives unless the connection is lost."""
         self._world.frames += 1
-        station = self._source.station
-        arrives_s = (self._kernel.now_s if station is None else station.departure_s(frame)) + self._delay_s
-        if arrives_s < self._last_arrival_s:
-            arrives_s = self._last_arrival_s  # frames overtake each other by their fate alone
-        if self._fate is None:
-            self._last_arrival_s = arrives_s
-            self._kernel.at(arrives_s, self.arrive, frame)
-            return
-        for late_s in self._fate():
-            if late_s == 0.0:
-                self._last_arrival_s = arrives_s
-            self._kernel.at(arrives_s + late_s, self.arrive, frame)
+        kernel = self._kernel
+        kernel.at(kernel.now_s + self._delay_s, self.arrive, frame)
 
     def _arrive(self, frame: Frame) -> None:
         target = self._target
@@ -150,6 +138,31 @@ class Channel:
         if target.waiting is not None:
             target.waiting.append((self, frame))
         elif target.station is None:
-            target.handle(FrameArrived(self._source.id, frame))
+            # As `Node.handle`, once more: this is what a simulation does most of the time.
+            now_s = self._kernel.now_s + target.skew_s
+            target.carry_out(target.core.handle(FrameArrived(self._source.id, frame), now_s))
         else:
             target.station.take(self._source.id, frame)
+
+
+class UnevenChannel(Channel):
+    """One whose frames wait until their broker has sent what was before them, and may have a fate."""
+
+    __slots__ = ("_fate", "_last_arrival_s")
+
+    def __init__(self, world: World, kernel: Kernel, source: Node, target: Node, delay_s: float, fate: Fate | None) -> None:
+        super().__init__(world, kernel, source, target, delay_s)
+        self._fate = fate
+        self._last_arrival_s = 0.0
+
+    def send(self, frame: Frame) -> None:
+        """Put a frame on its way; it arrives unless it is lost, or the connection is."""
+        self._world.frames += 1
+        station = self._source.station
+        leaves_s = self._kernel.now_s if station is None else station.departure_s(frame)
+        # Frames overtake each other by their fate alone.
+        arrives_s = max(leaves_s + self._delay_s, self._last_arrival_s)
+        for late_s in (0.0,) if self._fate is None else self._fate():
+            if late_s == 0.0:
+                self._last_arrival_s = arrives_s
+            self._kernel.at(arrives_s + late_s, self.arrive, frame)

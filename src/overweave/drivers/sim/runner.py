@@ -11,8 +11,8 @@ from typing import TypeVar
 import msgspec
 
 from overweave.broker.modules.tracer import Tracer
-from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig, SessionConfig
+from overweave.contract.effects import Parts
 from overweave.contract.records import Record
 from overweave.drivers.sim.checkers import Ledger, check_brokers, check_deliveries
 from overweave.drivers.sim.faults import Faults
@@ -148,11 +148,12 @@ class _Run:
             self._network.publish(publisher.id, publication)
             self._plan(publisher, publications, start_s, number + 1)
 
-    def _delivered(self, batch: Batch, subscription: str) -> None:
-        self._client_deliveries += batch.count
-        if self._scenario.checks.deliveries:
-            for publisher, sequence in batch.identities():
-                self._ledger.delivered(publisher, sequence, subscription)
+    def _delivered(self, parts: Parts) -> None:
+        for subscription, batch in parts:
+            self._client_deliveries += batch.count
+            if self._scenario.checks.deliveries:
+                for publisher, sequence in batch.identities():
+                    self._ledger.delivered(publisher, sequence, subscription)
 
     def _check(self) -> None:
         check_brokers(self._network, self._scenario.checks)
