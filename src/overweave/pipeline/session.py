@@ -30,6 +30,8 @@ _COMMON = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.ansi.enabled": "true",
+    # So many groups, as a power of two, are looked up in a quick map; with more, each row is looked for in two.
+    "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18",
     # What people see of it is ours, and nothing in a pipe.
     "spark.ui.showConsoleProgress": "false",
     # The run 007 is not the run 7.
