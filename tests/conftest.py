@@ -1,6 +1,24 @@
-"""What holds for all tests: examples may take their time, since kernels compile and machines are shared."""
+"""What holds for all tests: examples may take their time, since kernels compile and machines are shared; one Spark session."""
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("overweave", settings.get_profile(settings.get_current_profile_name()), deadline=None)
 settings.load_profile("overweave")
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """One session for all tests of a worker: to start it takes longer than most of them."""
+    from overweave.pipeline.session import make_session
+
+    session = make_session("local[2]", memory_mb=1024, quick=True)
+    yield session
+    session.stop()
+
+
+def pytest_collection_modifyitems(items):
+    """``-m spark`` is all that runs on Spark; who starts it in another process says so."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")

@@ -3,6 +3,7 @@
 import io
 import sys
 from collections.abc import Callable
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import pytest
@@ -39,3 +40,16 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
         return Outcome(leaving.value.code, *texts)
 
     return run
+
+
+@pytest.fixture
+def small_session(monkeypatch, spark):
+    """The session that tests have, in place of one that takes the machine."""
+    from overweave.pipeline import session
+
+    @contextmanager
+    def given(master=None):
+        assert master is None
+        yield spark
+
+    monkeypatch.setattr(session, "session", given)

@@ -11,7 +11,7 @@ from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter, parse_publication
 
 
-def test_a_network_its_traffic_and_a_report(run, tmp_path):
+def test_a_network_its_traffic_and_a_report(run, tmp_path, spark):
     out = tmp_path / "demo"
     status, text, err = run("demo", "--filters", 50, "--seconds", 1, "--out", out, "--json")
     assert (status, err) == (0, "")

@@ -5,11 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from overweave.pipeline import session
 
@@ -35,23 +33,6 @@ def file(tmp_path):
     path = tmp_path / "sweep.toml"
     path.write_text(SWEEP)
     return path
-
-
-@pytest.fixture
-def small_session(monkeypatch):
-    """The session that tests have, in place of one that takes the machine."""
-    running = SparkSession.getActiveSession()
-    quick = running or session.make_session("local[2]", memory_mb=1024, quick=True)
-
-    @contextmanager
-    def given(master=None):
-        assert master is None
-        yield quick
-
-    monkeypatch.setattr(session, "session", given)
-    yield
-    if running is None:
-        quick.stop()
 
 
 def test_a_sweep_is_a_table_figures_and_a_page_and_is_not_computed_twice(run, file, tmp_path, small_session, monkeypatch):
@@ -134,6 +115,7 @@ def test_directories_of_others_are_refused(run, file, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["sweep.toml"]
 
 
+@pytest.mark.spark
 def test_ctrl_c_keeps_what_is_finished_and_says_so(file, tmp_path):
     """Scenarios that take a while, in a process of their own; the signal comes when the first are there."""
     seeds = ", ".join(map(str, range(1, 200)))

@@ -1,33 +1,14 @@
 """``overweave workload``: what it writes and says, and what it refuses before Spark starts."""
 
 import json
-from contextlib import contextmanager
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from overweave.pipeline import session
 from overweave.pipeline.schemas import TABLES
 
 SMALL = ("--publishers", 2, "--subscriptions", 3, "--publications", 4, "--brokers", 1)
-
-
-@pytest.fixture
-def small_session(monkeypatch):
-    """The session that tests have, in place of one that takes the machine."""
-    running = SparkSession.getActiveSession()
-    quick = running or session.make_session("local[2]", memory_mb=1024, quick=True)
-
-    @contextmanager
-    def given(master=None):
-        assert master is None
-        yield quick
-
-    monkeypatch.setattr(session, "session", given)
-    yield
-    if running is None:
-        quick.stop()
 
 
 def test_tables_are_written_and_counted(run, tmp_path, small_session):

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import duckdb
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, functions
 
 from overweave.errors import InvalidInput
 from overweave.pipeline.schemas import DELIVERIES, LOAD, PROFILES, PUBLISHER_PROFILES, SUMMARY
@@ -98,6 +98,15 @@ def test_profiles_of_parts_united_are_those_of_the_whole(spark, bits):
     found = united(functools.reduce(DataFrame.unionByName, frames), ends_of(whole), bits)
     assert found.columns == PROFILES.fieldNames()
     assert sorted(map(repr, found.collect())) == sorted(map(repr, profiled(whole, bits).collect()))
+
+
+def test_publishers_whose_hashes_are_the_same_are_told_apart(spark, monkeypatch):
+    # By the end of the other, what is long out of its window would be in it.
+    sent = [("p", [*range(31), 99]), ("q", range(10))]
+    rows = [("r", publisher, number, "B", "s", "c", 0, 0.0, 0.1, 10) for publisher, numbers in sent for number in numbers]
+    monkeypatch.setattr("pyspark.sql.functions.xxhash64", lambda *_: functions.lit(7).cast("long"))
+    found = profiled(spark.createDataFrame(rows, DELIVERIES), 64).collect()
+    assert {row.publisher: (row.last_sequence, row["count"]) for row in found} == {"p": (99, 1), "q": (9, 10)}
 
 
 def test_duplicates_and_order_change_nothing(spark, deliveries, rows):

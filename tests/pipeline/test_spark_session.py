@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pyspark
 import pytest
+from pyspark.errors import PySparkImportError
+from pyspark.sql import SparkSession
 
 import overweave
 from overweave.errors import InvalidInput, OverweaveError
@@ -35,6 +37,20 @@ def test_java_is_asked_for_by_name(monkeypatch, tmp_path):
 def test_a_master_is_one_that_spark_knows():
     with pytest.raises(InvalidInput, match=r"^master: expected local, .* found 'localhost:7077'"):
         session.make_session("localhost:7077")
+
+
+def test_a_remote_session_that_cannot_be_had_is_said_plainly(monkeypatch):
+    """As where Spark Connect is not installed."""
+
+    def start(builder):
+        raise PySparkImportError(
+            errorClass="PACKAGE_NOT_INSTALLED", messageParameters={"package_name": "x", "minimum_version": "1"}
+        )
+
+    monkeypatch.setenv("SPARK_REMOTE", "sc://host")
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", start)
+    with pytest.raises(OverweaveError, match=r"^Spark cannot start on sc://host: .* x >= 1 must be installed"):
+        session.make_session()
 
 
 def test_what_is_wrong_with_the_input_is_said_plainly(spark):

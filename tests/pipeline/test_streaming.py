@@ -71,9 +71,11 @@ def batch_job(spark, traces, tmp_path, bits=BITS):
     return profile_run(spark, traces, out, "a", bits, 0.5), read(out)
 
 
-def test_any_order_of_files_with_replays_and_stops_is_the_batch_job(spark, tmp_path):
-    dice = random.Random(1)
-    traces, out = tmp_path / "my traces", tmp_path / "out"
+@pytest.fixture(scope="module")
+def followed(spark, tmp_path_factory):
+    """Two batches of files in any order, with a stop between them: traces, tables and totals."""
+    dice, home = random.Random(1), tmp_path_factory.mktemp("followed")
+    traces, out = home / "my traces", home / "out"
     rows = trace(1)
     rows.sort(key=lambda row: row[6])
     pieces = [rows[start : start + 300] for start in range(0, len(rows), 300)]
@@ -86,6 +88,11 @@ def test_any_order_of_files_with_replays_and_stops_is_the_batch_job(spark, tmp_p
         for part, piece in enumerate(group):
             write_file(traces / "run=a", f"part-{number}-{part}", piece)
         totals = follow(spark, traces, out, "a", BITS, 0.5)
+    return traces, out, totals
+
+
+def test_any_order_of_files_with_replays_and_stops_is_the_batch_job(spark, tmp_path, followed):
+    traces, out, totals = followed
     expected_totals, expected = batch_job(spark, traces, tmp_path)
     assert_same(read(out), expected)
     assert (totals.deliveries, totals.profiles) == (expected_totals.deliveries, expected_totals.profiles)
@@ -114,7 +121,7 @@ def test_a_crash_before_or_after_the_end_of_a_batch_doubles_nothing(spark, tmp_p
     advance(first, 0)
     seen = read(tmp_path / "out")
     with monkeypatch.context() as patch, pytest.raises(OSError, match="power"):
-        patch.setattr("overweave.pipeline.streaming.advance.summary_of", failing)
+        patch.setattr("overweave.pipeline.streaming.advance.united", failing)
         advance(second, 1)
     assert_same(read(tmp_path / "out"), seen)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="power"):
@@ -154,13 +161,12 @@ def test_old_versions_stay_for_a_while(tmp_path, monkeypatch):
     assert current(tmp_path) == tmp_path
 
 
-def test_who_goes_on_asks_for_the_same(spark, tmp_path, two_files):
-    out = tmp_path / "out"
-    follow(spark, two_files, out, "a", BITS)
+def test_who_goes_on_asks_for_the_same(spark, followed):
+    traces, out, _ = followed
     with pytest.raises(InvalidInput, match="bits: expected 128, as when it was begun, found 64"):
-        follow(spark, two_files, out, "a", 64)
+        follow(spark, traces, out, "a", 64, 0.5)
     with Versions(out, TABLES).alone(), pytest.raises(OverweaveError, match="another process follows"):
-        follow(spark, two_files, out, "a", BITS)
+        follow(spark, traces, out, "a", BITS, 0.5)
 
 
 def test_what_cannot_be_followed_is_refused(spark, tmp_path, two_files):

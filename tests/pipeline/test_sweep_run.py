@@ -1,5 +1,7 @@
 """Sweeps on Spark: what tasks find is what one by one is found; what is finished stays; what fails is told."""
 
+import itertools
+
 import msgspec
 import numpy as np
 import pyarrow.parquet as pq
@@ -11,9 +13,12 @@ from overweave.analysis.tree import Tree
 from overweave.analysis.workload import Workload
 from overweave.drivers.sim.runner import simulate
 from overweave.drivers.sim.scenario import scenario_of
+from overweave.drivers.sim.workload import Publisher
 from overweave.errors import InvalidInput
+from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.shapes import make_overlay
 from overweave.pipeline.sweeps import EVALUATORS, running
+from overweave.pipeline.sweeps import replay as replay_kind
 from overweave.pipeline.sweeps.base import Evaluator, flattened
 from overweave.pipeline.sweeps.file import sweep_of
 from overweave.pipeline.sweeps.replay import Rates
@@ -73,6 +78,11 @@ def test_a_replay_counts_what_the_simulator_counts(spark, tmp_path):
         brokers = task.parameters["overlay_brokers"]
         assert row["input_hz_mean"] == pytest.approx(arrivals / brokers / 4)
         assert row["input_hz_max"] >= row["input_hz_mean"]
+
+
+def test_what_is_due_when_time_is_over_is_not_published():
+    publisher = Publisher("p", "B", parse_filter("[x,>,0]"), 2.0, 0.0, lambda: itertools.repeat(parse_publication("[x,1]")))
+    assert len(list(replay_kind._published(publisher, 4.0))) == 8
 
 
 def test_an_analysis_finds_what_the_equations_say(spark, tmp_path):

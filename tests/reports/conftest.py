@@ -1,11 +1,9 @@
 """Tables to report on: a small profile."""
 
 import pytest
-from pyspark.sql import SparkSession
 from report_pages import BROKERS, PUBLISHERS, SCRIPT
 
 from overweave.pipeline.schemas import DELIVERIES
-from overweave.pipeline.session import make_session
 from overweave.pipeline.steps.load import loaded, summarised
 from overweave.pipeline.steps.profiles import profiled, publishers_profiled
 from overweave.pipeline.tables import write_table
@@ -13,15 +11,6 @@ from overweave.reports.digest import digested
 
 #: At each broker.
 SUBSCRIBERS = ([SCRIPT], [], ["s2", "s3"], ["s4"])
-
-
-@pytest.fixture(scope="session")
-def spark():
-    running = SparkSession.getActiveSession()
-    session = running or make_session("local[2]", memory_mb=1024, quick=True)
-    yield session
-    if running is None:
-        session.stop()
 
 
 @pytest.fixture(scope="session")

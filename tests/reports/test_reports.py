@@ -63,6 +63,8 @@ def test_long_times_are_in_few_steps_and_many_brokers_are_the_largest(spark, pro
     assert few.brokers_top["broker"].tolist() == [broker for (broker,) in top]
     assert set(few.load_top["broker"]) == set(few.brokers_top["broker"])
     assert (len(few.profiles_top), few.totals["brokers"]) == (2, 4)
+    most = rows_of(profile, "select subscription, publisher from profiles order by count desc, subscription, publisher limit 2")
+    assert list(few.profiles_top[["subscription", "publisher"]].itertuples(index=False, name=None)) == most
 
 
 def check_load(profile, digest, width):

@@ -21,7 +21,7 @@ from overweave.errors import InvalidInput
 from overweave.language.codec import encode_filter
 from overweave.language.syntax import parse_filter
 from overweave.pipeline.schemas import BAD, TABLES
-from overweave.pipeline.tables import BROKEN, FILE, PLACE, Files, broken_said, files_of, misfit, null_said, opened
+from overweave.pipeline.tables import BROKEN, Files, broken_said, file_said, files_of, misfit, null_said, opened, place_said
 from overweave.pipeline.wire import wires_of_texts
 
 #: What is wrong with a row, and one example of it.
@@ -53,8 +53,8 @@ def read_good_rows(spark: SparkSession, path: Path | str, name: str) -> GoodRows
     nulls = [F.when(F.col(field.name).isNull(), null_said(field)) for field in schema.fields if not field.nullable]
     broken = F.when(F.col(BROKEN).isNotNull(), broken_said(name))
     reason = F.coalesce(broken, *nulls, F.col(_REASON))
-    counted = judged.where(reason.isNotNull()).groupBy(F.col(FILE).alias("file"), reason.alias("reason"))
-    example = F.min(F.substring(F.coalesce(F.col(BROKEN), F.col(_EXAMPLE), F.col(PLACE)), 1, _EXAMPLE_MAX))
+    counted = judged.where(reason.isNotNull()).groupBy(file_said().alias("file"), reason.alias("reason"))
+    example = F.min(F.substring(F.coalesce(F.col(BROKEN), F.col(_EXAMPLE), place_said()), 1, _EXAMPLE_MAX))
     bad_rows = counted.agg(F.count("*").alias("rows"), example.alias("example"))
     return GoodRows(judged.where(reason.isNull()).select(schema.fieldNames()), bad_files.unionByName(bad_rows))
 

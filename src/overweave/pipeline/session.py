@@ -30,6 +30,8 @@ _COMMON = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.ansi.enabled": "true",
+    # So many groups, as a power of two, are looked up in a quick map; with more, each row is looked for in two.
+    "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18",
     # What people see of it is ours, and nothing in a pipe.
     "spark.ui.showConsoleProgress": "false",
     # The run 007 is not the run 7.
@@ -54,8 +56,8 @@ def make_session(master: str | None = None, *, memory_mb: int | None = None, qui
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("overweave")
-    if os.environ.get("SPARK_REMOTE") and master is None:
-        return builder.config(map=dict(_COMMON)).getOrCreate()
+    if master is None and (remote := os.environ.get("SPARK_REMOTE")):
+        return _started(builder.config(map=dict(_COMMON)), remote)
     if master is not None and not _MASTERS.fullmatch(master):
         raise InvalidInput(f"master: expected local, local[N], spark://…, k8s://… or yarn, found {master!r}")
     check_java()
@@ -70,11 +72,8 @@ def make_session(master: str | None = None, *, memory_mb: int | None = None, qui
             "spark.driver.extraJavaOptions": _QUICK if quick else _STEADY,
         }
         settings |= _SMALL if quick else {}
-    try:
-        with _unheard():
-            spark = builder.master(master or "local[*]").config(map=settings).getOrCreate()
-    except (PySparkException, Py4JJavaError) as error:
-        raise OverweaveError(f"Spark cannot start on {master or 'this machine'}: {first_line(error)}") from None
+    with _unheard():
+        spark = _started(builder.master(master or "local[*]").config(map=settings), master or "this machine")
     spark.sparkContext.setLogLevel("OFF")
     if not local:
         ship_package(spark)
@@ -95,6 +94,13 @@ def session(master: str | None = None, *, memory_mb: int | None = None) -> Itera
     finally:
         if before is None:
             spark.stop()
+
+
+def _started(builder: SparkSession.Builder, where: str) -> SparkSession:
+    try:
+        return builder.getOrCreate()
+    except (PySparkException, Py4JJavaError) as error:
+        raise OverweaveError(f"Spark cannot start on {where}: {first_line(error)}") from None
 
 
 @contextmanager

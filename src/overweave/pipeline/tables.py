@@ -23,7 +23,8 @@ from overweave.pipeline.problems import first_line, local_names, plain, refuse
 from overweave.pipeline.schemas import TABLES
 
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
-#: Beside the columns of a table: where a row stands, and the text of one that cannot be read.
+#: Beside the columns of a table: the address of a row's file, its number there, which only Parquet tells, and the text of one
+#: that cannot be read. They are as Spark has them, for to put them into words takes longer than to read a row.
 FILE, PLACE, BROKEN = "_file", "_place", "_broken"
 #: So many tables are written at a time.
 _TOGETHER = 4
@@ -151,10 +152,9 @@ def _read_parquet(spark: SparkSession, files: Files, schema: StructType) -> Data
         if not Path(file).stat().st_size:
             raise InvalidInput(f"{file}: expected a Parquet file, found an empty one")
     reader = spark.read.option("basePath", str(files.path)) if files.path.is_dir() else spark.read
-    place = F.concat(F.lit("row "), F.col("_metadata.row_index") + 1)
     # One path is listed quicker than many names.
     found = reader.parquet(*(files.names if files.some else [str(files.path)]))
-    return found.select("*", *_placed(place), F.lit(None).cast("string").alias(BROKEN))
+    return found.select("*", *_placed(F.col("_metadata.row_index")), F.lit(None).cast("string").alias(BROKEN))
 
 
 def _read_csv(spark: SparkSession, files: Files, schema: StructType) -> DataFrame:
@@ -165,7 +165,7 @@ def _read_csv(spark: SparkSession, files: Files, schema: StructType) -> DataFram
     # What is wrong with a row must not depend on which of its columns somebody needs.
     reader = spark.read.option("columnPruning", False)
     rows = reader.csv(str(files.path), schema=shape, header=True, columnNameOfCorruptRecord=BROKEN)
-    return rows.select("*", *_placed(F.lit(None).cast("string")))
+    return rows.select("*", *_placed())
 
 
 def _read_json(spark: SparkSession, files: Files, schema: StructType) -> DataFrame:
@@ -173,23 +173,35 @@ def _read_json(spark: SparkSession, files: Files, schema: StructType) -> DataFra
     shape = StructType([*(StructField(field.name, field.dataType) for field in schema.fields), StructField(BROKEN, StringType())])
     row = F.from_json("value", shape, {"columnNameOfCorruptRecord": BROKEN})
     lines = spark.read.text(str(files.path)).where(F.trim("value") != "")
-    return lines.select(row.alias("row"), *_placed(F.lit(None).cast("string"))).select("row.*", FILE, PLACE)
+    return lines.select(row.alias("row"), *_placed()).select("row.*", FILE, PLACE)
 
 
 _READERS = {"parquet": _read_parquet, "csv": _read_csv, "json": _read_json}
 
 
-def _placed(place: Column) -> tuple[Column, Column]:
-    return local_names(F.col("_metadata.file_path")).alias(FILE), place.alias(PLACE)
+def _placed(number: Column | None = None) -> tuple[Column, Column]:
+    place = F.lit(None) if number is None else number
+    return F.col("_metadata.file_path").alias(FILE), place.cast("long").alias(PLACE)
+
+
+def file_said() -> Column:
+    """The file of a row, as people write it."""
+    return local_names(F.col(FILE))
+
+
+def place_said() -> Column:
+    """Where in its file a row stands; null: nobody knows."""
+    return F.concat(F.lit("row "), F.col(PLACE) + 1)
 
 
 def _sure(field: StructField, name: str) -> Column:
     """A column as it is, or an error when the row has no value where there must be one, or could not be read at all."""
     value = F.col(field.name)
     if not field.nullable:
-        value = F.coalesce(value, refuse(F.col(FILE), F.col(PLACE), null_said(field)))
+        # The last one is never reached: it lets Spark know that there is a value, and not look for null again and again.
+        value = F.coalesce(value, refuse(file_said(), place_said(), null_said(field)), F.lit(0).cast(field.dataType))
     broken = F.substring(F.col(BROKEN), 1, _SHOWN)
-    refused = refuse(F.col(FILE), F.concat(F.lit(f"{broken_said(name)}, found "), broken))
+    refused = refuse(file_said(), F.concat(F.lit(f"{broken_said(name)}, found "), broken))
     return F.when(F.col(BROKEN).isNotNull(), refused).otherwise(value)
 
 
