@@ -4,6 +4,7 @@ One network per protocol: advertisements first, whose copies are counted, then s
 stored, then publications at one rate after the other.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import msgspec
@@ -70,7 +71,9 @@ class Measured(NamedTuple):
 def measure_all(several: list[Setup], processes: int) -> Measured:
     """Of all networks together."""
     found = list(spread(measure, several, processes))
-    return Measured(*(pd.concat(tables, ignore_index=True) for tables in zip(*found, strict=True)))
+    return Measured(
+        *(pd.concat([table for table in tables if len(table)], ignore_index=True) for tables in zip(*found, strict=True))
+    )
 
 
 def measure(setup: Setup) -> Measured:
@@ -177,7 +180,7 @@ class _Run:
             "stored": sizes["subscriptions"],
             # Its own clients' that its own advertisement does not meet are stored all the same, to be delivered to.
             "stored_at_advertisers": sizes["subscriptions"] - idle,
-            "list_mean": counts.destinations[id] / counts.lists[id] if counts.lists[id] else None,
+            "list_mean": counts.destinations[id] / counts.lists[id] if counts.lists[id] else math.nan,
             "lists": counts.lists[id],
             "destinations": counts.destinations[id],
         }

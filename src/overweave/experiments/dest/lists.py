@@ -42,7 +42,7 @@ def measure_all(several: list[Setup], processes: int) -> pd.DataFrame:
 
 
 def measure(setup: Setup) -> pd.DataFrame:
-    """How many messages carried lists of each length (``messages``), and how many of these came from the source (``at_source``)."""
+    """How many messages carried lists of each length (``messages``), and how many of these the source sent (``at_source``)."""
     overlay = make_overlay("random-graph", brokers=setup.brokers, degree=setup.degree, seed=setup.seed)
     ways, draw = ways_of(overlay), np.random.default_rng(setup.seed)
     messages, at_source = np.zeros(_LENGTH_MAX + 1, np.int64), np.zeros(_LENGTH_MAX + 1, np.int64)

@@ -1,4 +1,4 @@
-"""Simulated networks for the experiments: protocols by the names that DEST gives them, starting, and waiting until all is quiet."""
+"""Simulated networks for the experiments: protocols as DEST names them, overlays, starting, and waiting until all is quiet."""
 
 import gc
 from collections.abc import Callable, Iterable, Mapping
@@ -47,8 +47,8 @@ def overlay_for(protocol: str, brokers: int, degree: float, seed: int) -> Overla
 def transit_stub(clusters: int, degree: float, seed: int) -> Overlay:
     """Clusters of ten with one edge broker each, which are a cluster themselves: the first is B1, the next B11.
 
-    What the paper says that brokers store fits this, and not edge brokers between pairs of clusters, as the shape of that name has
-    them: 90 brokers with 1,800 subscriptions and 10 with all 3,000 are 1,945 on average but for 25.
+    What the paper's brokers store fits this, and not edge brokers between pairs of clusters, as the shape of that name has them:
+    90 brokers with 1,800 subscriptions and 10 with all 3,000 have 1,920 on average, and the paper says 1,945.
     """
     degree_transit = min(degree, clusters - 1)
     links_inside = (clusters * _CLUSTER * degree - clusters * degree_transit) / 2 / clusters
