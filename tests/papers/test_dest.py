@@ -1,4 +1,4 @@
-"""DEST V-A and V-B on small networks: matches, utilisation, lists, copies; the simulated networks are those of the experiments."""
+"""DEST V-A and V-B on small networks: matches, utilisation, lists and copies, measured as the experiments do."""
 
 import numpy as np
 import pandas as pd

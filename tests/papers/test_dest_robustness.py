@@ -13,14 +13,14 @@ SHARES = (0.0, 0.3, 0.5, 0.7)
 
 @pytest.fixture(scope="module", params=available(robustness.PROTOCOLS_OF_FAILURES[:2]))
 def measured(request):
-    return request.param, robustness.measure(robustness.Setup(request.param, 3, SHARES, brokers=30))
+    return request.param, robustness.measure(robustness.Setup(request.param, 3, 1, SHARES, brokers=30))
 
 
 def reachable(kind, share):
     """The share of pairs that have a way, as the failures of seed 3 leave it."""
     overlay = overlay_for("destination", 30, 6, 3)
     size = len(overlay) if kind == "brokers" else len(overlay.links)
-    gone = np.random.default_rng(3).permutation(size)[: round(share * size)]
+    gone = np.random.default_rng((3, 0)).permutation(size)[: round(share * size)]
     if kind == "brokers":
         for id in [overlay.ids[number] for number in gone]:
             overlay = overlay.without_broker(id)
@@ -49,5 +49,5 @@ def test_what_the_claims_are_counted_of(measured):
 
 def test_every_claim_has_its_runs():
     setups = robustness.setups(full=False)
-    assert {setup.protocol for setup in setups if 0.5 in setup.shares} == {"filter-general", "destination"}
-    assert min(sum(setup.protocol == protocol for setup in setups) for protocol in ("filter-general", "destination")) >= 20
+    for protocol in ("filter-general", "destination"):
+        assert sum(setup.draws for setup in setups if setup.protocol == protocol and robustness.HALF in setup.shares) >= 20

@@ -25,9 +25,9 @@ from overweave.overlay.graph import Overlay
 SUBSCRIPTIONS_PER_BROKER = 30
 #: Publications a minute over all publishers (figure 15).
 RATES = {
-    "filter-general": (500, 1000, 1500, 2000, 2500, 3000),
-    "destination": (500, 2000, 5000, 8000, 11_000, 14_000),
-    "merc": (500, 2000, 5000, 8000, 11_000, 14_000),
+    "filter-general": (500, 1000, 2000, 2500),
+    "destination": (500, 2000, 8000, 14_000),
+    "merc": (500, 2000, 8000, 14_000),
 }
 #: The share of the brokers that are interested in a publication. The paper does not tell; with half of them lists are as long as
 #: it says, and so they are in its other figures.
@@ -51,7 +51,7 @@ class Setup(NamedTuple):
 def setups(full: bool) -> list[Setup]:
     """Figures 15, 16 and 18 with 60 % of the advertisements, figure 17 with other shares; the longest runs first."""
     protocols = available(GENERAL)
-    loaded = [Setup(protocol, 0.6, SUBSCRIPTIONS_PER_BROKER if full else 5, 60.0 if full else 6.0) for protocol in protocols]
+    loaded = [Setup(protocol, 0.6, SUBSCRIPTIONS_PER_BROKER if full else 5, 60.0 if full else 3.0) for protocol in protocols]
     others = [
         Setup(protocol, share, 5 if full else 1)
         for share in ((0.2, 0.4, 0.8, 1.0) if full else (0.2, 0.8))

@@ -31,7 +31,7 @@ class Setup(NamedTuple):
 
 def setups(full: bool) -> list[Setup]:
     """Figures 19 to 21 (degree 6), and what the text tells of other degrees."""
-    events = 10_000 if full else 400
+    events = 10_000 if full else 200
     grid = [Setup(brokers, 6, share, events) for brokers in (BROKERS if full else BROKERS[::2]) for share in SHARES]
     return [Setup(100, 3, 0.5, events), Setup(700, 9, 1.0, events), *grid]
 

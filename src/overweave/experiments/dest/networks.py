@@ -1,6 +1,8 @@
 """Simulated networks for the experiments: protocols as DEST names them, overlays, starting, and waiting until all is quiet."""
 
+import copy
 import gc
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -96,6 +98,17 @@ def quieten(network: SimulatedNetwork, within_s: float = 600.0) -> None:
         if network.kernel.now_s > end_s:
             raise RuntimeError(f"the network is not quiet after {within_s:g} simulated seconds")
         network.kernel.run(network.kernel.now_s + _QUIET_STEP_S)
+
+
+def copied(network: SimulatedNetwork) -> SimulatedNetwork:
+    """Another network with the same past and a future of its own; nothing of it may hold a function that knows the first."""
+    limit = sys.getrecursionlimit()
+    # From broker to broker, everything hangs together.
+    sys.setrecursionlimit(1_000_000)
+    try:
+        return copy.deepcopy(network)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def spread(function: Callable[[_Argument], _Result], arguments: Iterable[_Argument], processes: int) -> Iterable[_Result]:
