@@ -28,7 +28,8 @@ class Stated(NamedTuple):
 class RemoteTable:
     """The statements of each broker by their ids; ``added`` and ``removed`` hear of changes by broker and id.
 
-    >>> table, stated = RemoteTable(), Stated(Filter(()), number=5)
+    >>> from overweave.language.syntax import parse_filter
+    >>> table, stated = RemoteTable(lambda *_: None, lambda *_: None), Stated(parse_filter("[x,>,1]"), number=5)
     >>> table.add("B2", "s1", stated), table.remove("B2", "s1", 6), table.add("B2", "s1", stated)
     (True, True, False)
     """

@@ -58,7 +58,8 @@ def measure_all(several: list[Chain], processes: int) -> pd.DataFrame:
 
 def measure(chain: Chain) -> pd.DataFrame:
     """A row per broker: how often it looked at a publication, and how busy it was; and the mean latency of the run."""
-    overlay, draw, latencies_s = _overlay(chain), np.random.default_rng(1), []
+    overlay, draw = _overlay(chain), np.random.default_rng(1)
+    latencies_s: list[float] = []
 
     def delivered(batch: Batch, _: str) -> None:
         latencies_s.extend(network.kernel.now_s - arrival.published_at_s for arrival in batch.arrivals())

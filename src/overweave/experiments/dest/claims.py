@@ -30,7 +30,7 @@ def of_lists(table: pd.DataFrame) -> list[Claim]:
         (700, 9, 1.0, 3.2, 0.1),
     ):
         ours = mean_length(_rows(table, brokers, degree, share))
-        text = f"destinations per message, {brokers} brokers of degree {degree}, {share:.0%} of them interested (within {tolerance:.0%})"
+        text = f"destinations per message, {brokers} brokers of degree {degree}, {share:.0%} interested (within {tolerance:.0%})"
         claims.append(Claim(text, published, round(ours, 2), abs(ours / published - 1) <= tolerance))
     few = _rows(table, 700, 6, 0.1)
     shorter = {f"below {length}": round(_share_below(few, length), 4) for length in (5, 12)}
@@ -55,7 +55,7 @@ def of_robustness(table: pd.DataFrame) -> list[Claim]:
         some = table[(table["kind"] == kind) & (table["protocol"] == protocol) & (table["share"] == 0.5)]["delivered"]
         ours = {
             "delivered": round(100 * float(some.mean()), 1),
-            "seeds": len(some),
+            "draws": len(some),
             "deviation": round(100 * float(some.std()), 1),
         }
         text = f"per cent delivered by {TITLES[protocol]} with 50 % of the {kind} gone (within {points} points)"
@@ -94,8 +94,8 @@ def _matches(table: pd.DataFrame) -> Claim:
     )
     longest = int(table["brokers"].max())
     ours = {TITLES[str(protocol)]: float(per_publication[protocol, longest]) for protocol in table["protocol"].unique()}
-    expected = {"filter": lambda brokers: brokers, "destination": lambda brokers: min(brokers, 2), "merc": lambda brokers: 3}
-    exact = all(abs(value - expected[str(protocol)](brokers)) < 1e-9 for (protocol, brokers), value in per_publication.items())  # type: ignore[misc]
+    most = {"filter": longest, "destination": 2, "merc": 3}
+    exact = all(abs(value - min(brokers, most[protocol])) < 1e-9 for (protocol, brokers), value in per_publication.items())
     published = {name: count for name, count in (("FBR", longest), ("D-DBR", 2), ("MERC", 3)) if name in ours}
     return Claim(
         f"matches per publication on a chain: FBR at every broker, D-DBR 2, MERC 3; here of {longest} brokers",
@@ -130,7 +130,7 @@ def _latencies(table: pd.DataFrame) -> list[Claim]:
             f"milliseconds of latency with {longest} brokers, 2,000 subscriptions: FBR far above the others (figure 13)",
             "FBR > MERC > D-DBR",
             ours,
-            at["FBR"] > 2 * max(value for name, value in at.items() if name != "FBR"),
+            bool(at["FBR"] > 2 * max(value for name, value in at.items() if name != "FBR")),
         )
     ]
     if "MERC" in at:
@@ -166,22 +166,16 @@ def _loads(rates: pd.DataFrame) -> list[Claim]:
 
 
 def _list_sizes(brokers: pd.DataFrame) -> list[Claim]:
-    some = brokers[brokers["lists"] > 0]
-    means = {
-        str(protocol): float(rows["destinations"].sum() / rows["lists"].sum()) for protocol, rows in some.groupby("protocol")
+    some = brokers[brokers["lists"] > 0].groupby("protocol")["list_mean"]
+    means = {TITLES[str(protocol)]: float(mean) for protocol, mean in some.mean().items()}
+    ours = {
+        TITLES[str(protocol)]: {"mean": round(means[TITLES[str(protocol)]], 2), "from": round(low, 2), "to": round(high, 2)}
+        for protocol, low, high in zip(some.min().index, some.min(), some.max(), strict=True)
     }
-    ranges = {
-        str(protocol): [round(float(rows["list_mean"].min()), 2), round(float(rows["list_mean"].max()), 2)]
-        for protocol, rows in some.groupby("protocol")
-    }
-    ours = {TITLES[name]: {"mean": round(means[name], 2), "brokers": ranges[name]} for name in means}
-    published = {
-        name: told
-        for name, told in (("D-DBR", {"mean": 2.12, "brokers": [1, 5]}), ("MERC", {"mean": 1.18, "brokers": [1, 1.6]}))
-        if name in ours
-    }
-    holds = abs(means["destination"] / 2.12 - 1) <= 0.12 and means.get("merc", 1.0) < 0.75 * means["destination"]
-    return [Claim("destinations per message, 100 brokers of degree 6: shorter in MERC (figure 16)", published, ours, holds)]
+    published = {"D-DBR": {"mean": 2.12, "from": 1, "to": 5}, "MERC": {"mean": 1.18, "from": 1, "to": 1.6}}
+    holds = all(abs(mean / float(published[name]["mean"]) - 1) <= 0.12 for name, mean in means.items())
+    text = "destinations per message, mean of the brokers' means, 100 brokers of degree 6 (figure 16, within 12%)"
+    return [Claim(text, {name: published[name] for name in ours}, ours, holds)]
 
 
 def _duplicates(network: pd.DataFrame) -> list[Claim]:
@@ -227,4 +221,4 @@ def _share_below(rows: pd.DataFrame, length: int) -> float:
 def _linear(table: pd.DataFrame, share: float) -> float:
     part: Any = table[(table["degree"] == 6) & (table["share"] == share)]
     lengths = [(int(brokers), mean_length(rows, "at_source")) for brokers, rows in part.groupby("brokers")]
-    return round(float(np.corrcoef(*zip(*lengths, strict=True))[0, 1]), 4)
+    return round(float(np.corrcoef(np.array(lengths, float).T)[0, 1]), 4)

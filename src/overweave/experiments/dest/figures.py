@@ -65,7 +65,7 @@ def _chain_utilisation(rows: pd.DataFrame) -> Picture:
 
 
 def _rates(rows: pd.DataFrame) -> Picture:
-    title = "latency over the publishing rate, 100 brokers of degree 6"
+    title = "latency over the publishing rate, 100 brokers"
     with _titled("figure-15-latency-over-rate", title, "publications per minute", "latency (ms)", "routing") as (picture, axes):
         for name, some in _by_title(rows):
             axes.plot(some["rate"], 1000 * some["latency_s"], label=name, **_style(name))
@@ -102,7 +102,7 @@ def _copies(rows: pd.DataFrame) -> Picture:
 
 
 def _stored(rows: pd.DataFrame) -> Picture:
-    title = "subscriptions stored by each broker, for 3,000 issued"
+    title = "subscriptions stored, for 3,000 issued"
     with _titled("figure-18-stored", title, "brokers, by what they store", "subscriptions", "routing") as (picture, axes):
         top = []
         for name, some in _by_title(rows[rows["advertisers"] == 0.6]):
@@ -122,8 +122,8 @@ def _stored(rows: pd.DataFrame) -> Picture:
 def _lists(table: pd.DataFrame) -> Iterator[Picture]:
     six = table[table["degree"] == 6]
     for figure, of, title, label in (
-        (19, "messages", "mean destination list, degree 6", "destinations per message"),
-        (21, "at_source", "mean destination list at the source, degree 6", "destinations per message of the source"),
+        (19, "messages", "mean destination list, brokers of degree 6", "destinations per message"),
+        (21, "at_source", "mean destination list at the source", "destinations per message of the source"),
     ):
         with _titled(f"figure-{figure}-lists", title, "brokers", label, "interested") as (picture, axes):
             means = []
@@ -137,7 +137,7 @@ def _lists(table: pd.DataFrame) -> Iterator[Picture]:
         yield picture
     with _titled(
         "figure-20-lists",
-        "lengths of lists, 700 brokers of degree 6, 10 % interested",
+        "lengths of lists, 10 % of 700 brokers interested",
         "destinations",
         "messages with as many or fewer (%)",
         "lists",
@@ -155,7 +155,7 @@ def _lists(table: pd.DataFrame) -> Iterator[Picture]:
 
 
 def _failures(figure: int, kind: str, rows: pd.DataFrame) -> Picture:
-    title = f"what is delivered when {kind} are gone for good, 100 brokers of degree 6"
+    title = f"what is delivered when {kind} are gone"
     published = {"brokers": {"D-DBR": 21.8, "FBR": 8.7}, "connections": {"D-DBR": 86.2, "FBR": 17.5}}[kind]
     with _titled(f"figure-{figure}-{kind}-gone", title, f"{kind} gone (%)", "delivered, of all pairs (%)", "routing") as (
         picture,

@@ -31,7 +31,7 @@ class Setup(NamedTuple):
 
 def setups(full: bool) -> list[Setup]:
     """Figures 19 to 21 (degree 6), and what the text tells of other degrees."""
-    events = 10_000 if full else 400
+    events = 10_000 if full else 200
     grid = [Setup(brokers, 6, share, events) for brokers in (BROKERS if full else BROKERS[::2]) for share in SHARES]
     return [Setup(100, 3, 0.5, events), Setup(700, 9, 1.0, events), *grid]
 
@@ -42,7 +42,7 @@ def measure_all(several: list[Setup], processes: int) -> pd.DataFrame:
 
 
 def measure(setup: Setup) -> pd.DataFrame:
-    """How many messages carried lists of each length (``messages``), and how many of these came from the source (``at_source``)."""
+    """How many messages carried lists of each length (``messages``), and how many of these the source sent (``at_source``)."""
     overlay = make_overlay("random-graph", brokers=setup.brokers, degree=setup.degree, seed=setup.seed)
     ways, draw = ways_of(overlay), np.random.default_rng(setup.seed)
     messages, at_source = np.zeros(_LENGTH_MAX + 1, np.int64), np.zeros(_LENGTH_MAX + 1, np.int64)

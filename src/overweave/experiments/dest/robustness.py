@@ -5,7 +5,6 @@ more brokers, or links, drawn at random; each time the brokers have some seconds
 publisher publishes once. Filter-based routing has its trees, and finds none.
 """
 
-import copy
 import gc
 from typing import Any, NamedTuple
 
@@ -14,13 +13,14 @@ import pandas as pd
 
 from overweave.contract.config import BrokerConfig
 from overweave.drivers.sim.network import SimulatedNetwork
-from overweave.experiments.dest.networks import available, overlay_for, quieten, spread, started
+from overweave.experiments.dest.networks import available, copied, overlay_for, quieten, spread, started
 from overweave.language.messages import Advertise, Subscribe
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
 
 PROTOCOLS_OF_FAILURES = ("filter-general", "destination", "merc")
 KINDS = ("brokers", "connections")
+HALF = 0.5
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 CONFIG = BrokerConfig(heartbeat_s=0.5, silence_s=1.2, unreachable_s=0.5)
 #: To notice silence and to tell everybody; and to arrive.
@@ -29,22 +29,24 @@ _EVENTS, _EVENT = parse_filter("[class,eq,'EVENT'],[x,isPresent,0]"), parse_publ
 
 
 class Setup(NamedTuple):
-    """One overlay with one protocol."""
+    """One overlay with one protocol, and several draws of what fails; the first goes through all shares, the others to one."""
 
     protocol: str
     seed: int
+    draws: int
     shares: tuple[float, ...]
     brokers: int = 100
     degree: float = 6
 
 
 def setups(full: bool) -> list[Setup]:
-    """20 seeds with half of everything gone, and the whole curve for some of them; the longest runs first."""
-    seeds, curves = (40, 40) if full else (20, 2)
+    """20 draws with half of everything gone, and whole curves for some; at full size as many overlays as draws."""
+    if full:
+        return [Setup(protocol, seed, 1, SHARES) for protocol in available(PROTOCOLS_OF_FAILURES) for seed in range(1, 41)]
     return [
-        Setup(protocol, seed, SHARES if seed <= curves else (0.5,))
-        for protocol in reversed(available(PROTOCOLS_OF_FAILURES if full else PROTOCOLS_OF_FAILURES[:2]))
-        for seed in range(1, seeds + 1)
+        Setup(protocol, seed, 4, SHARES if seed == 1 else (HALF,))
+        for protocol in reversed(PROTOCOLS_OF_FAILURES[:2])
+        for seed in range(1, 6)
     ]
 
 
@@ -59,12 +61,12 @@ def measure(setup: Setup) -> pd.DataFrame:
     network = started(overlay, setup.protocol, config=CONFIG)
     _populate(network, overlay)
     gc.freeze()
-    # Two networks with the same past: the start takes longer than everything else.
-    rows = [
-        row
-        for kind, each in zip(KINDS, (copy.deepcopy(network), network), strict=True)
-        for row in _fail(each, overlay, kind, setup)
-    ]
+    rows = []
+    for draw in range(setup.draws):
+        for kind in KINDS:
+            # All have the same past: the start takes longer than everything else.
+            rows += _fail(copied(network), overlay, kind, draw, setup)
+            gc.collect()
     gc.unfreeze()
     return pd.DataFrame(rows)
 
@@ -80,10 +82,10 @@ def _populate(network: SimulatedNetwork, overlay: Overlay) -> None:
     quieten(network)
 
 
-def _fail(network: SimulatedNetwork, overlay: Overlay, kind: str, setup: Setup) -> list[dict[str, Any]]:
+def _fail(network: SimulatedNetwork, overlay: Overlay, kind: str, draw: int, setup: Setup) -> list[dict[str, Any]]:
     size = len(overlay) if kind == "brokers" else len(overlay.links)
-    order, gone, rows = np.random.default_rng(setup.seed).permutation(size).tolist(), 0, []
-    for share in setup.shares:
+    order, gone, rows = np.random.default_rng((setup.seed, draw)).permutation(size).tolist(), 0, []
+    for share in setup.shares if draw == 0 else (HALF,):
         for number in order[gone : round(share * size)]:
             network.crash(overlay.ids[number]) if kind == "brokers" else network.cut(overlay.links[number].ends)
         gone = round(share * size)
@@ -93,7 +95,7 @@ def _fail(network: SimulatedNetwork, overlay: Overlay, kind: str, setup: Setup) 
             network.publish(f"publisher {id}", _EVENT)
         network.kernel.run(network.kernel.now_s + ARRIVE_S)
         assert max(network.deliveries.values(), default=0) <= 1, "an event came twice"
-        told = {"protocol": setup.protocol, "seed": setup.seed, "kind": kind, "share": share}
+        told = {"protocol": setup.protocol, "seed": setup.seed, "draw": draw, "kind": kind, "share": share}
         alive = len(network.running())
         rows.append(
             {

@@ -4,7 +4,7 @@ import os
 
 from overweave.experiments.base import Claim, Setting
 from overweave.experiments.dest import chains, claims, figures, general, lists, robustness, tables
-from overweave.experiments.stoch.figures import write
+from overweave.experiments.pictures import write
 
 
 def run(setting: Setting) -> list[Claim]:

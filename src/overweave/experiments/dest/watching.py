@@ -48,6 +48,7 @@ class Watcher:
                 self._counts.link_states += 1
         elif isinstance(stimulus, Passed):
             for to, batch in stimulus.to:
-                for publish in batch.publishes() if to is not None and batch.is_bound() else ():
-                    self._counts.add_list(len(publish.header.destinations), (self._broker, to))
+                if to is not None and batch.is_bound():
+                    for publish in batch.publishes():
+                        self._counts.add_list(len(publish.header.destinations), (self._broker, to))
         return ()

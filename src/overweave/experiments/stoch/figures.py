@@ -1,7 +1,6 @@
 """Figures 3 to 7 of STOCH, as lines over the mean number of subscriptions."""
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -31,17 +30,6 @@ def pictures(topologies: pd.DataFrame, rates: pd.DataFrame, validated: pd.DataFr
         yield picture
     yield _figure_7(rates)
     yield _scatter(validated)
-
-
-def write(folder: Path, several: Iterable[Picture]) -> list[Path]:
-    """Each as SVG and PNG."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
-    for picture in several:
-        (folder / f"{picture.name}.svg").write_text(picture.svg, encoding="utf-8")
-        (folder / f"{picture.name}.png").write_bytes(picture.png)
-        paths.append(folder / f"{picture.name}.png")
-    return paths
 
 
 def _figure_7(rates: pd.DataFrame) -> Picture:

@@ -5,6 +5,7 @@ import time
 import pandas as pd
 
 from overweave.experiments.base import Claim, Setting
+from overweave.experiments.pictures import write
 from overweave.experiments.stoch import claims, figures, scenarios
 from overweave.experiments.stoch.validation import compared, summarised
 
@@ -38,5 +39,5 @@ def run(setting: Setting) -> list[Claim]:
     validated.to_csv(setting.out / "validation-scenarios.csv", index=False)
     by = ["routing_protocol", "workload_lifetimes", "measure"]
     summarised(validated, by).to_csv(setting.out / "validation.csv", index=False)
-    figures.write(setting.out / "figures", figures.pictures(topologies, rates, validated))
+    write(setting.out / "figures", figures.pictures(topologies, rates, validated))
     return found
