@@ -18,7 +18,9 @@ _PLACES = {"FBR": 0, "D-DBR": 1, "MERC": 2}
 _CROSS: dict[str, Any] = {"marker": "x", "markersize": 9, "markeredgewidth": 2, "linestyle": "none"}
 
 
-def pictures(chained: pd.DataFrame, loaded: general.Measured, listed: pd.DataFrame, failed: pd.DataFrame) -> Iterator[Picture]:
+def pictures(
+    chained: pd.DataFrame, loaded: general.Measured, listed: pd.DataFrame, changed: pd.DataFrame, failed: pd.DataFrame
+) -> Iterator[Picture]:
     """All of them."""
     for figure, subscriptions in ((11, 100), (12, 800), (13, 2000)):
         yield _chain_latency(figure, chained[chained["subscriptions"] == subscriptions], subscriptions)
@@ -28,6 +30,7 @@ def pictures(chained: pd.DataFrame, loaded: general.Measured, listed: pd.DataFra
     yield _copies(loaded.network)
     yield _stored(loaded.brokers)
     yield from _lists(listed)
+    yield _reorganisation(changed[changed["degree_max"] > 0])
     for figure, kind in ((23, "brokers"), (24, "connections")):
         yield _failures(figure, kind, failed[failed["kind"] == kind])
 
@@ -152,6 +155,23 @@ def _lists(table: pd.DataFrame) -> Iterator[Picture]:
 
 
 # ---- failures
+
+
+def _reorganisation(rows: pd.DataFrame) -> Picture:
+    most, last = rows["degree_max"].iloc[0], rows["period"].max()
+    title = f"hops before and after the overlay organised itself, at most {most} links a broker"
+    with drawn("figure-22-reorganisation", title) as (picture, axes):
+        axes.set_title(title)
+        for place, (period, name) in enumerate(((0, "before"), (last, "after"))):
+            some = rows[rows["period"] == period].groupby("hops")["share"].sum() / rows["seed"].nunique()
+            mean = float((some.index * some).sum())
+            axes.bar(
+                some.index + 0.4 * place - 0.2, 100 * some, 0.4, color=COLOURS[place], label=f"{name}: {mean:.2f} on average"
+            )
+        axes.set_xlabel("hops")
+        axes.set_ylabel("messages (%)")
+        explain(axes, "published: 3.97 before, 3.51 after")
+    return picture
 
 
 def _failures(figure: int, kind: str, rows: pd.DataFrame) -> Picture:

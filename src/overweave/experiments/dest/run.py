@@ -3,7 +3,7 @@
 import os
 
 from overweave.experiments.base import Claim, Setting
-from overweave.experiments.dest import chains, claims, figures, general, lists, robustness, tables
+from overweave.experiments.dest import chains, claims, figures, general, lists, reorganisation, robustness, tables
 from overweave.experiments.pictures import write
 
 
@@ -16,12 +16,14 @@ def run(setting: Setting) -> list[Claim]:
     (listed,) = setting.kept(["lists"], lambda: [lists.measure_all(lists.setups(full), processes)])
     (known,) = setting.kept(["tables"], lambda: [tables.measure()])
     (failed,) = setting.kept(["robustness"], lambda: [robustness.measure_all(robustness.setups(full), processes)])
+    (changed,) = setting.kept(["reorganisation"], lambda: [reorganisation.measure_all(reorganisation.setups(full), processes)])
     setting.say("drawing")
-    write(setting.out / "figures", figures.pictures(chained, loaded, listed, failed))
+    write(setting.out / "figures", figures.pictures(chained, loaded, listed, changed, failed))
     return [
         *claims.of_chains(chained),
         *claims.of_general(loaded),
         *claims.of_lists(listed),
         *claims.of_tables(known),
+        *claims.of_reorganisation(changed),
         *claims.of_robustness(failed),
     ]
