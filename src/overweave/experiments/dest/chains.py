@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from overweave.contract.batches import Batch
+from overweave.contract.effects import Parts
 from overweave.drivers.sim.costs import Costs
 from overweave.experiments.dest.networks import LINK_DELAY_S, available, quieten, spread, started
 from overweave.experiments.dest.workloads import advertisement, quote, windows
@@ -61,8 +61,9 @@ def measure(chain: Chain) -> pd.DataFrame:
     overlay, draw = _overlay(chain), np.random.default_rng(1)
     latencies_s: list[float] = []
 
-    def delivered(batch: Batch, _: str) -> None:
-        latencies_s.extend(network.kernel.now_s - arrival.published_at_s for arrival in batch.arrivals())
+    def delivered(parts: Parts) -> None:
+        arrivals = (arrival for _, batch in parts for arrival in batch.arrivals())
+        latencies_s.extend(network.kernel.now_s - arrival.published_at_s for arrival in arrivals)
 
     network = started(overlay, chain.protocol, COSTS, on_delivery=delivered)
     head, tail = overlay.ids[0], overlay.ids[-1]

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
-from overweave.contract.batches import Batch
+from overweave.contract.effects import Parts
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.experiments.dest.chains import COSTS
@@ -122,8 +122,9 @@ class _Run:
     def _rates(self) -> tuple[int, ...]:
         return RATES[self._setup.protocol] if self._setup.duration_s else ()
 
-    def _delivered(self, batch: Batch, _: str) -> None:
-        self._latencies_s.extend(self._network.kernel.now_s - arrival.published_at_s for arrival in batch.arrivals())
+    def _delivered(self, parts: Parts) -> None:
+        arrivals = (arrival for _, batch in parts for arrival in batch.arrivals())
+        self._latencies_s.extend(self._network.kernel.now_s - arrival.published_at_s for arrival in arrivals)
 
     def _advertise(self) -> None:
         for id in self._overlay.ids:

@@ -8,11 +8,10 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import TypeVar
 
-from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig
 from overweave.contract.modules import Module
 from overweave.drivers.sim.costs import Costs
-from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.drivers.sim.network import OnDelivery, SimulatedNetwork
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
 from overweave.overlay.shapes import make_overlay
@@ -73,7 +72,7 @@ def started(
     costs: Costs | None = None,
     config: BrokerConfig | None = None,
     watcher: Callable[[str], Module] | None = None,
-    on_delivery: Callable[[Batch, str], None] | None = None,
+    on_delivery: OnDelivery | None = None,
     own_costs: Mapping[str, Costs] | None = None,
 ) -> SimulatedNetwork:
     """A network whose brokers know each other; ``watcher`` makes a module that looks on at each."""
