@@ -44,7 +44,8 @@ def test_the_pipeline_counts_what_the_simulator_counts(spark, traces, tmp_path):
     assert totals.hops_mean == pytest.approx(metrics.hops_mean)
     assert totals.delay_s_mean == pytest.approx(metrics.delay_s.mean)
     assert totals.delay_s_max == pytest.approx(metrics.delay_s.max)
-    assert told == ["profiles", "publishers", "load", "summary"]
+    # Tables are begun together: which of them is first is up to their threads.
+    assert sorted(told) == ["load", "profiles", "publishers", "summary"]
     publishers = spark.read.parquet(str(tmp_path / "out" / "publishers")).collect()
     assert all(row.rate_hz == pytest.approx(2.0) for row in publishers)
     profiles = spark.read.parquet(str(tmp_path / "out" / "profiles")).collect()
