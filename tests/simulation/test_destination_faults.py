@@ -102,6 +102,21 @@ def run(seed, protocol="destination", publications=50, faults=FAULTS):
     return len(must), len(may), len(got)
 
 
+def test_what_a_broker_said_is_forgotten_when_it_cannot_be_reached():
+    network = SimulatedNetwork(GRAPH, PROTOCOLS["destination"].make, config=CONFIG)
+    for broker in ("B1", "B2"):
+        network.add_client(f"c{broker}", broker)
+        network.say(f"c{broker}", Advertise(f"a{broker}", parse_filter("[x,>=,0]")))
+        network.say(f"c{broker}", Subscribe(f"s{broker}", parse_filter("[x,>,1]")))
+    network.kernel.run(2.0)
+    tables = network.broker("B1").statistics().tables
+    assert (tables["advertisements"], tables["remote subscriptions"]) == (2, 1)
+    network.crash("B2")
+    network.kernel.run(4.0)
+    tables = network.broker("B1").statistics().tables
+    assert (tables["advertisements"], tables["remote subscriptions"]) == (1, 0)
+
+
 def test_whoever_can_be_reached_gets_everything_once():
     """More of them: OVERWEAVE_FAULT_SEEDS=10000."""
     found = [run(seed) for seed in range(int(os.environ.get("OVERWEAVE_FAULT_SEEDS", "200")))]

@@ -107,6 +107,13 @@ def test_nothing_is_lost_where_there_are_cycles_unless_brokers_crash(kind):
         run("filter-general", GRAPH, FAULTS[kind], seed)
 
 
+@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("protocol", ["destination", "merc"])
+def test_nothing_is_lost_where_there_are_cycles_and_routing_goes_by_destination(protocol, kind):
+    for seed in range(3):
+        run(protocol, GRAPH, FAULTS[kind], seed)
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_protocol_survives_every_fault(protocol):
     for seed in range(4):
