@@ -18,18 +18,24 @@ _WORD = 64
 
 
 def profiled(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
-    """The table `PROFILES` of one run's deliveries."""
+    """The table `PROFILES` of one run's deliveries.
+
+    Rows are put into one ring for each turn of it, and the few turns there are then united: so a row need not know where the
+    window of its publisher ends. What is before the windows of all publishers is left out at once.
+    """
     check_bits(bits)
-    rows = _with_ends(deliveries.where("subscription is not null"), ends_of(deliveries))
-    rows = rows.where(F.col("sequence") > F.col("last_sequence") - bits).select(
+    ends = ends_of(deliveries)
+    first = ends.agg(F.min("last_sequence") - bits).scalar()
+    rows = deliveries.where(F.col("subscription").isNotNull() & (F.col("sequence") > first)).select(
         "subscription",
         "publisher",
-        "last_sequence",
+        F.expr(f"(sequence div {bits}L + 1) * {bits}L - 1").alias("last_sequence"),
         F.expr(f"cast(pmod(sequence, {bits}L) div {_WORD} as int)").alias("word"),
         # A multiple of a word's bits is a whole number of words: the place within a word is that of the sequence number itself.
         F.expr(f"shiftleft(1L, cast(sequence & {_WORD - 1} as int))").alias("mask"),
     )
-    return _told(_rings(rows, [f"bit_or(if(word = {i}, mask, 0L))" for i in range(bits // _WORD)]), bits)
+    turns = _rings(rows, [f"bit_or(if(word = {i}, mask, 0L))" for i in range(bits // _WORD)], "last_sequence")
+    return united(turns, ends, bits)
 
 
 def united(profiles: DataFrame, ends: DataFrame, bits: int = BITS) -> DataFrame:
@@ -49,19 +55,6 @@ def united(profiles: DataFrame, ends: DataFrame, bits: int = BITS) -> DataFrame:
 def ends_of(deliveries: DataFrame) -> DataFrame:
     """The last sequence number of every publisher."""
     return deliveries.groupBy("publisher").agg(F.max("sequence").alias("last_sequence"))
-
-
-def _with_ends(deliveries: DataFrame, ends: DataFrame) -> DataFrame:
-    """Rows with ``last_sequence`` of their publishers.
-
-    A publisher has many rows, and there are few publishers: their ends go to where the rows are. Whole numbers are found
-    several times quicker than texts, so publishers are looked up by a hash, and those that have the same told apart after it.
-    """
-    hashed = ends.select(F.xxhash64("publisher").alias("hash"), F.col("publisher").alias("named"), "last_sequence")
-    found = deliveries.join(F.broadcast(hashed), F.xxhash64("publisher") == F.col("hash"))
-    # As a value, for Spark would look up two columns that have to be equal by both.
-    same = F.when(F.col("named") == F.col("publisher"), True).otherwise(False)
-    return found.where(same).drop("hash", "named")
 
 
 def publisher_parts(deliveries: DataFrame, *by: str) -> DataFrame:
@@ -109,11 +102,12 @@ def check_bits(bits: int) -> None:
         raise InvalidInput(f"bits: expected a multiple of {_WORD} from {_WORD} on, got {bits}")
 
 
-def _rings(rows: DataFrame, words: list[str]) -> DataFrame:
+def _rings(rows: DataFrame, words: list[str], *by: str) -> DataFrame:
     """The rows of each subscription and publisher as one. ``words`` are text, for Python is slow to build so many expressions."""
-    return rows.groupBy("subscription", "publisher").agg(
-        F.max("last_sequence").alias("last_sequence"), F.expr(f"array({', '.join(words)})").alias("words")
-    )
+    ring = F.expr(f"array({', '.join(words)})").alias("words")
+    if by:
+        return rows.groupBy("subscription", "publisher", *by).agg(ring)
+    return rows.groupBy("subscription", "publisher").agg(F.max("last_sequence").alias("last_sequence"), ring)
 
 
 def _told(rings: DataFrame, bits: int) -> DataFrame:
