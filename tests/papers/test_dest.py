@@ -19,7 +19,7 @@ def chained():
         [
             chains.Chain(protocol, brokers, subscriptions, 20)
             for protocol in available(chains.PROTOCOLS_OF_CHAINS)
-            for subscriptions, lengths in ((100, LENGTHS), (2000, (6,)))
+            for subscriptions, lengths in ((100, LENGTHS), (2000, (4,)))
             for brokers in lengths
             if protocol != "merc" or brokers >= 3
         ],
@@ -38,10 +38,10 @@ def test_matches_per_publication_on_a_chain(chained, protocol):
 
 def test_how_busy_brokers_of_a_chain_are(chained):
     """Figure 14, and the claims that follow from the table."""
-    found = [claim for claim in claims.of_chains(chained) if "busy" in claim.claim]
+    found = claims._utilisations(chained[chained["brokers"] == 4])
     assert len(found) == len(available(chains.PROTOCOLS_OF_CHAINS))
     assert all(claim.holds for claim in found), found
-    assert found[1].ours == {1: 63.0, 2: 2.0, 3: 2.0, 4: 2.0, 5: 2.0, 6: 63.0}
+    assert found[1].ours == {1: 63.0, 2: 2.0, 3: 2.0, 4: 63.0}
 
 
 def test_latency_of_filter_based_routing_grows_fastest(chained):
