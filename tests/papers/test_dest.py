@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from overweave.experiments.dest import chains, claims, general, lists, tables
+from overweave.experiments.dest import chains, claims, general, lists, reorganisation, tables
 from overweave.experiments.dest.networks import TRANSIT, available, overlay_for, transit_stub
 from overweave.experiments.dest.workloads import GROUPS, advertisement, groups_out, windows
 from overweave.language.relations import covers, intersects
@@ -128,3 +128,11 @@ def test_what_knowing_the_overlay_costs():
     row = tables.measure(brokers=20, degree=4).iloc[0]
     assert row["bytes_said"] < 11_000 / 5
     assert 2 * 19 <= row["update_messages"] <= 2 * 2 * 40
+
+
+@pytest.mark.parametrize("most", [4, None])
+def test_an_overlay_that_organises_itself_needs_fewer_hops(most):
+    table = reorganisation.measure(reorganisation.Setup(most, 3, 1, brokers=16))
+    (claim,) = claims.of_reorganisation(table)
+    assert claim.holds
+    assert claim.ours["links after"] >= claim.ours["links before"]

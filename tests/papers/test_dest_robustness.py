@@ -5,8 +5,9 @@ import pytest
 import rustworkx
 
 from overweave.experiments.dest import robustness
-from overweave.experiments.dest.networks import available, overlay_for
+from overweave.experiments.dest.networks import available
 from overweave.overlay.graph import Overlay
+from overweave.overlay.shapes import make_overlay
 
 SHARES = (0.0, 0.3, 0.5, 0.7)
 
@@ -18,7 +19,7 @@ def measured(request):
 
 def reachable(kind, share):
     """The share of pairs that have a way, as the failures of seed 3 leave it."""
-    overlay = overlay_for("destination", 30, 6, 3)
+    overlay = make_overlay("waxman", brokers=30, degree=6, seed=3)
     size = len(overlay) if kind == "brokers" else len(overlay.links)
     gone = np.random.default_rng((3, 0)).permutation(size)[: round(share * size)]
     if kind == "brokers":

@@ -15,6 +15,8 @@ from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
 
 _Pair = tuple[int, int]
+#: A shape that has to be connected by chance is drawn so often.
+_TRIES = 200
 
 
 def random_tree(brokers: int, degree_max: int, seed: int) -> Overlay:
@@ -59,6 +61,33 @@ def random_graph(brokers: int, degree: float, seed: int) -> Overlay:
     tree = _uniform_tree(range(brokers), draw)
     pairs = tree | _other_pairs(brokers, tree, size - len(tree), draw)
     return _joined([Broker(f"B{number}") for number in range(1, brokers + 1)], pairs)
+
+
+def waxman(brokers: int, degree: float, seed: int, reach: float = 0.2) -> Overlay:
+    """Brokers in a square, linked the likelier the nearer they are (Waxman's model, which GT-ITM draws flat networks with).
+
+    The chance of a link falls by e with every ``reach`` of the square's diagonal; as many links are drawn as give brokers
+    ``degree`` neighbours on average, again and again until all are connected, which takes a degree that is not too small.
+
+    >>> overlay = waxman(100, degree=6, seed=1)
+    >>> len(overlay.links), overlay.is_connected()
+    (300, True)
+    """
+    check_count("brokers", brokers, 1)
+    check_number("reach", reach, above=0.0)
+    size = _links_for(brokers, degree, brokers - 1, brokers * (brokers - 1) // 2)
+    draw = _generator(seed)
+    first, second = np.triu_indices(brokers, 1)
+    for _ in range(_TRIES):
+        places = draw.random((brokers, 2))
+        away = np.linalg.norm(places[first] - places[second], axis=1)
+        chances = np.exp(-away / (reach * np.sqrt(2)))
+        chosen = draw.choice(len(first), size, replace=False, p=chances / chances.sum())
+        pairs = {(int(first[pair]), int(second[pair])) for pair in chosen}
+        overlay = _joined([Broker(f"B{number}") for number in range(1, brokers + 1)], pairs)
+        if overlay.is_connected():
+            return overlay
+    raise OverlayError(f"degree: expected one at which {brokers} brokers are likely to be connected, got {degree:g}")
 
 
 def transit_stub(

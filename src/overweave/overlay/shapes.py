@@ -7,7 +7,7 @@ from overweave.errors import OverlayError
 from overweave.overlay.checks import nearest
 from overweave.overlay.fixed_shapes import balanced, chain, clustered_chain, fanout_tree, level_limited, peer, star
 from overweave.overlay.graph import Overlay
-from overweave.overlay.random_shapes import random_graph, random_tree, transit_stub
+from overweave.overlay.random_shapes import random_graph, random_tree, transit_stub, waxman
 
 #: By the name that files and the command line use.
 SHAPES: Mapping[str, Callable[..., Overlay]] = {
@@ -20,6 +20,7 @@ SHAPES: Mapping[str, Callable[..., Overlay]] = {
     "peer": peer,
     "random-tree": random_tree,
     "random-graph": random_graph,
+    "waxman": waxman,
     "transit-stub": transit_stub,
 }
 
