@@ -30,6 +30,8 @@ PER_STEP = SUBSCRIPTIONS // EVERY
 PER_FILE = 1_000_000
 #: No more are profiled by the baseline: it is told per row.
 SAMPLE = 1_000_000
+#: Profiles are made so often, and the best is told: Java compiles what it does often.
+TURNS = 4
 #: The heap of Java when memory is measured.
 HEAP_MB = 1024
 _WORD = 64
@@ -74,10 +76,13 @@ def measure_time(spark: SparkSession, progress: Progress, directory: Path, deliv
     # The same sample warms Spark, and has to say the same.
     found = profiled(read_table(spark, sample, "deliveries")).select("subscription", "publisher", "words").toPandas()
     assert _same(found, expected)
-    progress(f"{title}: profiles")
-    start = perf_counter()
-    write_table(profiled(read_table(spark, directory, "deliveries")), directory.with_name(f"{directory.name}-profiles"))
-    taken_s = perf_counter() - start
+    taken = []
+    for turn in range(TURNS):
+        progress(f"{title}: profiles, {turn + 1} of {TURNS}")
+        start = perf_counter()
+        write_table(profiled(read_table(spark, directory, "deliveries")), directory.with_name(f"{directory.name}-profiles"))
+        taken.append(perf_counter() - start)
+    taken_s = min(taken)
     profiles = spark.read.parquet(f"{directory}-profiles")
     (row,) = profiles.agg(F.count("*").alias("profiles"), F.sum("count").alias("bits")).collect()
     kept = min(deliveries, BITS * PER_STEP)
@@ -85,6 +90,7 @@ def measure_time(spark: SparkSession, progress: Progress, directory: Path, deliv
     return [
         Row(f"{title}: {row.profiles:,} profiles, against pandas", unit, taken_s * 1e6 / deliveries, baseline_us),
         Row(f"{title}: {row.profiles:,} profiles", "deliveries per second", deliveries / taken_s),
+        Row(f"{title}: the first time, while Java compiles", "deliveries per second", deliveries / taken[0]),
     ]
 
 

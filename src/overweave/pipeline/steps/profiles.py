@@ -48,7 +48,9 @@ def united(profiles: DataFrame, ends: DataFrame, bits: int = BITS) -> DataFrame:
     moved = (
         profiles.drop("first_sequence", "count").withColumnRenamed("last_sequence", "end").join(F.broadcast(ends), "publisher")
     )
-    kept = moved.withColumn("words", F.transform("words", lambda word, i: word.bitwiseAND(F.bitwise_not(_left_behind(i, bits)))))
+    # Most windows end where their publisher's does already, and functions of arrays are slow.
+    cleared = F.transform("words", lambda word, i: word.bitwiseAND(F.bitwise_not(_left_behind(i, bits))))
+    kept = moved.withColumn("words", F.when(F.col("end") < F.col("last_sequence"), cleared).otherwise(F.col("words")))
     return _told(_rings(kept, [f"bit_or(words[{i}])" for i in range(bits // _WORD)]), bits).where(F.col("count") > 0)
 
 
@@ -113,7 +115,8 @@ def _rings(rows: DataFrame, words: list[str], *by: str) -> DataFrame:
 def _told(rings: DataFrame, bits: int) -> DataFrame:
     """Rings with what else `PROFILES` says of them."""
     first = F.greatest(F.col("last_sequence") - (bits - 1), F.lit(0))
-    return rings.withColumns({"first_sequence": first, "count": _ones("words")}).select(PROFILES.fieldNames())
+    ones = F.expr(" + ".join(f"bit_count(words[{i}])" for i in range(bits // _WORD))).cast("bigint")
+    return rings.withColumns({"first_sequence": first, "count": ones}).select(PROFILES.fieldNames())
 
 
 def _left_behind(word: Column, bits: int) -> Column:
@@ -133,7 +136,3 @@ def _below(place: Column) -> Column:
     inside = F.least(F.greatest(place, F.lit(0)), F.lit(_WORD)).cast("int")
     all = F.lit(-1).cast("bigint")
     return F.when(inside >= _WORD, all).otherwise(F.bitwise_not(F.call_function("shiftleft", all, inside)))
-
-
-def _ones(words: str) -> Column:
-    return F.aggregate(words, F.lit(0).cast("bigint"), lambda so_far, word: so_far + F.bit_count(word))
