@@ -25,6 +25,7 @@ CALLS = {
     "peer": {"clusters": 3, "edge_brokers_per_cluster": 2},
     "random-tree": {"brokers": 20, "degree_max": 4, "seed": 5},
     "random-graph": {"brokers": 20, "degree": 3, "seed": 5},
+    "waxman": {"brokers": 20, "degree": 6, "seed": 5},
     "transit-stub": {
         "clusters": 4,
         "brokers_per_cluster": 5,

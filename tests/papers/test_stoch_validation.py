@@ -5,8 +5,9 @@ import pandas as pd
 import pytest
 
 from overweave.errors import InvalidInput
+from overweave.experiments.pictures import write
 from overweave.experiments.stoch.claims import of_figures, of_sweep, of_validation
-from overweave.experiments.stoch.figures import pictures, write
+from overweave.experiments.stoch.figures import pictures
 from overweave.experiments.stoch.scenarios import RATES_HZ, WIDTHS
 from overweave.experiments.stoch.validation import MEASURES, SCENARIO, compared, summarised
 from overweave.pipeline.sweeps.analysis import ANALYSIS

@@ -45,7 +45,7 @@ def test_a_document_is_read_with_defaults():
         ({"routing": {"protocl": "filter"}}, "routing.protocl: unknown key, the nearest known one is 'protocol'"),
         ({"costs": {"link_delay": 1}}, "costs.link_delay: unknown key, the nearest known one is 'link_delay_s'"),
         ({"faults": {"los": 0.1}}, "faults.los: unknown key, the nearest known one is 'loss'"),
-        ({"modules": {"load_balancing": {}}}, "modules.load_balancing: unknown module, the nearest known one is 'report'"),
+        ({"modules": {"load_balancing": {}}}, "modules.load_balancing: unknown module, the nearest known one is 'self_organise'"),
         ({"overlay": {**OVERLAY, "shape": "balancd"}}, "overlay.shape: unknown 'balancd', the nearest known one is 'balanced'"),
         ({"overlay": {"brokers": 3}}, "overlay.shape: expected one of chain"),
         ({"overlay": {"shape": "balanced", "brokers": 3}}, "overlay.degree: expected a value"),

@@ -2,11 +2,11 @@
 
 Every broker floods the state of its own links, and a later state replaces an earlier one, so that all come to know the same
 overlay (the topology table, TRT). A link is there when both its ends say so. From that each broker finds for itself over
-which neighbour every other is nearest (the shortest paths, SPRT). Among several neighbours the one is taken that leads to the
-fewest so far: the more evenly ways part, the shorter the lists are.
+which neighbour every other is nearest (the shortest paths, SPRT). Among several neighbours the first by name is taken, by all
+brokers: so the ways of a message are a tree, and nobody gets it twice.
 """
 
-from collections import Counter
+from collections import deque
 
 from overweave.contract.batches import Ways
 from overweave.language.messages import LinkState
@@ -173,23 +173,19 @@ class _Reached:
 
     def __init__(self, broker: str, states: dict[str, LinkState]) -> None:
         self.distances = {broker: 0}
-        hops: dict[str, str] = {}
-        load: Counter[str] = Counter()
         reach: dict[str, int] = {}
-        ring = [broker]
-        while ring:
-            # The brokers one link further away, each with the next hops that lead there equally soon.
-            beyond: dict[str, list[str]] = {}
-            for at in ring:
-                for next in states[at].up:
-                    if next not in self.distances and next in states and at in states[next].up:
-                        beyond.setdefault(next, []).append(hops.get(at, next))
-            for next, several in beyond.items():
-                hop = hops[next] = min(several, key=lambda hop: (load[hop], hop))
-                load[hop] += 1
-                self.distances[next] = self.distances[ring[0]] + 1
-                reach[hop] = reach.get(hop, 0) | 1 << states[next].number
-            ring = list(beyond)
+        first: dict[str, str] = {}
+        queue = deque([broker])
+        while queue:
+            at = queue.popleft()
+            for next in states[at].up:
+                state = states.get(next)
+                if next in self.distances or state is None or at not in state.up:
+                    continue
+                self.distances[next] = self.distances[at] + 1
+                first[next] = first.get(at, next)
+                reach[first[next]] = reach.get(first[next], 0) | 1 << state.number
+                queue.append(next)
         self.ways = Ways(reach.items())
 
 
