@@ -52,8 +52,9 @@ def test_changes_undo_each_other(overlay, data):
         without = overlay.without_link(*link.ends)
         assert not without.has_link(*link.ends)
         assert without.with_link(link) == overlay
-        changed = overlay.replace_link(replace(link, delay_s=7.0))
-        assert changed.link(*link.ends).delay_s == 7.0
+        other_s = 7.0 if link.delay_s != 7.0 else 8.0
+        changed = overlay.replace_link(replace(link, delay_s=other_s))
+        assert changed.link(*link.ends).delay_s == other_s
         assert changed.replace_link(link) == overlay
         assert changed != overlay
 
