@@ -174,7 +174,8 @@ def _links_for(brokers: int, degree: float, minimum: int, maximum: int) -> int:
     """How many links give ``brokers`` an average ``degree``."""
     total = brokers * check_number("degree", degree)
     low, high = 2 * minimum / brokers, 2 * maximum / brokers
-    if not 2 * minimum <= total <= 2 * maximum:
+    # A degree that was divided out need not come back whole.
+    if not 2 * minimum - 1e-6 <= total <= 2 * maximum + 1e-6:
         raise OverlayError(
             f"degree: expected from {low:g} (a tree) to {high:g} (all pairs) for {brokers} brokers, got {degree:g}"
         )
