@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from overweave.contract.wire import Open, Ping, encode
-from overweave.drivers.tcp.client import CONFIG, connect
+from overweave.drivers.tcp.client import CONFIG, QUEUE_MAX, connect
+from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.testing.live import network_settings, running, until
 
@@ -42,6 +43,51 @@ def test_a_client_that_was_away_goes_on(away_s):
                         await asyncio.wait_for(publisher.flush(), WITHIN_S)
                         message = await asyncio.wait_for(anext(aiter(subscription)), WITHIN_S)
                         assert message["n"] == number
+
+    run(work())
+
+
+def test_a_subscription_of_several_filters_gets_each_publication_once():
+    async def work():
+        async with running(network_settings(ONE)) as nodes, connect(nodes["B1"].settings.listen) as client:
+            await client.advertise("[n,>=,0]")
+            async with client.subscribe("[n,<,4]", "[n,>,2]", "[n,eq,9]") as some, client.subscribe("[n,eq,3]") as three:
+                for number in (1, 3, 9):
+                    await client.publish({"n": number})
+                await asyncio.wait_for(client.flush(), WITHIN_S)
+                assert [(await anext(aiter(some)))["n"] for _ in range(3)] == [1, 3, 9]
+                assert (some.waiting, three.waiting) == (0, 1)
+            await until(lambda: nodes["B1"].core.statistics().tables["subscriptions"] == 0)
+            with pytest.raises(InvalidInput, match="filters: expected at least one"):
+                client.subscribe()
+
+    run(work())
+
+
+@pytest.mark.parametrize("left", ["taken", "ended"])
+def test_a_client_with_a_full_subscription_reads_on_when_there_is_room(left):
+    async def work():
+        async with running(network_settings(ONE)) as nodes:
+            url = nodes["B1"].settings.listen
+            async with connect(url) as publisher, connect(url) as subscriber:
+                await publisher.advertise("[n,>=,0]")
+                async with subscriber.subscribe("[n,>=,0]") as full, subscriber.subscribe("[n,eq,0]") as other:
+                    rows = publisher.encode([{"n": number % 1000} for number in range(4000)])
+                    while full.waiting < QUEUE_MAX:
+                        await publisher.publish_rows(rows)
+                        await asyncio.sleep(0.01)
+                    assert not subscriber._connection._transport.is_reading()
+                    if left == "taken":
+                        batches = full.batches()
+                        while full.waiting >= QUEUE_MAX // 2:
+                            await anext(batches)
+                    else:
+                        await asyncio.wait_for(full.__aexit__(None, None, None), WITHIN_S)
+                    assert subscriber._connection._transport.is_reading()
+                    seen = other.waiting
+                    await publisher.publish({"n": 0})
+                    await asyncio.wait_for(publisher.flush(), WITHIN_S)
+                    await until(lambda: other.waiting > seen)
 
     run(work())
 

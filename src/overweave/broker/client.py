@@ -33,22 +33,22 @@ class ClientCore:
         self._debts = Debts()
         self._session = Session(broker, incarnation, self._config, self._debts)
         self._said: dict[str, Advertise | Subscribe] = {}
-        #: Each subscription is a link of its own: who matches gets it.
+        #: By who gets what matches: each subscription for itself, or several together.
         self._subscriptions: Index | None = None
         self._seen = Seen(2 * self._config.window)
         #: The number of the next publication; a client that comes back under its name must not begin where it began before.
         self._sequence = first_sequence
         self._timers: set[str] = set()
 
-    def say(self, message: Control, now_s: float) -> list[Effect]:
-        """Advertise, subscribe, or withdraw either."""
+    def say(self, message: Control, now_s: float, group: str | None = None) -> list[Effect]:
+        """Advertise, subscribe, or withdraw either; what subscriptions of one ``group`` match is delivered to it, once."""
         if isinstance(message, Advertise | Subscribe):
             self._said[message.id] = message
         elif isinstance(message, Unadvertise | Unsubscribe):
             self._said.pop(message.id, None)
         if isinstance(message, Subscribe):
             self._subscriptions = self._subscriptions or Index()
-            self._subscriptions.add(message.id, message.filter, message.id)
+            self._subscriptions.add(message.id, message.filter, group or message.id)
         elif isinstance(message, Unsubscribe) and self._subscriptions and message.id in self._subscriptions:
             self._subscriptions.remove(message.id)
         effects: list[Effect] = []

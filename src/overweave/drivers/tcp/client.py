@@ -19,7 +19,7 @@ import secrets
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -54,11 +54,12 @@ _PUBLICATION_BYTES_MAX = 8 << 20
 
 
 class Subscription:
-    """What a filter receives, to be iterated over; `messages` gives headers and payloads too."""
+    """What some filters receive, to be iterated over; `messages` gives headers and payloads too."""
 
-    def __init__(self, client: "Client", id: str, filter: Filter) -> None:
+    def __init__(self, client: "Client", id: str, filters: Sequence[Filter]) -> None:
         self.id = id
-        self.filter = filter
+        #: By the ids that brokers know.
+        self.filters = {id if not place else f"{id}.{place}": filter for place, filter in enumerate(filters)}
         self._client = client
         self._batches: deque[Batch] = deque()
         self._rows: deque[Publish] = deque()
@@ -114,7 +115,8 @@ class Subscription:
 
     def _taken(self, rows: int) -> None:
         self.waiting -= rows
-        self._client._read_on()
+        if self.waiting < QUEUE_MAX // 2:
+            self._client._relieved(self)
 
 
 class Client:
@@ -132,6 +134,8 @@ class Client:
         self._core = ClientCore(self.name, "", CONFIG, incarnation=now_us // 1_000, first_sequence=now_us if name else 0)
         self._connection: Connection | None = None
         self._subscriptions: dict[str, Subscription] = {}
+        #: Subscriptions for which so much waits that nothing is read.
+        self._full: set[Subscription] = set()
         self._counter = 0
         #: Published in this turn of the loop, and not sent yet.
         self._outbox: list[Publish] = []
@@ -203,9 +207,11 @@ class Client:
         contents = (p if isinstance(p, Publication) else Publication(p) for p in publications)
         return RawRows(encode_rows(Publish(content, Header(self.name), payload) for content in contents), len(publications))
 
-    def subscribe(self, filter: str | Filter) -> Subscription:
-        """What matches a filter, from entering the context until leaving it."""
-        return Subscription(self, self._new_id("s"), _filter(filter))
+    def subscribe(self, *filters: str | Filter) -> Subscription:
+        """What matches a filter, or any of several, from entering the context until leaving it."""
+        if not filters:
+            raise InvalidInput("filters: expected at least one")
+        return Subscription(self, self._new_id("s"), [_filter(filter) for filter in filters])
 
     async def flush(self) -> None:
         """Wait until all that was said is settled: every subscriber that is connected has got it."""
@@ -239,19 +245,23 @@ class Client:
     async def _begin(self, subscription: Subscription) -> None:
         self._check()
         self._subscriptions[subscription.id] = subscription
-        self._carry_out(self._core.say(Subscribe(subscription.id, subscription.filter), self.now_s()))
+        for id, filter in subscription.filters.items():
+            self._carry_out(self._core.say(Subscribe(id, filter), self.now_s(), subscription.id))
         await self.flush()
 
     async def _end(self, subscription: Subscription) -> None:
         self._subscriptions.pop(subscription.id, None)
-        self._read_on()
+        self._relieved(subscription)
         if not self._closed and self._refused is None:
-            self._carry_out(self._core.say(Unsubscribe(subscription.id), self.now_s()))
+            for id in subscription.filters:
+                self._carry_out(self._core.say(Unsubscribe(id), self.now_s()))
             await self.flush()
 
-    def _read_on(self) -> None:
-        if self._connection is not None and all(some.waiting < QUEUE_MAX // 2 for some in self._subscriptions.values()):
-            self._connection.read_on()
+    def _relieved(self, subscription: Subscription) -> None:
+        if subscription in self._full:
+            self._full.remove(subscription)
+            if not self._full and self._connection is not None:
+                self._connection.read_on()
 
     # ---- the core
 
@@ -305,6 +315,7 @@ class Client:
             if subscription is not None:
                 subscription.put(batch)
                 if subscription.waiting >= QUEUE_MAX and self._connection is not None:
+                    self._full.add(subscription)
                     self._connection.stop_reading()
 
     def _fire(self, name: str) -> None:
