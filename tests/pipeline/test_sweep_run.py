@@ -66,7 +66,7 @@ def test_a_sweep_finds_what_simulate_finds_one_by_one(spark, tmp_path):
 
 
 def test_a_replay_counts_what_the_simulator_counts(spark, tmp_path):
-    sweep = replay(seed=[1, 7])
+    sweep = replay(workload={"publishers": 2, "subscriptions_per_publisher": 3, "rate_hz": 2, "batch": [1, 3]})
     run_sweep(lambda: spark, sweep, Results(sweep, tmp_path))
     found = rows(tmp_path)
     for task in sweep.tasks:

@@ -1,6 +1,7 @@
 """Scenarios are refused with the path of the field; a small one is what one computes by hand."""
 
 import itertools
+from collections import Counter
 
 import pytest
 
@@ -58,6 +59,7 @@ def test_a_document_is_read_with_defaults():
         ({"workload": {**WORKLOAD, "kind": "stok"}}, "workload.kind: unknown 'stok', the nearest known one is 'stock'"),
         ({"workload": {**WORKLOAD, "rate_hz": -1}}, "workload.rate_hz: expected a finite number above 0, got -1"),
         ({"workload": {**WORKLOAD, "rate_hz": "1"}}, "workload.rate_hz: expected a number, got '1'"),
+        ({"workload": {**WORKLOAD, "batch": 0}}, "workload.batch: expected an integer of at least 1, got 0"),
         ({"workload": {**WORKLOAD, "publishers": 0}}, "workload.publishers: expected an integer of at least 1"),
         ({"workload": {**WORKLOAD, "publishers": 1.5}}, "workload.publishers: expected an integer, got 1.5"),
         ({"workload": {**WORKLOAD, "subscriptions_per_publisher": -1}}, "workload.subscriptions_per_publisher: expected"),
@@ -183,6 +185,21 @@ def test_every_protocol_delivers_the_same_whatever_goes_wrong(protocol):
     reference = simulate(scenario_of(DOCUMENT))
     assert plain.publications == 30
     assert plain.client_deliveries == troubled.client_deliveries == reference.client_deliveries > 0
+
+
+@pytest.mark.parametrize("batch", [2, 5, 7])
+def test_publications_that_leave_together_arrive_as_those_that_leave_alone(batch):
+    records, alone = [], []
+    together = simulate(scenario_of(DOCUMENT | {"workload": {**WORKLOAD, "batch": batch}}), on_record=records.append)
+    simulate(scenario_of(DOCUMENT | {"duration_s": 10}), on_record=alone.append)
+    published = Counter(publisher for publisher, _ in {(each.publisher, each.sequence) for each in records})
+    assert together.publications == published.total()
+    assert all(count % batch == 0 for count in published.values())
+    assert delivered(records) == {each for each in delivered(alone) if each[1] < published[each[0]]}
+
+
+def delivered(records):
+    return {(each.publisher, each.sequence, each.subscription) for each in records if each.subscription is not None}
 
 
 def test_cuts_and_crashes_without_an_end_end_with_the_publications():

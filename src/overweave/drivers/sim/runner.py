@@ -4,6 +4,7 @@ Clients advertise and subscribe until every broker knows; then the counters star
 duration, and the network goes on until everything is delivered.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
@@ -133,20 +134,21 @@ class _Run:
             progress(duration_s * number / _SLICES)
 
     def _plan(self, publisher: Publisher, publications: Iterator[Publication], start_s: float, number: int) -> None:
-        """Publish the next one at its time, counted from the start so that errors do not add up."""
-        after_s = publisher.phase_s + number / publisher.rate_hz
+        """Publish the next ones at their time."""
+        after_s = publisher.at_s(number)
         if after_s < self._scenario.duration_s:
-            self._network.kernel.at(start_s + after_s, self._publish_one, (publisher, publications, start_s, number))
+            self._network.kernel.at(start_s + after_s, self._publish_some, (publisher, publications, start_s, number))
 
-    def _publish_one(self, planned: tuple[Publisher, Iterator[Publication], float, int]) -> None:
+    def _publish_some(self, planned: tuple[Publisher, Iterator[Publication], float, int]) -> None:
         publisher, publications, start_s, number = planned
-        publication = next(publications, None)
-        if publication is not None:
-            self._publications += 1
+        batch = list(itertools.islice(publications, publisher.batch))
+        if batch:
+            self._publications += len(batch)
             if self._scenario.checks.deliveries:
-                self._ledger.published(publisher.id, number, publication)
-            self._network.publish(publisher.id, publication)
-            self._plan(publisher, publications, start_s, number + 1)
+                for place, publication in enumerate(batch):
+                    self._ledger.published(publisher.id, number + place, publication)
+            self._network.publish(publisher.id, *batch)
+            self._plan(publisher, publications, start_s, number + len(batch))
 
     def _delivered(self, parts: Parts) -> None:
         for subscription, batch in parts:

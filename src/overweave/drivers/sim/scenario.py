@@ -68,6 +68,8 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
     publishers: int
     subscriptions_per_publisher: int
     rate_hz: float = 1.0
+    #: So many publications leave a publisher at a time, and so much more rarely.
+    batch: int = 1
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -79,6 +81,8 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"workload.subscriptions_per_publisher: expected an integer of at least 0, got {count}")
         if not 0 < self.rate_hz < math.inf:
             raise InvalidInput(f"workload.rate_hz: expected a finite number above 0, got {self.rate_hz:g}")
+        if self.batch < 1:
+            raise InvalidInput(f"workload.batch: expected an integer of at least 1, got {self.batch}")
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ TEMPLATES: tuple[tuple[int, tuple[str, Operator] | None], ...] = (
 
 
 class Publisher(msgspec.Struct, frozen=True):
-    """A client that advertises once and publishes at a rate, the first time after ``phase_s``."""
+    """A client that advertises once and publishes at a rate, the first time after ``phase_s``, so many at a time."""
 
     id: str
     broker: str
@@ -39,6 +39,11 @@ class Publisher(msgspec.Struct, frozen=True):
     phase_s: float
     #: Gives what it publishes, from the beginning.
     publications: Callable[[], Iterator[Publication]]
+    batch: int = 1
+
+    def at_s(self, number: int) -> float:
+        """When it publishes what, counted from the start so that errors do not add up."""
+        return self.phase_s + (number - number % self.batch) / self.rate_hz
 
 
 class Subscriber(msgspec.Struct, frozen=True):
@@ -70,9 +75,9 @@ def stock(spec: WorkloadSpec, overlay: Overlay, seed: int) -> Workload:
         symbol, walk_seed = f"S{number}", dice.getrandbits(64)
         price = math.exp(random.Random(walk_seed).uniform(2, 5))
         publications = partial(quotes, symbol, price, walk_seed)
-        phase_s = dice.random() / spec.rate_hz
+        phase_s, broker = dice.random() * spec.batch / spec.rate_hz, dice.choice(overlay.ids)
         publishers.append(
-            Publisher(f"P{number}", dice.choice(overlay.ids), _advertisement(symbol), spec.rate_hz, phase_s, publications)
+            Publisher(f"P{number}", broker, _advertisement(symbol), spec.rate_hz, phase_s, publications, spec.batch)
         )
         examples = list(itertools.islice(publications(), _EXAMPLES))
         for place in range(1, spec.subscriptions_per_publisher + 1):

@@ -103,7 +103,7 @@ def _walked(scenario: Scenario, overlay: Overlay, workload: Workload) -> tuple[d
 def _published(publisher: Publisher, duration_s: float) -> Iterator[Publication]:
     """What the simulator has it publish in that time."""
     for number, publication in enumerate(publisher.publications()):
-        if publisher.phase_s + number / publisher.rate_hz >= duration_s:
+        if publisher.at_s(number) >= duration_s:
             return
         yield publication
 
