@@ -96,13 +96,14 @@ def counting(subscription: Subscription, counts: list[int], place: int) -> Itera
 
 
 async def arrive(publisher: Client, rows: RawRows, counts: list[int], within_s: float = 10.0) -> None:
-    """Publish until everybody gets it: a subscription takes its time through several brokers."""
+    """Publish until everybody gets all of it: a subscription takes its time through several brokers."""
     end_s = perf_counter() + within_s
     while perf_counter() < end_s:
+        before = list(counts)
         await publisher.publish_rows(rows)
         await publisher.flush()
         await asyncio.sleep(0.02)
-        if all(counts):
+        if all(count - already == rows.count for count, already in zip(counts, before, strict=True)):
             return
     raise OverweaveError("the network does not deliver")
 
@@ -168,17 +169,21 @@ def network(brokers: int, trace: Path | None = None, routing: str = "filter", sh
         processes = {}
         for i in range(1, brokers + 1):
             command = [sys.executable, "-m", "overweave", "broker", "--config", str(file), "--id", f"B{i}", "--until-eof"]
-            processes[f"B{i}"] = stack.enter_context(_process(command))
+            processes[f"B{i}"] = stack.enter_context(_process(command, Path(directory) / f"B{i}.log"))
         for id, process in processes.items():
             assert process.stdout is not None
             if process.stdout.readline().strip() != "ready":
-                raise OverweaveError(f"broker {id} did not start")
+                said = (Path(directory) / f"{id}.log").read_text().splitlines()
+                raise OverweaveError(f"broker {id} did not start: {said[-1] if said else 'it said nothing'}")
         yield Brokers(port, processes)
+        for process in processes.values():  # all at once, or each would wait for those that are left
+            process.terminate()
 
 
 @contextlib.contextmanager
-def _process(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+def _process(command: list[str], log: Path) -> Iterator["subprocess.Popen[str]"]:
+    with log.open("w") as file:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True)
     try:
         yield process
     finally:

@@ -230,16 +230,19 @@ class RawRows:
         """See `Batch.parted`."""
         lists = self._lists
         width = lists.shape[1]
+        for hop, bits in ways.reach:
+            if not self._united & ~bits and lists.any(axis=1).all():
+                return [(hop, self)]  # as most often: all the same way
         hops = [(hop, lists & words_of(bits, width)) for hop, bits in ways.reach]
         parts: list[tuple[str | None, NDArray[np.uint64]]] = [*hops, (None, lists & ~words_of(ways.known, width))]
         return [(hop, some) for hop, part in parts if part.any() and (some := self._bound_for(part)) is not None]
 
     def meant_for(self, number: int) -> "tuple[RawRows | None, RawRows | None]":
         """See `Batch.meant_for`."""
-        lists, word, bit = self._lists, number >> 6, np.uint64(1 << (number & 63))
-        here = np.flatnonzero(lists[:, word] & bit) if word < lists.shape[1] else np.empty(0, np.int64)
-        if not len(here):
+        if not self._united >> number & 1:
             return None, self
+        lists, word, bit = self._lists, number >> 6, np.uint64(1 << (number & 63))
+        here = np.flatnonzero(lists[:, word] & bit)
         others = lists.copy()
         others[:, word] &= ~bit
         return self._with_lists(here, np.zeros((len(here), 1), np.uint64)), self._bound_for(others)
@@ -295,6 +298,11 @@ class RawRows:
         lists = np.empty((self.count, max(highest, 0) // 64 + 1), np.uint64)
         read_destinations(self._data, self._starts, lists)
         return lists
+
+    @cached_property
+    def _united(self) -> int:
+        """All brokers that some row is meant for, as a set of bits."""
+        return int.from_bytes(np.bitwise_or.reduce(self._lists, axis=0).astype("<u8").tobytes(), "little")
 
     def _bound_for(self, lists: NDArray[np.uint64]) -> "RawRows | None":
         """The rows whose new destination lists are not empty."""
