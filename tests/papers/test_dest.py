@@ -5,9 +5,12 @@ import pandas as pd
 import pytest
 
 from overweave.experiments.dest import chains, claims, general, lists, reorganisation, tables
-from overweave.experiments.dest.networks import TRANSIT, available, overlay_for, transit_stub
+from overweave.experiments.dest.networks import TRANSIT, available, overlay_for, quieten, started, transit_stub
+from overweave.experiments.dest.watching import Counts, Watcher
 from overweave.experiments.dest.workloads import GROUPS, advertisement, groups_out, windows
+from overweave.language.messages import Advertise, Subscribe
 from overweave.language.relations import covers, intersects
+from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.shapes import make_overlay
 
 LENGTHS = (1, 2, 3, 6)
@@ -115,6 +118,26 @@ def test_every_destination_is_served_once():
         # A tree: as many messages as brokers besides the source.
         assert len(sent) == 29
         assert sum(length for at, length in sent if at == source) == 29
+
+
+def test_the_lists_of_the_protocol_are_those_of_its_tables():
+    """All messages of a network that works, also those that a broker passes on of what its own clients get."""
+    overlay = make_overlay("random-graph", brokers=20, degree=4, seed=3)
+    counts, expected = Counts(), []
+    network = started(overlay, "destination", watcher=lambda at: Watcher(at, overlay.position(at), counts))
+    for id in overlay.ids:
+        network.add_client(f"client {id}", id)
+        network.say(f"client {id}", Advertise(f"a {id}", parse_filter("[n,>=,0]")))
+        network.say(f"client {id}", Subscribe(f"s {id}", parse_filter(f"[n,>=,{overlay.position(id)}]")))
+    quieten(network)
+    ways = lists.ways_of(overlay)
+    for source, wanted in ((0, 20), (7, 12), (15, 5)):
+        network.publish(f"client {overlay.ids[source]}", parse_publication(f"[n,{wanted - 1}]"))
+        others = ((1 << wanted) - 1) & ~(1 << source)
+        expected += [length for _, length in lists.carried(ways, overlay.ids[source], overlay, others)]
+    quieten(network)
+    # Each is counted at both its ends.
+    assert (counts.lists.total(), counts.destinations.total()) == (2 * len(expected), 2 * sum(expected))
 
 
 def test_lists_at_the_source_grow_linearly():

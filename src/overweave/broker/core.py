@@ -253,7 +253,7 @@ class BrokerCore:
         self._route_or_hold(here, peer, custody)
 
     def _route_apart(self, passing: Batch, here: Batch, peer: str, custody: Custody) -> None:
-        """Route what passes so that modules see each publication once: those that are looked at here too, they see then."""
+        """Route what passes so that modules see each publication come once: those that are looked at here too, they see then."""
         known = set(here.identities())
         only = np.array([row for row, identity in enumerate(passing.identities()) if identity not in known], np.int64)
         both = np.setdiff1d(np.arange(passing.count), only)
@@ -294,8 +294,8 @@ class BrokerCore:
         except InvalidInput as error:
             self._effects.append(Refuse(peer, "not-advertised", str(error)))
             forwards = []
-        if self._observed and not again:
-            self._observe(batch, peer, after, forwards)
+        if self._observed:
+            self._observe(Passed(batch, peer, forwards, again), after)
         if after.ttl <= 0:
             forwards = list(self._without_the_tired(forwards))
         if custody is not None:
@@ -321,12 +321,12 @@ class BrokerCore:
             else:
                 self._publications_out += some.count
 
-    def _observe(self, before: Batch, peer: str, after: Batch, forwards: list[Forward]) -> None:
+    def _observe(self, passed: Passed, after: Batch) -> None:
         """Show where a batch goes to those who want to know."""
-        if self._story.length:
-            self._story.routed(self._now_s, peer, after, forwards)
+        if self._story.length and not passed.again:
+            self._story.routed(self._now_s, passed.peer, after, passed.to)
         if self._desk.watches_passed:
-            self._desk.watch(Passed(before, peer, forwards))
+            self._desk.watch(passed)
 
     def _hold(self, what: Batch | Control, peer: str, custody: Custody | None) -> None:
         """Keep what has nowhere to go at present."""

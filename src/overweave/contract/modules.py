@@ -48,6 +48,8 @@ class Passed(msgspec.Struct, frozen=True, gc=False):
     batch: Batch
     peer: str
     to: list[tuple[str | None, Batch]]
+    #: They are told of by another `Passed` too, and go to others besides, or by another way.
+    again: bool = False
 
 
 class Heard(msgspec.Struct, frozen=True):

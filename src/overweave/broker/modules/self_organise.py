@@ -135,7 +135,7 @@ class SelfOrganise:
         overlay = self._overlay
         if overlay is None or passed.batch.priority() is Priority.CONTROL:
             return
-        own = not overlay.is_neighbour(passed.peer)
+        own = not passed.again and not overlay.is_neighbour(passed.peer)
         for to, batch in passed.to:
             if to is not None and batch.is_bound():
                 self._crossing[to] += batch.count

@@ -62,7 +62,7 @@ class Tracer:
         if isinstance(stimulus, Heard):
             if stimulus.client:
                 self._note(stimulus)
-        elif isinstance(stimulus, Passed) and stimulus.batch.priority() is not Priority.CONTROL:
+        elif isinstance(stimulus, Passed) and not stimulus.again and stimulus.batch.priority() is not Priority.CONTROL:
             batch = stimulus.batch
             delivered = [(peer, some) for peer, some in stimulus.to if peer in self._clients]
             raw = [(peer, some) for peer, some in delivered if isinstance(some, RawRows)]
