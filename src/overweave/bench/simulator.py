@@ -2,10 +2,13 @@
 
 120 brokers with 50 subscriptions each, on a balanced tree, under filter-based routing. A hop is a publication that arrives at a
 broker or a client over a link; its cost has everything in it: queue, core, session, matching, acknowledgements. The baseline
-is a heap whose actions do nothing but plan the next one, as many at a time as there are in the run. Publications come
-alone, as from many publishers, or in batches, as from one that has much to say.
+is a heap whose actions do nothing but plan the next one, as many at a time as there are in the run; next to it stands a heap
+whose actions also match one publication, each at another broker's index, which is the least that a hop of a lone publication
+can do. Publications come alone, as from many publishers, or in batches, as from one that has much to say.
 """
 
+import itertools
+from collections.abc import Callable
 from heapq import heappop, heappush
 from time import perf_counter
 
@@ -15,8 +18,10 @@ from overweave.bench.base import Progress, Row
 from overweave.drivers.sim.kernel import Action, nothing_dies
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.messages import Advertise, Subscribe
+from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter, parse_publication
+from overweave.matching.index import Index
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
 
@@ -41,6 +46,8 @@ def run(progress: Progress) -> list[Row]:
         progress(f"{BROKERS} brokers: publishing {what}")
         hop_s, bare_s = _turns(network, size)
         rows.append(Row(f"{BROKERS} brokers: a hop of a publication {what}", "µs", hop_s * 1e6, bare_s * 1e6))
+    matched_s, bare_s = _matching_alone()
+    rows.append(Row(f"{BROKERS} brokers: to match a lone publication and nothing else", "µs", matched_s * 1e6, bare_s * 1e6))
     progress(f"{LARGE_BROKERS:,} brokers: loading")
     start = perf_counter()
     loaded(LARGE_BROKERS, LARGE_SUBSCRIPTIONS, LARGE_SYMBOLS)
@@ -62,8 +69,7 @@ def loaded(brokers: int, subscriptions: int, symbols: int) -> SimulatedNetwork:
         network.add_client(f"c{broker}", broker)
     for i in range(subscriptions):
         broker = overlay.ids[i % brokers]
-        text = f"[class,eq,'STOCK'],[symbol,eq,'S{random.integers(symbols)}'],[volume,>,{random.integers(1000)}]"
-        network.say(f"c{broker}", Subscribe(f"{broker}.{i}", parse_filter(text)))
+        network.say(f"c{broker}", Subscribe(f"{broker}.{i}", _wanted(symbols, random)))
     network.kernel.run()
     return network
 
@@ -95,6 +101,29 @@ def _hop_s(network: SimulatedNetwork, size: int) -> tuple[float, int]:
     return taken_s / (_hops(network) - before), pending
 
 
+def _matching_alone() -> tuple[float, float]:
+    """What it takes to match a publication at one index after the other, planned by a bare heap, and what that takes without."""
+    random, indexes = np.random.default_rng(3), []
+    for _ in range(2 * BROKERS):  # of brokers and of their clients
+        index = Index()
+        for i in range(SUBSCRIPTIONS_PER_BROKER):
+            index.add(i, _wanted(SYMBOLS, random), f"link {i % 3}")
+        indexes.append(index)
+    quotes = [_quote(i % SYMBOLS, random) for i in range(PUBLICATIONS)]
+    asked = itertools.cycle((index, quote) for quote in quotes for index in indexes)
+
+    def match() -> None:
+        index, quote = next(asked)
+        index.links(quote)
+
+    taken = [(_bare_s(len(indexes), work=match), _bare_s(len(indexes))) for _ in range(TURNS)]
+    return min(with_work for with_work, _ in taken), min(bare for _, bare in taken)
+
+
+def _wanted(symbols: int, random: np.random.Generator) -> Filter:
+    return parse_filter(f"[class,eq,'STOCK'],[symbol,eq,'S{random.integers(symbols)}'],[volume,>,{random.integers(1000)}]")
+
+
 def _quote(symbol: int, random: np.random.Generator) -> Publication:
     price, volume = random.integers(100), random.integers(1000)
     return parse_publication(f"[class,'STOCK'],[symbol,'S{symbol}'],[price,{price}.5],[volume,{volume}]")
@@ -105,8 +134,8 @@ def _hops(network: SimulatedNetwork) -> int:
     return sum(counted.publications_in + counted.deliveries for counted in statistics)
 
 
-def _bare_s(pending: int, actions: int = 200_000) -> float:
-    """What an action takes on a heap whose actions do nothing but plan another one."""
+def _bare_s(pending: int, actions: int = 200_000, work: Callable[[], None] | None = None) -> float:
+    """What an action takes on a heap whose actions plan another one, do some work if there is any, and nothing else."""
     heap: list[tuple[float, int, Action, object]] = []
     count = 0
 
@@ -116,6 +145,8 @@ def _bare_s(pending: int, actions: int = 200_000) -> float:
         heappush(heap, (time_s, count, again, None))
 
     def again(_: object) -> None:
+        if work is not None:
+            work()
         if count < actions:
             plan(now_s + 1.0)
 
