@@ -119,7 +119,7 @@ def test_directories_of_others_are_refused(run, file, tmp_path, monkeypatch):
 def test_ctrl_c_keeps_what_is_finished_and_says_so(file, tmp_path):
     """Scenarios that take a while, in a process of their own; the signal comes when the first are there."""
     seeds = ", ".join(map(str, range(1, 200)))
-    file.write_text(SWEEP.replace("duration_s = 2", f"seed = [{seeds}]\nduration_s = 3000").replace("repetitions = 2\n", ""))
+    file.write_text(SWEEP.replace("duration_s = 2", f"seed = [{seeds}]\nduration_s = 1000").replace("repetitions = 2\n", ""))
     metrics = tmp_path / "out" / "metrics"
     command = [sys.executable, "-m", "overweave", "sweep", str(file), "--out", str(tmp_path / "out"), "--master", "local[1]"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from overweave.errors import InvalidInput
 from overweave.pipeline.good_rows import read_good_rows
+from overweave.pipeline.schemas import BAD, LOAD, PROFILES, PUBLISHER_PROFILES, SUMMARY
 from overweave.pipeline.steps.load import loaded, summarised
 from overweave.pipeline.steps.profiles import BITS, profiled, publishers_profiled
 from overweave.pipeline.tables import read_table, write_tables
@@ -49,6 +50,7 @@ def profile_run(
 
     With ``skip_bad`` what is bad, of whatever run, is left out and counted in a table ``bad`` beside them.
     """
+    check_out(out)
     left_out: dict[str, DataFrame] = {}
     if skip_bad:
         deliveries, left_out["bad"] = read_good_rows(spark, traces, "deliveries")
@@ -101,9 +103,9 @@ def _replace(hidden: Path, out: Path) -> None:
 
 def totals_of(spark: SparkSession, out: Path, run: str) -> Totals:
     """What the tables of a run say on the whole."""
-    summary = spark.read.parquet(str(out / "summary"))
-    publishers = spark.read.parquet(str(out / "publishers"))
-    load = spark.read.parquet(str(out / "load"))
+    summary = spark.read.schema(SUMMARY).parquet(str(out / "summary"))
+    publishers = spark.read.schema(PUBLISHER_PROFILES).parquet(str(out / "publishers"))
+    load = spark.read.schema(LOAD).parquet(str(out / "load"))
     # Means over all deliveries, so brokers count by how many theirs are.
     matched = load.groupBy("broker").agg(F.sum("matched_subscriptions").alias("matched"))
     weighed = summary.join(matched, "broker")
@@ -123,7 +125,7 @@ def totals_of(spark: SparkSession, out: Path, run: str) -> Totals:
         run=run,
         publishers=sent.publishers,
         publications=sent.publications or 0,
-        profiles=spark.read.parquet(str(out / "profiles")).count(),
+        profiles=spark.read.schema(PROFILES).parquet(str(out / "profiles")).count(),
         brokers=row.brokers,
         deliveries=deliveries,
         pure_forwards=pure_forwards,
@@ -140,5 +142,5 @@ def _left_out(spark: SparkSession, bad: Path) -> tuple[int, int]:
     """How many rows and files a table ``bad`` counts, if there is one."""
     if not bad.is_dir():
         return 0, 0
-    (row,) = spark.read.parquet(str(bad)).agg(F.sum("rows"), F.count_if(F.col("rows").isNull())).collect()
+    (row,) = spark.read.schema(BAD).parquet(str(bad)).agg(F.sum("rows"), F.count_if(F.col("rows").isNull())).collect()
     return row[0] or 0, row[1]

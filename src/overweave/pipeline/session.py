@@ -48,7 +48,8 @@ _LOCAL = {
 _SMALL = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
 #: What Spark runs on; what else is given, it would refuse in a process of its own, where nobody hears it.
 _MASTERS = re.compile(r"local(-cluster)?(\[.*\])?|(spark|k8s)://.+|yarn")
-_QUICK, _STEADY = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1", "-XX:+UseParallelGC"
+_QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=240m"
+_STEADY = "-XX:+UseParallelGC"
 
 
 def make_session(master: str | None = None, *, memory_mb: int | None = None, quick: bool = False) -> SparkSession:

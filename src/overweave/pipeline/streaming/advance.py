@@ -12,7 +12,7 @@ A version depends on nothing but the version before, the new files, and files th
 carried out again makes the same version again.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -86,7 +86,7 @@ class Advance:
             "publisher_parts": publisher_parts(touched, _SPAN),
         }
         for name, counted in parts.items():
-            old = tables.old(name)
+            old = tables.old(name, counted)
             kept = counted if old is None else old.join(F.broadcast(changed), _SPAN, "left_anti").unionByName(counted)
             # Or there would be more and more small files.
             parts[name] = kept.coalesce(_FILES_MAX)
@@ -100,18 +100,21 @@ class _Tables:
     spark: SparkSession
     before: Path | None
     folder: Path
+    #: Of those that were written: or Spark would look into their files to find out.
+    _schemas: dict[str, StructType] = field(default_factory=dict)
 
-    def old(self, name: str) -> DataFrame | None:
-        return None if self.before is None else self.spark.read.parquet(str(self.before / name))
+    def old(self, name: str, like: DataFrame) -> DataFrame | None:
+        return None if self.before is None else self.spark.read.schema(like.schema).parquet(str(self.before / name))
 
     def with_old(self, name: str, new: DataFrame) -> DataFrame:
-        old = self.old(name)
+        old = self.old(name, new)
         return new if old is None else old.unionByName(new)
 
     def read(self, name: str) -> DataFrame:
-        return self.spark.read.parquet(str(self.folder / name))
+        return self.spark.read.schema(self._schemas[name]).parquet(str(self.folder / name))
 
     def write(self, **named: DataFrame) -> None:
+        self._schemas.update({name: table.schema for name, table in named.items()})
         write_tables({self.folder / name: table for name, table in named.items()})
 
 
