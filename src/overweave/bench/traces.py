@@ -31,7 +31,7 @@ PER_FILE = 1_000_000
 #: No more are profiled by the baseline: it is told per row.
 SAMPLE = 1_000_000
 #: Profiles are made so often, and the best is told: Java compiles what it does often.
-TURNS = 4
+TURNS = 6
 #: The heap of Java when memory is measured.
 HEAP_MB = 1024
 _WORD = 64
