@@ -1,5 +1,6 @@
 """The client library for programs without an event loop."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -201,3 +202,16 @@ def test_ctrl_c_ends_a_wait(broker):
         time.sleep(0.1)
         os.kill(process.pid, signal.SIGINT)
         assert (process.wait(10), process.stdout.read(), process.stderr.read()) == (0, b"interrupted 0\n", b"")
+
+
+def test_ctrl_c_while_work_is_handed_over(client, monkeypatch, recwarn):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client._loop, "call_soon_threadsafe", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            client.publish(quote(1))
+    gc.collect()
+    assert [str(warning.message) for warning in recwarn] == []
+    client.flush(5)

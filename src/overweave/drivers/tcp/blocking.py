@@ -147,18 +147,21 @@ class BlockingClient:
             async with asyncio.timeout(timeout_s):
                 return await work()
 
+        # The loop's thread makes the coroutine: here Ctrl-C could come between making it and handing it over.
+        begun: concurrent.futures.Future[concurrent.futures.Future[T]] = concurrent.futures.Future()
         with self._lock:
             if not self._open:
                 raise Refused("closed", "the client was closed")
-            assert self._loop is not None
-            future = asyncio.run_coroutine_threadsafe(within(), self._loop)
+            loop = self._loop
+            assert loop is not None
+            loop.call_soon_threadsafe(lambda: begun.set_result(asyncio.run_coroutine_threadsafe(within(), loop)))
         try:
-            return future.result()
+            return begun.result().result()
         except concurrent.futures.CancelledError:
             raise Refused("closed", "the client was closed") from None
         except BaseException:
             # Ctrl-C ends the work too, not only the waiting for it.
-            future.cancel()
+            begun.add_done_callback(lambda begun: begun.result().cancel())
             raise
 
     async def _count_unsettled(self) -> int:
