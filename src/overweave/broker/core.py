@@ -6,7 +6,7 @@ acknowledged; and publications are routed only when all neighbours in other dire
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -352,8 +352,8 @@ class BrokerCore:
             stale.pop(_key(message), None)
         if peer in self._neighbours or self._registry.take(peer, message, self._effects):
             self._heard(message, peer, custody)
-            if self._held and self._routing.watches_links:
-                self._let_go()
+            if self._routing.watches_links:
+                self._look_again()
 
     def _heard(self, message: Control, peer: str, custody: Custody | None = None) -> None:
         """Take in what a peer says, and tell on what others must know."""
@@ -476,14 +476,35 @@ class BrokerCore:
     def _link_works(self, neighbour: str) -> None:
         self._pulse.lives(neighbour)
         self._tell(self._routing.link_up(neighbour))
-        if self._held:
-            self._let_go()
+        self._look_again()
 
     def _link_fails(self, neighbour: str) -> None:
         self._tell(self._routing.link_down(neighbour))
         for what, custody in self._sessions[neighbour].take_back(self._effects):
             self._go_on(what, neighbour, custody, again=True)
-        self._let_go()
+        self._look_again()
+
+    def _look_again(self) -> None:
+        """Links, or what others want, have changed: some of what is under way may go where it could not."""
+        instead = self._routing.instead()
+        if instead is not None:
+            self._go_instead(instead)
+        if self._held:
+            self._let_go()
+
+    def _go_instead(self, instead: Callable[[Batch], list[Forward]]) -> None:
+        sent = [entry for neighbour in self._neighbours for entry in self._sessions[neighbour].batches()]
+        held = [(held.what, held.custody) for held in self._held if not isinstance(held.what, Control)]
+        for batch, custody in [*sent, *held]:
+            if custody is None or not batch.is_bound():
+                continue
+            for to, some in instead(batch):
+                custody.hold()
+                if to is None:
+                    self._hold(some, self.id, custody)
+                else:
+                    self._sessions[to].send(some, custody, self._effects)
+                    self._publications_out += some.count
 
     def _left(self, stimulus: PeerLeft) -> None:
         peer = stimulus.peer

@@ -89,7 +89,7 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
 
     entries: tuple[tuple[str, bytes, tuple[str, ...]], ...]
     asks: bool
-    answers: int | None
+    answers: tuple[tuple[str, int], ...] | None
 
 
 Message = Open | Refused | Ping | Bye | Frame

@@ -80,15 +80,15 @@ class Standing(msgspec.Struct, frozen=True, tag="standing"):
     """All that the broker ``id`` has to tell another one: advertisements, or the subscriptions that the other's call for.
 
     Each entry has an id, a filter, and the clusters that it has passed. All statements up to that of the header's number are
-    replaced. Who ``asks`` wants the other's advertisements in return. Subscriptions answer advertisements: ``answers`` is the
-    number of those.
+    replaced. Who ``asks`` wants the other's advertisements in return. Subscriptions answer advertisements: ``answers`` are the
+    ids of those with the numbers of the statements, and only subscriptions that these call for are replaced.
     """
 
     id: str
     entries: tuple[tuple[str, Filter, tuple[str, ...]], ...]
     header: Header = _EMPTY
     asks: bool = False
-    answers: int | None = None
+    answers: tuple[tuple[str, int], ...] | None = None
 
 
 #: What changes routing tables.

@@ -4,7 +4,7 @@ A protocol is told what arrives and from whom, and answers what to send where. W
 peer is a client of this broker. It keeps the tables; sessions and time are not its business.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from overweave.contract.batches import Batch
@@ -57,6 +57,9 @@ class Routing(Protocol):
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """Where publications go that came from a neighbour, or from a client (None). Their headers may change."""
 
+    def instead(self) -> Callable[[Batch], list[Forward]] | None:
+        """Where else publications go that are on their way to brokers who stood for others and have gone; each time, once."""
+
     def announce(self, neighbour: str) -> Iterable[Control]:
         """All that ``neighbour`` must know when it has forgotten everything."""
 
@@ -89,6 +92,10 @@ class Steady:
     def link_down(self, neighbour: str) -> Iterable[Send]:  # noqa: ARG002
         """See `Routing.link_down`."""
         return ()
+
+    def instead(self) -> Callable[[Batch], list[Forward]] | None:
+        """See `Routing.instead`."""
+        return None
 
     def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:  # noqa: ARG002
         """See `Routing.arriving`."""

@@ -85,6 +85,10 @@ class DestinationBased:
         here = self._subscriptions.route(batch, None)
         return here if bound is None else [*here, *bound.parted(self._member.ways)]
 
+    def instead(self) -> None:
+        """See `Routing.instead`: nobody stands for others."""
+        return
+
     def compared_with(self, batch: Batch, origin: str | None) -> int:
         """See `Routing.compared_with`."""
         if origin is None:

@@ -29,11 +29,17 @@ _EARLY_MAX = 10_000
 class Member:
     """One broker's part in a cluster, or in the whole overlay where there is only one.
 
-    ``changed`` hears which advertisements and subscriptions of others have changed, by their ids.
+    ``changed`` hears which advertisements and subscriptions of others have changed, by their ids. In a cluster every
+    advertisement is answered with what is wanted of it, when ``knows`` says that this is known.
     """
 
     def __init__(
-        self, broker: str, number: int, cluster: str | None = None, changed: Callable[[str], None] = lambda _: None
+        self,
+        broker: str,
+        number: int,
+        cluster: str | None = None,
+        changed: Callable[[str], None] = lambda _: None,
+        knows: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self.cluster = cluster
         self.topology = Topology(broker, number)
@@ -46,9 +52,14 @@ class Member:
         self.advertisements = RemoteTable(lambda _, advertisement, __: changed(advertisement), lambda _, gone: changed(gone))
         self._index, self._changed = Index(), changed
         self.subscriptions = RemoteTable(self._enter, self._leave)
-        #: The others who know us, by incarnation; and who have not answered to our advertisements yet.
+        #: The others who know us, by incarnation.
         self._met: dict[str, int] = {}
-        self._unanswered: dict[str, int] = {}
+        #: Who has not answered to our advertisements yet, by these; and theirs that we have not answered, by broker; always with
+        #: the numbers of the statements.
+        self._unanswered: dict[str, dict[str, int]] = {}
+        self._knows, self._owed = knows, dict[str, dict[str, int]]()
+        #: The numbers of those who stood for other clusters and cannot be reached any more.
+        self.gone: set[int] = set()
         self._early: list[Control] = []
 
     # ---- links
@@ -89,11 +100,15 @@ class Member:
     def advertise(self, id: str, stated: Stated) -> list[Send]:
         """Stand for an advertisement."""
         self.advertised[id] = stated
-        return self._say(Advertise(id, stated.filter), self._everybody(), stated.path)
+        sends = self._say(Advertise(id, stated.filter), self._everybody(), stated.path)
+        if self.cluster is not None:
+            self._expect_answers(id, self._met)
+        return sends
 
     def unadvertise(self, id: str) -> list[Send]:
         """Stand for it no more; subscriptions that only it had called for are forgotten."""
         gone = self.advertised.pop(id)
+        self._unanswered.pop(id, None)
         called_for = [
             (broker, subscription)
             for broker in self.subscriptions.brokers()
@@ -139,6 +154,8 @@ class Member:
             case Advertise(id, filter, header):
                 stated = Stated(filter, header.path, number)
                 if self.advertisements.add(source, id, stated):
+                    if self.cluster is not None:
+                        return self._owe(source, [id], number)
                     return [
                         send
                         for id, wanted in self.wanted.items()
@@ -155,23 +172,62 @@ class Member:
                 self.subscriptions.remove(source, id, number)
             case Standing(_, entries, answers=None):
                 self.advertisements.replace(source, entries, number)
-                answer = self._answer(source, number) if entries else []
-                return [*answer, *(self._stand_before([source], asks=False) if message.asks and self.advertised else [])]
-            case Standing(_, entries, answers=answers):
-                self.subscriptions.replace(source, entries, number)
-                if answers is not None and self._unanswered.get(source, answers + 1) <= answers:
-                    del self._unanswered[source]
+                answers = self._owe(source, [id for id, _, _ in entries], number)
+                return [*answers, *(self._stand_before([source], asks=False) if message.asks and self.advertised else [])]
+            case Standing(_, entries, answers=answers) if answers is not None:
+                # Advertisements may have been withdrawn meanwhile.
+                answered = {id: self.advertised[id] for id, _ in answers if id in self.advertised}
+                called_for = [entry for entry in entries if _any_calls_for(answered, Stated(*entry[1:]))]
+                self.subscriptions.replace(source, called_for, number, lambda stated: _any_calls_for(answered, stated))
+                for id, asked in answers:
+                    self._answered(id, source, asked)
         return []
 
-    def _answer(self, source: str, number: int) -> list[Send]:
-        advertised = self.advertisements.of(source)
-        wanted = {id: stated for id, stated in self.wanted.items() if _any_calls_for(advertised, stated)}
-        return self._say(Standing(self._broker, _entries(wanted), answers=number), self._only(source))
+    # ---- answers
+
+    def _owe(self, source: str, ids: list[str], number: int) -> list[Send]:
+        owed = self._owed.setdefault(source, {})
+        for id in ids:
+            owed[id] = max(number, owed.get(id, number))
+        return self.answers()
+
+    def answers(self) -> list[Send]:
+        """Tell those who wait for it what we want of their advertisements, as far as that is known."""
+        return [send for source in list(self._owed) for send in self._answer(source)]
+
+    def _answer(self, source: str) -> list[Send]:
+        owed, advertised = self._owed[source], self.advertisements.of(source)
+        known = {id: number for id, number in owed.items() if id not in advertised or self._knows(id)}
+        self._owed[source] = {id: number for id, number in owed.items() if id not in known}
+        if not self._owed[source]:
+            del self._owed[source]
+        answered = {id: advertised[id] for id in known if id in advertised}
+        if not answered:
+            return []
+        wanted = {id: stated for id, stated in self.wanted.items() if _any_calls_for(answered, stated)}
+        numbers = tuple((id, known[id]) for id in answered)
+        return self._say(Standing(self._broker, _entries(wanted), answers=numbers), self._only(source))
+
+    def _expect_answers(self, id: str, brokers: Iterable[str]) -> None:
+        unanswered = dict.fromkeys(brokers, self._statement)
+        if unanswered:
+            self._unanswered.setdefault(id, {}).update(unanswered)
+
+    def _answered(self, id: str, broker: str, number: int) -> None:
+        unanswered = self._unanswered.get(id, {})
+        if unanswered.get(broker, number + 1) <= number:
+            del unanswered[broker]
+            if not unanswered:
+                del self._unanswered[id]
+
+    def awaits(self, id: str) -> bool:
+        """Whether it is not known yet what everybody wants of an advertisement."""
+        return id in self._unanswered
 
     def _stand_before(self, brokers: list[str], asks: bool) -> list[Send]:
         sends = self._say(Standing(self._broker, _entries(self.advertised), asks=asks), self._some(brokers))
-        if self.advertised:
-            self._unanswered.update(dict.fromkeys(brokers, self._statement))
+        for id in self.advertised:
+            self._expect_answers(id, brokers)
         return sends
 
     # ---- who is there
@@ -185,6 +241,9 @@ class Member:
         """Tell newcomers what stands, and forget those who are gone, after a change of the overlay."""
         members = self.topology.members
         for broker in [broker for broker in self._met if broker not in members]:
+            number = self.topology.number_of(broker)
+            if number is not None and any(stated.path for stated in self.subscriptions.of(broker).values()):
+                self.gone.add(number)
             self._forget(broker)
         newcomers = [broker for broker, incarnation in members.items() if self._met.get(broker) != incarnation]
         if not newcomers:
@@ -198,7 +257,9 @@ class Member:
 
     def _forget(self, broker: str) -> None:
         self._met.pop(broker, None)
-        self._unanswered.pop(broker, None)
+        for id in list(self._unanswered):
+            self._answered(id, broker, self._statement)
+        self._owed.pop(broker, None)
         self.advertisements.forget(broker)
         self.subscriptions.forget(broker)
 

@@ -4,10 +4,12 @@ routes by destination on its own; brokers that belong to several clusters match 
 An edge broker stands in each cluster for what it knows from its others, in its own name (`Forward`, algorithm 3). What is
 told so carries the clusters that it has passed, and goes into none of them again; an advertisement goes into no cluster that
 knows it on a shorter way. Where several edge brokers join the same clusters all of them stand for the same: a publication
-takes all these ways, the copies that come later are dropped, and when one edge broker dies nothing is lost.
+takes all these ways, the copies that come later are dropped, and when one edge broker dies nothing is lost. What was on its way
+to that one alone, because the others did not stand for the same at the time, is matched again.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 
 from overweave.contract.batches import Batch, Ways
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
@@ -40,12 +42,20 @@ class Merc:
         self._ways: tuple[list[Ways], Ways] = ([], Ways(()))
 
     def _join(self, cluster: str) -> Member:
-        member = Member(self._broker, self._number, cluster, self._note)
+        member = Member(self._broker, self._number, cluster, self._note, partial(self._knows, cluster))
         member.begin(self._incarnation)
         return member
 
     def _note(self, id: str) -> None:
         self._changed[id] = None
+
+    def _knows(self, cluster: str, id: str) -> bool:
+        """Whether it is known what all other clusters want of an advertisement that was heard in one."""
+        return not self._changed and all(
+            member.topology.whole and not (member.awaits(id) and cluster in member.advertised[id].path)
+            for other, member in self._members.items()
+            if other != cluster
+        )
 
     # ---- links
 
@@ -130,7 +140,7 @@ class Merc:
                 want = self._wanted.get(id) or self._elsewhere(cluster, id, "subscriptions")
                 if _differ(want, member.wanted.get(id)):
                     sends += member.unsubscribe(id) if want is None else member.subscribe(id, want)
-        return sends
+        return [*sends, *(answer for member in self._members.values() for answer in member.answers())]
 
     def _elsewhere(self, cluster: str, id: str, table: str) -> Stated | None:
         """What is known of something in other clusters, by the shortest way that has not passed this one."""
@@ -167,6 +177,19 @@ class Merc:
         wanting = [(number, rows) for member in members for number, rows in member.wanting(batch) if not there >> number & 1]
         bound = batch.addressed(wanting)
         return here if bound is None else [*here, *bound.parted(self._all_ways())]
+
+    def instead(self) -> Callable[[Batch], list[Forward]] | None:
+        """See `Routing.instead`."""
+        gone = [(member, number) for member in self._members.values() if member.ready for number in member.gone]
+        for member, _ in gone:
+            member.gone.clear()
+        return (lambda batch: [to for one in gone for to in self._match_again(batch, *one)]) if gone else None
+
+    def _match_again(self, batch: Batch, member: Member, number: int) -> list[Forward]:
+        """What is meant for one broker goes to all in its cluster who want it: who has it already drops it."""
+        some, _ = batch.meant_for(number)
+        bound = None if some is None else some.addressed(member.wanting(some))
+        return [] if bound is None else bound.parted(self._all_ways())
 
     def compared_with(self, batch: Batch, origin: str | None) -> int:
         """See `Routing.compared_with`."""

@@ -64,11 +64,18 @@ class RemoteTable:
         self.drop(broker, id)
         return True
 
-    def replace(self, broker: str, entries: Iterable[tuple[str, Filter, tuple[str, ...]]], number: int) -> None:
-        """All that a broker has to say up to a number; what it says later stays."""
+    def replace(
+        self,
+        broker: str,
+        entries: Iterable[tuple[str, Filter, tuple[str, ...]]],
+        number: int,
+        among: Callable[[Stated], bool] = lambda _: True,
+    ) -> None:
+        """All that a broker has to say up to a number, among some; what it says later stays."""
         told = {id: Stated(filter, path, number) for id, filter, path in entries}
-        for id in [id for id, stated in self.of(broker).items() if stated.number <= number and id not in told]:
-            self.drop(broker, id)
+        for id, stated in list(self.of(broker).items()):
+            if stated.number <= number and id not in told and among(stated):
+                self.drop(broker, id)
         for id, stated in told.items():
             self.add(broker, id, stated)
 
