@@ -97,9 +97,11 @@ class _Market:
         self._stack = stack
         self._urls = list(urls.values())
         self._publishers: dict[str, Client] = {}
+        self._subscriptions: list[Subscription] = []
         self._delivered: Account = Counter()
 
     async def open(self, wanted: Sequence[Filter], published: Sequence[Publication]) -> None:
+        start_s = time.perf_counter()
         symbols = list(dict.fromkeys(str(quote["symbol"]) for quote in published))
         for number, symbol in enumerate(symbols):
             self._publishers[symbol] = await self._client(number, f"market-{symbol}")
@@ -109,9 +111,10 @@ class _Market:
             client = await self._client(number, f"trader-{number + 1}")
             for at in range(first, min(first + FILTERS_PER_CLIENT, len(wanted))):
                 subscription = await self._stack.enter_async_context(client.subscribe(wanted[at]))
+                self._subscriptions.append(subscription)
                 self._stack.callback(asyncio.create_task(self._take(at + 1, subscription)).cancel)
-        # What was said is at its broker now; that it has also spread, only time tells.
-        await asyncio.sleep(1.0)
+        # What was said is at its broker now; that it has also spread, only time tells: more of it on a machine that is busy.
+        await asyncio.sleep(max(1.0, time.perf_counter() - start_s))
 
     async def publish(self, published: Sequence[Publication], seconds: float, done: Callable[[int], None]) -> Traffic:
         start_s = time.perf_counter()
@@ -124,7 +127,9 @@ class _Market:
         for publisher in self._publishers.values():
             await asyncio.wait_for(publisher.flush(), _LAST_S_MAX)
         lasted_s = time.perf_counter() - start_s
-        await asyncio.sleep(0.1)  # settled is what has arrived at clients; their tasks still have to count it
+        while any(subscription.waiting for subscription in self._subscriptions):
+            await asyncio.sleep(0.01)  # settled is what has arrived at clients; their tasks still have to count it
+        await asyncio.sleep(0.1)
         return Traffic(len(published), lasted_s, self._delivered)
 
     async def _client(self, number: int, name: str) -> Client:

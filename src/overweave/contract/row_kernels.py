@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from overweave.matching.kernels.compile import inlined, kernel
+from overweave.matching.kernels.compile import copy_bytes, inlined, kernel
 
 #: Where things are in a row.
 SEQUENCE, PUBLISHED_AT, HOPS, TTL, LIST_LENGTH, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = (
@@ -52,9 +52,7 @@ def gather_rows(data, starts, rows, out, out_starts):
     for i in range(len(rows)):
         start, end = starts[rows[i]], starts[rows[i] + 1]
         out_starts[i] = at
-        for position in range(start, end):
-            out[at + position - start] = data[position]
-        at += end - start
+        at = copy_bytes(data, start, end, out, at)
     out_starts[len(rows)] = at
 
 
@@ -144,16 +142,11 @@ def write_destinations(data, starts, rows, lists, sizes, out):
     for i in range(len(rows)):
         start, end = starts[rows[i]], starts[rows[i] + 1]
         list_start, list_end = _list_of(data, start)
-        first = to
-        for position in range(start, list_start):
-            out[to] = data[position]
-            to += 1
-        size = sizes[i]
+        first, size = to, sizes[i]
+        to = copy_bytes(data, start, list_start, out, to)
         if size:
             to = _put_list(lists[i], size, out, to)
-        for position in range(list_end, end):
-            out[to] = data[position]
-            to += 1
+        to = copy_bytes(data, list_end, end, out, to)
         length = np.uint64(to - first - 4)
         for byte in range(4):
             out[first + byte] = np.uint8((length >> np.uint64(8 * byte)) & np.uint64(255))
