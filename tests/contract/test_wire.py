@@ -1,12 +1,13 @@
 """Messages in their wire form: they come back as they were, and whatever is broken is refused as broken input."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from overweave.contract.batches import Rows
 from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Hello, Synced, WordFrame
-from overweave.contract.raw import RawRows
+from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.wire import (
     BATCH,
     FRAME_BYTES_MAX,
@@ -101,6 +102,45 @@ def test_a_stream_may_be_cut_anywhere(some, data):
     frames = reader()
     found = [message for piece in pieces for message in frames.feed(piece)]
     assert list(map(told, found)) == list(map(told, some))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_long_and_short_frames_one_after_the_other(seed):
+    random = np.random.default_rng(seed)
+    sizes = random.permutation([1, 1, 900, 4_000, 5_000, 66_000, 70_000, 1_050_000, 2_300_000])
+    some = [BatchFrame(1, 2, n, 0, rows_of(1 + n % 3, bytes([n]) * size)) for n, size in enumerate(sizes.tolist())]
+    stream, frames, found = memoryview(b"".join(map(wire, some))), reader(), []
+    while stream:
+        room = frames.room()
+        count = min(len(room), len(stream), int(random.integers(1, 300_000)))
+        room[:count] = stream[:count]
+        stream = stream[count:]
+        found += frames.took(count)
+    # All are looked at only now: what came later must not have been written over what came before.
+    assert list(map(told, found)) == list(map(told, some))
+
+
+def test_room_is_not_made_because_somebody_says_so():
+    frames = reader()
+    assert list(frames.feed(HEAD.pack(FRAME_BYTES_MAX, BATCH))) == []
+    assert len(frames.room()) < 2 << 20
+
+
+def test_hops_are_counted_without_touching_rows():
+    once = rows_of(3, b"payload").hopped()
+    back = decode(BATCH, wire(BatchFrame(1, 2, 0, 0, once.hopped()))[HEAD.size :]).batch
+    assert back.data.tobytes() == once.data.tobytes() == rows_of(3, b"payload").data.tobytes()
+    ttl = Header().ttl
+    assert [(publish.header.hops, publish.header.ttl) for publish in back.hopped().publishes()] == [(3, ttl - 3)] * 3
+    assert [arrival.hops for arrival in back.arrivals()] == [2, 2, 2]
+    assert back.ttl == ttl - 2
+    with pytest.raises(WireError, match="no broker has seen"):
+        back.check_origin("p")
+
+
+def rows_of(count, payload):
+    publishes = [Publish(Publication({"x": n}), Header("p", n), payload) for n in range(count)]
+    return RawRows(encode_rows(publishes), count)
 
 
 @given(messages)

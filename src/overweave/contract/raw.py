@@ -9,13 +9,14 @@
     destination list := nothing | u8 0, numbers of brokers in order, each of one byte, or of two: 128 + its low 7 bits, the rest
                                 | u8 1, a bitmap by number, whose last byte is not 0
 
-Routing patches hops and ttl and copies the rows it selects, and with lists that get shorter where it goes by
-destination; nothing else is decoded but what some filter mentions.
+Routing copies the rows it selects, and with lists that get shorter where it goes by destination; rows that all go the same way
+are not touched. What hops they take is told by the frame they are in. Nothing is decoded but what some filter mentions.
 """
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,18 +27,20 @@ from overweave.contract.records import Columns
 from overweave.contract.row_kernels import (
     BAD,
     BITMAP,
+    FROM_BROKERS,
     GOOD,
     HEAD,
     LIST_BYTES_MAX,
     LIST_LENGTH,
     NUMBERS,
+    TTL,
     check_contents,
+    foreign_head,
     gather_rows,
-    highest_destination,
-    hop_rows,
     list_sizes,
     mark_seen,
     read_destinations,
+    unite_destinations,
     walk_rows,
     write_destinations,
     write_heads,
@@ -74,13 +77,22 @@ def encode_rows(publishes: Iterable[Publish]) -> bytes:
     return b"".join(map(_encode_row, publishes))
 
 
-def wire_of(batch: Batch) -> bytes | Bytes:
-    """The rows of any batch in their wire form."""
-    return batch.data if isinstance(batch, RawRows) else encode_rows(batch.publishes())
+def wire_of(batch: Batch) -> tuple[bytes | Bytes, int]:
+    """The rows of any batch in their wire form, and how many hops they have taken since."""
+    return (batch.data, batch.passed) if isinstance(batch, RawRows) else (encode_rows(batch.publishes()), 0)
+
+
+class _Union(NamedTuple):
+    """All brokers that some row is meant for, as a set of bits; the highest of them (-1: none); how many rows are for nobody."""
+
+    numbers: int
+    highest: int
+    empty: int
 
 
 class RawRows:
-    """Rows that lie one after the other in ``data``; anything unsound in their layout is a `WireError`.
+    """Rows that lie one after the other in ``data``, and have taken ``passed`` hops since they were written there; anything
+    unsound in their layout is a `WireError`.
 
     >>> from overweave.language.publications import Publication
     >>> rows = RawRows(encode_rows([Publish(Publication({"x": i}), Header("p", i)) for i in range(3)]), 3)
@@ -90,12 +102,12 @@ class RawRows:
 
     __slots__ = (
         "__dict__", "_content_ends", "_content_starts", "_data", "_hops", "_new_publisher", "_sequences", "_starts", "_times",
-        "count", "picked", "ttl",
+        "count", "passed", "picked", "ttl",
     )  # fmt: skip
 
-    def __init__(self, data: bytes | memoryview | Bytes, count: int) -> None:
+    def __init__(self, data: bytes | memoryview | Bytes, count: int, passed: int = 0) -> None:
         self._data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
-        self.count = count
+        self.count, self.passed = count, passed
         #: Which rows these are of the batch that they were taken from; None: all.
         self.picked: NDArray[np.int64] | None = None
         if not 0 < count <= len(self._data) // HEAD:
@@ -104,16 +116,17 @@ class RawRows:
         self._content_starts, self._content_ends, self._sequences = others
         self._hops, self._new_publisher = np.empty(count, np.uint8), np.empty(count, np.bool_)
         self._times = np.empty(count, np.float64)
-        sound, self.ttl = walk_rows(
+        sound, ttl = walk_rows(
             self._data, count, self._starts, self._content_starts, self._content_ends, self._sequences,
             self._times.view(np.uint64), self._hops, self._new_publisher,
         )  # fmt: skip
         if sound != count:
             raise WireError(int(self._starts[sound - 1]) if sound else 0, f"row {sound} of {count} in its wire form")
+        self.ttl = max(ttl - passed, 0)
 
     @property
     def data(self) -> Bytes:
-        """The rows in their wire form."""
+        """The rows as they were written."""
         return self._data
 
     @cached_property
@@ -139,11 +152,10 @@ class RawRows:
 
     def check_origin(self, publisher: str) -> None:
         """Refuse rows that cannot have come from this publisher: other names, hops, headers that only brokers write."""
-        heads = self._starts[:-1, None] + np.arange(20, 28)
-        hops, _, priority, zero, _, _, extra_low, extra_high = self._data[heads].T
-        if self._hops.any() or hops.any() or zero.any() or extra_low.any() or extra_high.any():
+        foreign = foreign_head(self._data, self._starts)
+        if foreign == FROM_BROKERS or self.passed:
             raise WireError(0, "rows that no broker has seen yet")
-        if (priority != Priority.PUBLICATION).any() or [name for name, _, _ in self._runs] != [publisher]:
+        if foreign or [name for name, _, _ in self._runs] != [publisher]:
             raise WireError(0, f"publications of {publisher!r} and nobody else")
 
     def numbered(self, first: int, published_at_s: float) -> "RawRows":
@@ -183,21 +195,24 @@ class RawRows:
         starts = np.empty(len(rows) + 1, np.int64)
         data = np.empty(int((self._starts[rows + 1] - self._starts[rows]).sum()), np.uint8)
         gather_rows(self._data, self._starts, rows, data, starts)
-        taken = RawRows(data, len(rows))
-        taken.picked = rows
-        return taken
+        return self._picked(rows, data, starts, 0)
 
     def hopped(self) -> "RawRows":
         """See `Batch.hopped`."""
-        data = self._data.copy()
-        hop_rows(data, self._starts)
-        return self._over(data, max(self.ttl - 1, 0), np.minimum(self._hops, 254) + np.uint8(1))
+        made = object.__new__(RawRows)
+        made._data, made.count, made.picked = self._data, self.count, None
+        made.passed, made.ttl = min(self.passed + 1, 255), max(self.ttl - 1, 0)
+        made._starts, made._sequences, made._new_publisher = self._starts, self._sequences, self._new_publisher
+        made._content_starts, made._content_ends = self._content_starts, self._content_ends
+        made._times, made._hops = self._times, self._hops
+        made.__dict__.update(self.__dict__)
+        return made
 
     def alive(self) -> "RawRows | None":
         """See `Batch.alive`."""
         if self.ttl > 0:
             return self
-        rows = np.flatnonzero(self._data[self._starts[:-1] + 21])
+        rows = np.flatnonzero(self._data[self._starts[:-1] + TTL] > self.passed)
         return self.take(rows) if len(rows) else None
 
     def spread(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, RawRows]]":
@@ -228,18 +243,20 @@ class RawRows:
 
     def parted(self, ways: Ways) -> "list[tuple[str | None, Batch]]":
         """See `Batch.parted`."""
+        united, _, empty = self._union
+        if not empty:
+            for hop, bits in ways.reach:
+                if not united & ~bits:
+                    return [(hop, self)]  # as most often: all the same way
         lists = self._lists
         width = lists.shape[1]
-        for hop, bits in ways.reach:
-            if not self._united & ~bits and lists.any(axis=1).all():
-                return [(hop, self)]  # as most often: all the same way
         hops = [(hop, lists & words_of(bits, width)) for hop, bits in ways.reach]
         parts: list[tuple[str | None, NDArray[np.uint64]]] = [*hops, (None, lists & ~words_of(ways.known, width))]
         return [(hop, some) for hop, part in parts if part.any() and (some := self._bound_for(part)) is not None]
 
     def meant_for(self, number: int) -> "tuple[RawRows | None, RawRows | None]":
         """See `Batch.meant_for`."""
-        if not self._united >> number & 1:
+        if not self._union.numbers >> number & 1:
             return None, self
         lists, word, bit = self._lists, number >> 6, np.uint64(1 << (number & 63))
         here = np.flatnonzero(lists[:, word] & bit)
@@ -259,7 +276,7 @@ class RawRows:
         """See `Batch.arrivals`."""
         times, sizes = self.published_at_s(), self._sizes()
         for (publisher, sequence), hops, time_s, size in zip(
-            self.identities(), self._hops.tolist(), times.tolist(), sizes.tolist(), strict=True
+            self.identities(), self._hops_now().tolist(), times.tolist(), sizes.tolist(), strict=True
         ):
             yield Arrival(publisher, sequence, hops, time_s, size)
 
@@ -276,7 +293,7 @@ class RawRows:
             publisher[begin:] = code
         return Columns(
             [name for name, _, _ in self._runs], publisher[rows], self._sequences[rows], texts, codes, clients, codes,
-            self._hops[rows].astype(np.int32), self._times[rows], now_s, self._sizes()[rows],
+            self._hops_now()[rows], self._times[rows], now_s, self._sizes()[rows],
         )  # fmt: skip
 
     def size_bytes(self) -> int:
@@ -290,19 +307,20 @@ class RawRows:
     # ---- helpers
 
     @cached_property
-    def _lists(self) -> NDArray[np.uint64]:
-        """The destination lists of all rows, as sets of bits."""
-        highest = highest_destination(self._data, self._starts)
+    def _union(self) -> "_Union":
+        words = np.empty(-(-NUMBERS_MAX // 64), np.uint64)
+        highest, empty = unite_destinations(self._data, self._starts, words)
         if highest < -1:
             raise WireError(0, "destination lists in their wire form")
-        lists = np.empty((self.count, max(highest, 0) // 64 + 1), np.uint64)
-        read_destinations(self._data, self._starts, lists)
-        return lists
+        numbers = int.from_bytes(words[: highest // 64 + 1].astype("<u8").tobytes(), "little")
+        return _Union(numbers, highest, empty)
 
     @cached_property
-    def _united(self) -> int:
-        """All brokers that some row is meant for, as a set of bits."""
-        return int.from_bytes(np.bitwise_or.reduce(self._lists, axis=0).astype("<u8").tobytes(), "little")
+    def _lists(self) -> NDArray[np.uint64]:
+        """The destination lists of all rows, as sets of bits."""
+        lists = np.empty((self.count, max(self._union.highest, 0) // 64 + 1), np.uint64)
+        read_destinations(self._data, self._starts, lists)
+        return lists
 
     def _bound_for(self, lists: NDArray[np.uint64]) -> "RawRows | None":
         """The rows whose new destination lists are not empty."""
@@ -318,21 +336,29 @@ class RawRows:
         sizes = np.empty(len(rows), np.int64)
         if list_sizes(lists, sizes) > LIST_BYTES_MAX:
             raise InvalidInput(f"expected destination lists of numbers below {NUMBERS_MAX:,}")
-        before = self._data[self._starts[rows] + LIST_LENGTH].astype(np.int64)
-        data = np.empty(int((self._starts[rows + 1] - self._starts[rows] - before + sizes).sum()), np.uint8)
-        write_destinations(self._data, self._starts, rows, lists, sizes, data)
-        made = RawRows(data, len(rows))
-        made.picked = rows
+        grown = sizes - self._data[self._starts[rows] + LIST_LENGTH]
+        data = np.empty(int((self._starts[rows + 1] - self._starts[rows] + grown).sum()), np.uint8)
+        starts = np.empty(len(rows) + 1, np.int64)
+        write_destinations(self._data, self._starts, rows, lists, sizes, data, starts)
+        return self._picked(rows, data, starts, grown)
+
+    def _picked(
+        self, rows: NDArray[np.int64], data: Bytes, starts: NDArray[np.int64], grown: NDArray[np.int64] | int
+    ) -> "RawRows":
+        """Some rows where they lie in other bytes, the content of each so much farther from its begin."""
+        made = object.__new__(RawRows)
+        made._data, made._starts, made.count, made.picked = data, starts, len(rows), rows
+        made.passed, made.ttl = self.passed, self.ttl
+        some = slice(None) if len(rows) == self.count else rows
+        moved = starts[:-1] - self._starts[:-1][some] + grown
+        made._content_starts, made._content_ends = self._content_starts[some] + moved, self._content_ends[some] + moved
+        made._sequences, made._times, made._hops = self._sequences[some], self._times[some], self._hops[some]
+        runs = np.cumsum(self._new_publisher)[some]
+        made._new_publisher = np.concatenate(([True], runs[1:] != runs[:-1]))
         return made
 
-    def _over(self, data: Bytes, ttl: int, hops: NDArray[np.uint8]) -> "RawRows":
-        """The same layout over other bytes."""
-        made = object.__new__(RawRows)
-        made._data, made.count, made.ttl, made._hops, made.picked = data, self.count, ttl, hops, None
-        made._starts, made._sequences, made._new_publisher = self._starts, self._sequences, self._new_publisher
-        made._content_starts, made._content_ends, made._times = self._content_starts, self._content_ends, self._times
-        made.__dict__.update(self.__dict__)
-        return made
+    def _hops_now(self) -> NDArray[np.int32]:
+        return np.minimum(self._hops.astype(np.int32) + self.passed, 255)
 
     def _sizes(self) -> NDArray[np.int64]:
         """The content and payload of each row: all from where its content begins."""
@@ -361,7 +387,8 @@ class RawRows:
             rest = _header_decoder.decode(data[rest_at:content_at]) if extra else _PLAIN
             header = msgspec.structs.replace(
                 rest, publisher=_text(data[HEAD : HEAD + publisher], start), sequence=sequence, published_at_s=published_at_s,
-                hops=hops, ttl=ttl, priority=Priority(priority), destinations=self._numbers(row) if listed else (),
+                hops=min(hops + self.passed, 255), ttl=max(ttl - self.passed, 0), priority=Priority(priority),
+                destinations=self._numbers(row) if listed else (),
             )  # fmt: skip
         except (msgspec.MsgspecError, LanguageError, ValueError) as error:
             raise WireError(start, f"a header in its wire form: {error}") from None

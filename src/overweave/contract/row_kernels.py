@@ -5,9 +5,11 @@ import numpy as np
 from overweave.matching.kernels.compile import copy_bytes, inlined, kernel
 
 #: Where things are in a row.
-SEQUENCE, PUBLISHED_AT, HOPS, TTL, LIST_LENGTH, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = (
-    4, 12, 20, 21, 23, 24, 26, 28, 32,
+SEQUENCE, PUBLISHED_AT, HOPS, TTL, PRIORITY, LIST_LENGTH, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = (
+    4, 12, 20, 21, 22, 23, 24, 26, 28, 32,
 )  # fmt: skip
+#: The priority of publications, and what only brokers write.
+ORDINARY, FROM_BROKERS = 1, 1
 #: How a destination list begins, and how long it may be.
 NUMBERS, BITMAP, LIST_BYTES_MAX = 0, 1, 255
 #: What `check_contents` says of a row.
@@ -57,29 +59,24 @@ def gather_rows(data, starts, rows, out, out_starts):
 
 
 @kernel
-def hop_rows(data, starts):
-    """Count one more hop in each row."""
-    for row in range(len(starts) - 1):
-        at = starts[row]
-        if data[at + HOPS] < 255:
-            data[at + HOPS] += 1
-        if data[at + TTL] > 0:
-            data[at + TTL] -= 1
-
-
-@kernel
-def highest_destination(data, starts):
-    """The highest number in all destination lists: -1 when all are empty, -2 when one is not sound."""
-    highest = -1
+def unite_destinations(data, starts, union):
+    """Unite all destination lists as a set of bits; the highest number in them (-1: all are empty, -2: one is not sound), and how
+    many are empty.
+    """
+    union[:] = 0
+    highest, empty = -1, 0
     for row in range(len(starts) - 1):
         at, end = _list_of(data, starts[row])
         if at == end:
+            empty += 1
             continue
         if end - at < 2:
-            return -2
+            return -2, empty
         if data[at] == BITMAP:
             if data[end - 1] == 0:
-                return -2
+                return -2, empty
+            for i in range(end - at - 1):
+                union[i >> 3] |= np.uint64(data[at + 1 + i]) << np.uint64(8 * (i & 7))
             last = (end - at - 2) * 8 - 1
             byte = data[end - 1]
             while byte:
@@ -90,18 +87,19 @@ def highest_destination(data, starts):
             at += 1
             while at < end:
                 number, at = _varint(data, at, end)
-                if number <= last:
-                    return -2
+                if number <= last or number >= 64 * len(union):
+                    return -2, empty
+                union[number >> 6] |= np.uint64(1) << np.uint64(number & 63)
                 last = number
         else:
-            return -2
+            return -2, empty
         highest = max(highest, last)
-    return highest
+    return highest, empty
 
 
 @kernel
 def read_destinations(data, starts, lists):
-    """Fill in the destination lists as sets of bits; they are sound (`highest_destination`) and fit."""
+    """Fill in the destination lists as sets of bits; they are sound (`unite_destinations`) and fit."""
     lists[:] = 0
     for row in range(len(starts) - 1):
         at, end = _list_of(data, starts[row])
@@ -136,13 +134,14 @@ def list_sizes(lists, sizes):
 
 
 @kernel
-def write_destinations(data, starts, rows, lists, sizes, out):
+def write_destinations(data, starts, rows, lists, sizes, out, out_starts):
     """Copy some rows one after the other, each with another destination list, of the size that `list_sizes` says."""
     to = 0
     for i in range(len(rows)):
         start, end = starts[rows[i]], starts[rows[i] + 1]
         list_start, list_end = _list_of(data, start)
         first, size = to, sizes[i]
+        out_starts[i] = first
         to = copy_bytes(data, start, list_start, out, to)
         if size:
             to = _put_list(lists[i], size, out, to)
@@ -151,6 +150,19 @@ def write_destinations(data, starts, rows, lists, sizes, out):
         for byte in range(4):
             out[first + byte] = np.uint8((length >> np.uint64(8 * byte)) & np.uint64(255))
         out[first + LIST_LENGTH] = size
+    out_starts[len(rows)] = to
+
+
+@kernel
+def foreign_head(data, starts):
+    """What no client writes in a row's head: FROM_BROKERS, another PRIORITY than that of publications, or 0."""
+    for row in range(len(starts) - 1):
+        at = starts[row]
+        if data[at + HOPS] or data[at + LIST_LENGTH] or _u16(data, at + EXTRA_LENGTH):
+            return FROM_BROKERS
+        if data[at + PRIORITY] != ORDINARY:
+            return PRIORITY
+    return 0
 
 
 @kernel

@@ -12,7 +12,8 @@
     WORD            := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u8 word, then for all but marks:
                        u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
                        filter (codec), for link states and what stands msgpack of `_Links` or `_Standing`
-    BATCH           := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u32 rows, rows (`contract.raw`)
+    BATCH           := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u32 rows, u8 hops that they have
+                       taken since they were written, rows (`contract.raw`)
 """
 
 import struct
@@ -28,7 +29,7 @@ from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, LinkState, Standing, Subscribe, Unadvertise, Unsubscribe
 
-VERSION = 1
+VERSION = 2
 #: No frame is longer.
 FRAME_BYTES_MAX = 16 << 20
 #: Before a peer has said who it is, it is not given that much.
@@ -42,7 +43,7 @@ _ACKNOWLEDGEMENT = struct.Struct("<QQQQ")
 _STRETCH = struct.Struct("<QQ")
 _WORD = struct.Struct("<QQQQB")
 _ID = struct.Struct("<HH")
-_BATCH = struct.Struct("<QQQQI")
+_BATCH = struct.Struct("<QQQQIB")
 _WORDS: tuple[type[Word], ...] = (Advertise, Unadvertise, Subscribe, Unsubscribe, Announced, Synced, LinkState, Standing)
 
 
@@ -105,11 +106,11 @@ def encode(message: Message) -> Sequence[bytes | Bytes]:
     '01 00 00 00 02'
     """
     if isinstance(message, BatchFrame):
-        rows = wire_of(message.batch)
+        rows, passed = wire_of(message.batch)
         if len(rows) > FRAME_BYTES_MAX - _BATCH.size - 1:
             raise InvalidInput(f"expected publications of at most {FRAME_BYTES_MAX:,} bytes together, got {len(rows):,}")
         numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
-        return HEAD.pack(1 + _BATCH.size + len(rows), BATCH) + _BATCH.pack(*numbers, message.batch.count), rows
+        return HEAD.pack(1 + _BATCH.size + len(rows), BATCH) + _BATCH.pack(*numbers, message.batch.count, passed), rows
     kind, body = _encoded(message)
     return (HEAD.pack(1 + len(body), kind) + body,)
 
@@ -122,8 +123,8 @@ def decode(kind: int, body: bytes | memoryview) -> Message:
     """
     try:
         if kind == BATCH:
-            incarnation, peer_incarnation, sequence, acknowledged, count = _BATCH.unpack_from(body)
-            rows = RawRows(memoryview(body)[_BATCH.size :], count)
+            incarnation, peer_incarnation, sequence, acknowledged, count, passed = _BATCH.unpack_from(body)
+            rows = RawRows(memoryview(body)[_BATCH.size :], count, passed)
             return BatchFrame(incarnation, peer_incarnation, sequence, acknowledged, rows)
         return _decoded(kind, bytes(body))
     except struct.error:

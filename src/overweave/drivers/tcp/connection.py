@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+import numpy as np
+
 from overweave.contract.raw import Bytes
 from overweave.contract.wire import FRAME_BYTES_MAX, HEAD, OPEN_BYTES_MAX, Message, Refused, decode, encode
 from overweave.errors import InvalidInput, WireError
@@ -13,6 +15,8 @@ from overweave.errors import InvalidInput, WireError
 _TRANSPORT_BYTES = 1 << 20
 #: Smaller pieces are joined, to be sent by one system call.
 _JOINED_BYTES = 1 << 16
+#: The buffer for frames that are no longer than it, at first and at most; and for a longer one, before more of it has come.
+_LEAST_BYTES, _MOST_BYTES, _AT_ONCE_BYTES = 1 << 12, 1 << 16, 1 << 20
 #: How long a peer that does not read may keep us from closing.
 LINGER_S = 2.0
 
@@ -31,7 +35,7 @@ class Owner(Protocol):
 
 
 class FrameReader:
-    """Cuts a stream of bytes into messages.
+    """Cuts a stream of bytes into messages. Long ones are received where they are to stay, and not copied.
 
     >>> from overweave.contract.wire import Ping
     >>> reader = FrameReader()
@@ -41,35 +45,73 @@ class FrameReader:
     """
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        #: Where bytes are received, and how many are there; it begins with a frame. ``_own`` is used again and again.
+        self._own = self._buffer = memoryview(bytearray(_LEAST_BYTES))
+        self._filled = 0
         #: The longest frame that is taken; a peer that has not said who it is gets little.
         self.bytes_max = OPEN_BYTES_MAX
 
-    def feed(self, data: bytes) -> Iterator[Message]:
-        """The messages that are complete now; a `WireError` when something is none."""
-        buffer = self._buffer
-        buffer += data
+    def room(self) -> memoryview:
+        """Where the next bytes are to be put: always some."""
+        return self._buffer[self._filled :]
+
+    def took(self, count: int) -> Iterator[Message]:
+        """The messages that are complete when so many bytes were put there; a `WireError` when something is none."""
+        self._filled += count
         at = 0
         try:
-            while len(buffer) - at >= HEAD.size:
-                length, kind = HEAD.unpack_from(buffer, at)
+            while self._filled - at >= HEAD.size:
+                length, kind = HEAD.unpack_from(self._buffer, at)
                 if not 0 < length <= self.bytes_max:
                     raise WireError(at, f"a frame of 1 to {self.bytes_max:,} bytes, got {length:,}")
                 end = at + 4 + length
-                if end > len(buffer):
+                if end > self._filled:
                     break
-                body = bytes(memoryview(buffer)[at + HEAD.size : end])
-                at = end
+                body: bytes | memoryview = self._buffer[at + HEAD.size : end]
+                if self._buffer is not self._own and end == len(self._buffer):
+                    # Nobody else will write there.
+                    body = body.toreadonly()
+                    self._buffer, self._filled, at = self._own, 0, 0
+                else:
+                    body = bytes(body)
+                    at = end
                 yield decode(kind, body)
         finally:
-            del buffer[:at]
+            self._make_room(at)
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """The messages that are complete with some more bytes, for those who have them already."""
+        while data:
+            room = self.room()
+            count = min(len(room), len(data))
+            room[:count] = data[:count]
+            data = data[count:]
+            yield from self.took(count)
+
+    def _make_room(self, at: int) -> None:
+        """Have the bytes from ``at`` on first in a buffer in which there is room for more of their frame."""
+        rest, was_full = self._buffer[at : self._filled], self._filled == len(self._buffer)
+        self._filled = len(rest)
+        wanted = 4 + HEAD.unpack_from(rest)[0] if len(rest) >= HEAD.size else 0
+        if wanted > len(self._own):
+            # Who announces a long frame has to send some of it before there is room for all.
+            room = min(wanted, max(_AT_ONCE_BYTES, 2 * len(rest)))
+            if self._buffer is self._own or was_full:
+                self._buffer = memoryview(np.empty(room, np.uint8))
+                self._buffer[: len(rest)] = rest
+            return
+        if was_full and len(self._own) < _MOST_BYTES:
+            self._own = memoryview(bytearray(2 * len(self._own)))
+        if at or self._buffer is not self._own:
+            self._own[: len(rest)] = rest
+        self._buffer = self._own
 
 
 def _buffer(piece: bytes | Bytes) -> bytes | memoryview:
     return piece if isinstance(piece, bytes) else piece.data
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One open socket."""
 
     def __init__(self, owner: Owner) -> None:
@@ -88,20 +130,24 @@ class Connection(asyncio.Protocol):
     # ---- what asyncio says
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
+        """See `asyncio.BufferedProtocol`."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_TRANSPORT_BYTES)
         self.made_s = self.sent_s = self.received_s = asyncio.get_running_loop().time()
         self._owner.connected(self)
 
-    def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """See `asyncio.BufferedProtocol`."""
+        return self._reader.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """See `asyncio.BufferedProtocol`."""
         if self._transport is None:
             return  # closed by us; over TLS something may still come in
         self.received_s = asyncio.get_running_loop().time()
         try:
-            for message in self._reader.feed(data):
+            for message in self._reader.took(nbytes):
                 self._owner.received(self, message)
                 if self._transport is None:
                     return
@@ -109,17 +155,17 @@ class Connection(asyncio.Protocol):
             self.refuse("bad-frame", str(error))
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
-        """See `asyncio.Protocol`."""
+        """See `asyncio.BufferedProtocol`."""
         self._transport = None
         self._waiting.clear()
         self._owner.lost(self)
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`."""
+        """See `asyncio.BufferedProtocol`."""
         self._writable = False
 
     def resume_writing(self) -> None:
-        """See `asyncio.Protocol`."""
+        """See `asyncio.BufferedProtocol`."""
         self._writable = True
         while self._waiting and self._writable and self._transport is not None:
             self._write(self._waiting.popleft())

@@ -21,14 +21,17 @@ def warm_up() -> None:
     batch = RawRows(encode_rows(publishes), len(publishes))
     batch.check_origin("p")
     batch.validate()
-    batch.new(Seen(window=64))
-    for _, part in batch.hopped().spread(index, "B3"):
-        part.take(np.array([0]))
-    addressed = batch.addressed([(1, np.array([0, 2])), (2, np.array([2]))])
-    if addressed is not None:
-        addressed.parted(Ways([("B2", 0b10)]))
-        addressed.meant_for(1)
-    list(batch.ids(index))
     batch.numbered(0, 0.0).published_at_s()
+    # Rows as they are received, which nobody may write to, and copies of them.
+    for some in (batch, RawRows(batch.data.copy(), batch.count)):
+        some.new(Seen(window=64))
+        for _, part in some.hopped().spread(index, "B3"):
+            part.take(np.array([0]))
+        addressed = some.addressed([(1, np.array([0, 2])), (2, np.array([2]))])
+        if addressed is not None:
+            for bound in (addressed, RawRows(addressed.data.tobytes(), addressed.count)):
+                bound.parted(Ways([("B2", 0b10)]))
+                bound.meant_for(1)
+        list(some.ids(index))
     index.links(publishes[0].publication)
     index.remove(0)
