@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overweave.contract.batches import Rows
+from overweave.contract.batches import Rows, Ways
 from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Hello, Synced, WordFrame
-from overweave.contract.raw import RawRows, encode_rows
+from overweave.contract.raw import RawRows, encode_list, encode_rows
 from overweave.contract.wire import (
     BATCH,
     FRAME_BYTES_MAX,
@@ -136,6 +136,25 @@ def test_hops_are_counted_without_touching_rows():
     assert back.ttl == ttl - 2
     with pytest.raises(WireError, match="no broker has seen"):
         back.check_origin("p")
+
+
+def test_rows_that_are_all_for_the_same_brokers_are_not_touched():
+    rows = rows_of(3, b"payload")
+    bound = rows.addressed([(7, np.arange(3)), (130, np.arange(3))])
+    back = decode(BATCH, wire(BatchFrame(1, 2, 0, 0, bound))[HEAD.size :]).batch
+    assert back.data.tobytes() == rows.data.tobytes()
+    assert [publish.header.destinations for publish in back.publishes()] == [(7, 130)] * 3
+    assert back.destinations() == {7: 3, 130: 3}
+    with pytest.raises(WireError, match="no broker has seen"):
+        back.check_origin("p")
+    here, others = back.meant_for(7)
+    assert ([p.header.destinations for p in here.publishes()], here.is_bound()) == ([()] * 3, False)
+    assert others.take(np.array([1])).destinations() == {130: 1}
+    assert [(hop, some.destinations()) for hop, some in back.parted(Ways([("B2", 1 << 7)]))] == [("B2", {7: 3}), (None, {130: 3})]
+    broken = bytearray(wire(BatchFrame(1, 2, 0, 0, bound)))
+    broken[broken.index(encode_list((7, 130)))] = 9
+    with pytest.raises(WireError, match="destination list"):
+        decode(BATCH, bytes(broken[HEAD.size :]))
 
 
 def rows_of(count, payload):

@@ -10,12 +10,13 @@
                                 | u8 1, a bitmap by number, whose last byte is not 0
 
 Routing copies the rows it selects, and with lists that get shorter where it goes by destination; rows that all go the same way
-are not touched. What hops they take is told by the frame they are in. Nothing is decoded but what some filter mentions.
+are not touched. What hops they take is told by the frame they are in, and whom they are meant for if that is the same for all.
+Nothing is decoded but what some filter mentions.
 """
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -77,9 +78,11 @@ def encode_rows(publishes: Iterable[Publish]) -> bytes:
     return b"".join(map(_encode_row, publishes))
 
 
-def wire_of(batch: Batch) -> tuple[bytes | Bytes, int]:
-    """The rows of any batch in their wire form, and how many hops they have taken since."""
-    return (batch.data, batch.passed) if isinstance(batch, RawRows) else (encode_rows(batch.publishes()), 0)
+def wire_of(batch: Batch) -> tuple[bytes | Bytes, int, bytes]:
+    """The rows of any batch in their wire form, how many hops they have taken since, and the destination list of all of them."""
+    if isinstance(batch, RawRows):
+        return batch.data, batch.passed, encode_list(numbers_of(batch.bound))
+    return encode_rows(batch.publishes()), 0, b""
 
 
 class _Union(NamedTuple):
@@ -91,8 +94,10 @@ class _Union(NamedTuple):
 
 
 class RawRows:
-    """Rows that lie one after the other in ``data``, and have taken ``passed`` hops since they were written there; anything
-    unsound in their layout is a `WireError`.
+    """Rows that lie one after the other in ``data``; anything unsound in their layout is a `WireError`.
+
+    They have taken ``passed`` hops since they were written there, and all are meant for the brokers in ``bound``, a set of bits;
+    if that is empty, each has a destination list of its own, or none has.
 
     >>> from overweave.language.publications import Publication
     >>> rows = RawRows(encode_rows([Publish(Publication({"x": i}), Header("p", i)) for i in range(3)]), 3)
@@ -102,12 +107,12 @@ class RawRows:
 
     __slots__ = (
         "__dict__", "_content_ends", "_content_starts", "_data", "_hops", "_new_publisher", "_sequences", "_starts", "_times",
-        "count", "passed", "picked", "ttl",
+        "bound", "count", "passed", "picked", "ttl",
     )  # fmt: skip
 
-    def __init__(self, data: bytes | memoryview | Bytes, count: int, passed: int = 0) -> None:
+    def __init__(self, data: bytes | memoryview | Bytes, count: int, passed: int = 0, bound: int = 0) -> None:
         self._data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
-        self.count, self.passed = count, passed
+        self.count, self.passed, self.bound = count, passed, bound
         #: Which rows these are of the batch that they were taken from; None: all.
         self.picked: NDArray[np.int64] | None = None
         if not 0 < count <= len(self._data) // HEAD:
@@ -153,7 +158,7 @@ class RawRows:
     def check_origin(self, publisher: str) -> None:
         """Refuse rows that cannot have come from this publisher: other names, hops, headers that only brokers write."""
         foreign = foreign_head(self._data, self._starts)
-        if foreign == FROM_BROKERS or self.passed:
+        if foreign == FROM_BROKERS or self.passed or self.bound:
             raise WireError(0, "rows that no broker has seen yet")
         if foreign or [name for name, _, _ in self._runs] != [publisher]:
             raise WireError(0, f"publications of {publisher!r} and nobody else")
@@ -199,13 +204,8 @@ class RawRows:
 
     def hopped(self) -> "RawRows":
         """See `Batch.hopped`."""
-        made = object.__new__(RawRows)
-        made._data, made.count, made.picked = self._data, self.count, None
+        made = self._same()
         made.passed, made.ttl = min(self.passed + 1, 255), max(self.ttl - 1, 0)
-        made._starts, made._sequences, made._new_publisher = self._starts, self._sequences, self._new_publisher
-        made._content_starts, made._content_ends = self._content_starts, self._content_ends
-        made._times, made._hops = self._times, self._hops
-        made.__dict__.update(self.__dict__)
         return made
 
     def alive(self) -> "RawRows | None":
@@ -222,10 +222,12 @@ class RawRows:
 
     def is_bound(self) -> bool:
         """See `Batch.is_bound`."""
-        return bool(self._data[LIST_LENGTH])
+        return bool(self.bound or self._data[LIST_LENGTH])
 
     def destinations(self) -> Mapping[int, int]:
         """See `Batch.destinations`."""
+        if self.bound:
+            return dict.fromkeys(numbers_of(self.bound), self.count)
         counts = np.unpackbits(self._lists.view(np.uint8), axis=1, bitorder="little").sum(axis=0)
         return {number: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
 
@@ -236,6 +238,8 @@ class RawRows:
     def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "RawRows | None":
         """See `Batch.addressed`."""
         several = list(found)
+        if all(len(rows) == self.count for _, rows in several):
+            return self._bound_to(bits_of(number for number, _ in several))
         lists = np.zeros((self.count, max((number for number, _ in several), default=0) // 64 + 1), np.uint64)
         for number, rows in several:
             lists[rows, number >> 6] |= np.uint64(1 << (number & 63))
@@ -243,6 +247,8 @@ class RawRows:
 
     def parted(self, ways: Ways) -> "list[tuple[str | None, Batch]]":
         """See `Batch.parted`."""
+        if self.bound:
+            return [(hop, self._same(bits)) for hop, bits in ways.parts(self.bound)]
         united, _, empty = self._union
         if not empty:
             for hop, bits in ways.reach:
@@ -256,6 +262,9 @@ class RawRows:
 
     def meant_for(self, number: int) -> "tuple[RawRows | None, RawRows | None]":
         """See `Batch.meant_for`."""
+        if self.bound:
+            bit = self.bound & 1 << number
+            return (self._same(0), self._bound_to(self.bound ^ bit)) if bit else (None, self)
         if not self._union.numbers >> number & 1:
             return None, self
         lists, word, bit = self._lists, number >> 6, np.uint64(1 << (number & 63))
@@ -340,7 +349,9 @@ class RawRows:
         data = np.empty(int((self._starts[rows + 1] - self._starts[rows] + grown).sum()), np.uint8)
         starts = np.empty(len(rows) + 1, np.int64)
         write_destinations(self._data, self._starts, rows, lists, sizes, data, starts)
-        return self._picked(rows, data, starts, grown)
+        made = self._picked(rows, data, starts, grown)
+        made.bound = 0
+        return made
 
     def _picked(
         self, rows: NDArray[np.int64], data: Bytes, starts: NDArray[np.int64], grown: NDArray[np.int64] | int
@@ -348,7 +359,7 @@ class RawRows:
         """Some rows where they lie in other bytes, the content of each so much farther from its begin."""
         made = object.__new__(RawRows)
         made._data, made._starts, made.count, made.picked = data, starts, len(rows), rows
-        made.passed, made.ttl = self.passed, self.ttl
+        made.passed, made.bound, made.ttl = self.passed, self.bound, self.ttl
         some = slice(None) if len(rows) == self.count else rows
         moved = starts[:-1] - self._starts[:-1][some] + grown
         made._content_starts, made._content_ends = self._content_starts[some] + moved, self._content_ends[some] + moved
@@ -356,6 +367,20 @@ class RawRows:
         runs = np.cumsum(self._new_publisher)[some]
         made._new_publisher = np.concatenate(([True], runs[1:] != runs[:-1]))
         return made
+
+    def _same(self, bound: int | None = None) -> "RawRows":
+        """The same rows, meant for others if that is said."""
+        made = object.__new__(RawRows)
+        made._data, made.count, made.picked, made.passed, made.ttl = self._data, self.count, None, self.passed, self.ttl
+        made._starts, made._sequences, made._new_publisher = self._starts, self._sequences, self._new_publisher
+        made._content_starts, made._content_ends = self._content_starts, self._content_ends
+        made._times, made._hops = self._times, self._hops
+        made.bound = self.bound if bound is None else bound
+        made.__dict__.update(self.__dict__)
+        return made
+
+    def _bound_to(self, bound: int) -> "RawRows | None":
+        return self._same(bound) if bound else None
 
     def _hops_now(self) -> NDArray[np.int32]:
         return np.minimum(self._hops.astype(np.int32) + self.passed, 255)
@@ -388,7 +413,7 @@ class RawRows:
             header = msgspec.structs.replace(
                 rest, publisher=_text(data[HEAD : HEAD + publisher], start), sequence=sequence, published_at_s=published_at_s,
                 hops=min(hops + self.passed, 255), ttl=max(ttl - self.passed, 0), priority=Priority(priority),
-                destinations=self._numbers(row) if listed else (),
+                destinations=numbers_of(self.bound) if self.bound else self._numbers(row) if listed else (),
             )  # fmt: skip
         except (msgspec.MsgspecError, LanguageError, ValueError) as error:
             raise WireError(start, f"a header in its wire form: {error}") from None
@@ -401,7 +426,8 @@ def words_of(bits: int, width: int) -> NDArray[np.uint64]:
     return np.frombuffer((bits & ((1 << 64 * width) - 1)).to_bytes(8 * width, "little"), np.uint64)
 
 
-def _encode_list(numbers: tuple[int, ...]) -> bytes:
+@lru_cache(maxsize=4096)
+def encode_list(numbers: tuple[int, ...]) -> bytes:
     """A destination list in its shorter form."""
     if not numbers:
         return b""
@@ -414,13 +440,29 @@ def _encode_list(numbers: tuple[int, ...]) -> bytes:
     return encoded
 
 
+@lru_cache(maxsize=4096)
+def decode_list(data: bytes) -> int:
+    """A destination list as a set of bits.
+
+    >>> bin(decode_list(encode_list((1, 9))))
+    '0b1000000010'
+    """
+    row = np.zeros(HEAD + len(data), np.uint8)
+    row[LIST_LENGTH], row[HEAD:] = len(data), np.frombuffer(data, np.uint8)
+    words = np.empty(-(-NUMBERS_MAX // 64), np.uint64)
+    highest, _ = unite_destinations(row, np.array([0, len(row)]), words)
+    if highest < -1:
+        raise WireError(0, "a destination list in its wire form")
+    return int.from_bytes(words.astype("<u8").tobytes(), "little")
+
+
 def _encode_row(publish: Publish) -> bytes:
     header, content = publish.header, encode_publication(publish.publication)
     publisher = header.publisher.encode()
     if not 0 < len(publisher) < 65_536:
         raise LanguageError(f"publisher {header.publisher!r}: expected a name of 1 to 65,535 bytes")
     rest = msgspec.structs.replace(header, **_FIXED)
-    extra, listed = b"" if rest == _PLAIN else msgspec.msgpack.encode(rest), _encode_list(header.destinations)
+    extra, listed = b"" if rest == _PLAIN else msgspec.msgpack.encode(rest), encode_list(header.destinations)
     length = _ROW.size - 4 + len(publisher) + len(listed) + len(extra) + len(content) + len(publish.payload)
     head = _ROW.pack(
         length, header.sequence, header.published_at_s, min(header.hops, 255), min(header.ttl, 255), header.priority, len(listed),

@@ -13,7 +13,7 @@
                        u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
                        filter (codec), for link states and what stands msgpack of `_Links` or `_Standing`
     BATCH           := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u32 rows, u8 hops that they have
-                       taken since they were written, rows (`contract.raw`)
+                       taken since they were written, u8 d, d bytes destination list of all, rows (`contract.raw`)
 """
 
 import struct
@@ -23,7 +23,7 @@ from typing import Annotated
 import msgspec
 
 from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Frame, Hello, Synced, Word, WordFrame
-from overweave.contract.raw import NUMBERS_MAX, Bytes, RawRows, wire_of
+from overweave.contract.raw import NUMBERS_MAX, Bytes, RawRows, decode_list, wire_of
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header
@@ -43,7 +43,7 @@ _ACKNOWLEDGEMENT = struct.Struct("<QQQQ")
 _STRETCH = struct.Struct("<QQ")
 _WORD = struct.Struct("<QQQQB")
 _ID = struct.Struct("<HH")
-_BATCH = struct.Struct("<QQQQIB")
+_BATCH = struct.Struct("<QQQQIBB")
 _WORDS: tuple[type[Word], ...] = (Advertise, Unadvertise, Subscribe, Unsubscribe, Announced, Synced, LinkState, Standing)
 
 
@@ -106,11 +106,12 @@ def encode(message: Message) -> Sequence[bytes | Bytes]:
     '01 00 00 00 02'
     """
     if isinstance(message, BatchFrame):
-        rows, passed = wire_of(message.batch)
-        if len(rows) > FRAME_BYTES_MAX - _BATCH.size - 1:
+        rows, passed, listed = wire_of(message.batch)
+        if len(rows) > FRAME_BYTES_MAX - _BATCH.size - 1 - len(listed):
             raise InvalidInput(f"expected publications of at most {FRAME_BYTES_MAX:,} bytes together, got {len(rows):,}")
         numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
-        return HEAD.pack(1 + _BATCH.size + len(rows), BATCH) + _BATCH.pack(*numbers, message.batch.count, passed), rows
+        head = HEAD.pack(1 + _BATCH.size + len(listed) + len(rows), BATCH)
+        return head + _BATCH.pack(*numbers, message.batch.count, passed, len(listed)) + listed, rows
     kind, body = _encoded(message)
     return (HEAD.pack(1 + len(body), kind) + body,)
 
@@ -123,8 +124,10 @@ def decode(kind: int, body: bytes | memoryview) -> Message:
     """
     try:
         if kind == BATCH:
-            incarnation, peer_incarnation, sequence, acknowledged, count, passed = _BATCH.unpack_from(body)
-            rows = RawRows(memoryview(body)[_BATCH.size :], count, passed)
+            incarnation, peer_incarnation, sequence, acknowledged, count, passed, listed = _BATCH.unpack_from(body)
+            rows_at = _BATCH.size + listed
+            bound = decode_list(bytes(body[_BATCH.size : rows_at])) if listed else 0
+            rows = RawRows(memoryview(body)[rows_at:], count, passed, bound)
             return BatchFrame(incarnation, peer_incarnation, sequence, acknowledged, rows)
         return _decoded(kind, bytes(body))
     except struct.error:

@@ -1,6 +1,8 @@
 """A connection: bytes of a socket in, messages out, and the other way round. What they mean is its owner's business."""
 
 import asyncio
+import contextlib
+import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -17,6 +19,7 @@ _TRANSPORT_BYTES = 1 << 20
 _JOINED_BYTES = 1 << 16
 #: The buffer for frames that are no longer than it, at first and at most; and for a longer one, before more of it has come.
 _LEAST_BYTES, _MOST_BYTES, _AT_ONCE_BYTES = 1 << 12, 1 << 16, 1 << 20
+_CORK: int | None = getattr(socket, "TCP_CORK", None)
 #: How long a peer that does not read may keep us from closing.
 LINGER_S = 2.0
 
@@ -118,6 +121,7 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
+        self._socket: socket.socket | None = None
         #: Whole messages, so that what is said last does not end up within one of them.
         self._waiting: deque[Sequence[bytes | Bytes]] = deque()
         self._writable = True
@@ -134,6 +138,7 @@ class Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_TRANSPORT_BYTES)
+        self._socket = transport.get_extra_info("socket")
         self.made_s = self.sent_s = self.received_s = asyncio.get_running_loop().time()
         self._owner.connected(self)
 
@@ -233,5 +238,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, pieces: Sequence[bytes | Bytes]) -> None:
         assert self._transport is not None
+        if len(pieces) == 1:
+            self._transport.write(_buffer(pieces[0]))
+            return
+        # Or the peer would be woken for the first piece alone, which is short.
+        self._cork(1)
         for piece in pieces:
             self._transport.write(_buffer(piece))
+        self._cork(0)
+
+    def _cork(self, on: int) -> None:
+        """Have the system wait for more before it sends a packet that is not full, or not; where it can."""
+        if _CORK is not None and self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.IPPROTO_TCP, _CORK, on)
