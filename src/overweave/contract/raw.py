@@ -127,6 +127,8 @@ class RawRows:
         )  # fmt: skip
         if sound != count:
             raise WireError(int(self._starts[sound - 1]) if sound else 0, f"row {sound} of {count} in its wire form")
+        if bound and self._data[LIST_LENGTH]:
+            raise WireError(0, "a destination list for all rows, or one for each")
         self.ttl = max(ttl - passed, 0)
 
     @property
@@ -263,8 +265,8 @@ class RawRows:
     def meant_for(self, number: int) -> "tuple[RawRows | None, RawRows | None]":
         """See `Batch.meant_for`."""
         if self.bound:
-            bit = self.bound & 1 << number
-            return (self._same(0), self._bound_to(self.bound ^ bit)) if bit else (None, self)
+            rest = self.bound & ~(1 << number)
+            return (None, self) if rest == self.bound else (self._same(0), self._bound_to(rest))
         if not self._union.numbers >> number & 1:
             return None, self
         lists, word, bit = self._lists, number >> 6, np.uint64(1 << (number & 63))

@@ -1,8 +1,6 @@
 """A connection: bytes of a socket in, messages out, and the other way round. What they mean is its owner's business."""
 
 import asyncio
-import contextlib
-import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol
@@ -17,9 +15,9 @@ from overweave.errors import InvalidInput, WireError
 _TRANSPORT_BYTES = 1 << 20
 #: Smaller pieces are joined, to be sent by one system call.
 _JOINED_BYTES = 1 << 16
-#: The buffer for frames that are no longer than it, at first and at most; and for a longer one, before more of it has come.
-_LEAST_BYTES, _MOST_BYTES, _AT_ONCE_BYTES = 1 << 12, 1 << 16, 1 << 20
-_CORK: int | None = getattr(socket, "TCP_CORK", None)
+#: How much is received at once, at first and at most; of a longer frame, before more of it has come; and from which length on a
+#: message stays where it was received.
+_LEAST_BYTES, _MOST_BYTES, _AT_ONCE_BYTES, _LONG_BYTES = 1 << 12, 1 << 19, 1 << 20, 1 << 14
 #: How long a peer that does not read may keep us from closing.
 LINGER_S = 2.0
 
@@ -48,9 +46,11 @@ class FrameReader:
     """
 
     def __init__(self) -> None:
-        #: Where bytes are received, and how many are there; it begins with a frame. ``_own`` is used again and again.
-        self._own = self._buffer = memoryview(bytearray(_LEAST_BYTES))
-        self._filled = 0
+        #: Where bytes are received, and how many are there; it begins with a frame. How large the next one will be.
+        self._buffer, self._filled = _new_buffer(_LEAST_BYTES), 0
+        self._capacity = _LEAST_BYTES
+        #: Whether a message lies in the buffer, so that nothing else may be written there.
+        self._is_taken = False
         #: The longest frame that is taken; a peer that has not said who it is gets little.
         self.bytes_max = OPEN_BYTES_MAX
 
@@ -70,15 +70,13 @@ class FrameReader:
                 end = at + 4 + length
                 if end > self._filled:
                     break
-                body: bytes | memoryview = self._buffer[at + HEAD.size : end]
-                if self._buffer is not self._own and end == len(self._buffer):
-                    # Nobody else will write there.
-                    body = body.toreadonly()
-                    self._buffer, self._filled, at = self._own, 0, 0
+                body = self._buffer[at + HEAD.size : end]
+                at = end
+                if length >= _LONG_BYTES and 4 * length >= len(self._buffer):
+                    self._is_taken = True
+                    yield decode(kind, body.toreadonly())
                 else:
-                    body = bytes(body)
-                    at = end
-                yield decode(kind, body)
+                    yield decode(kind, bytes(body))
         finally:
             self._make_room(at)
 
@@ -93,21 +91,23 @@ class FrameReader:
 
     def _make_room(self, at: int) -> None:
         """Have the bytes from ``at`` on first in a buffer in which there is room for more of their frame."""
-        rest, was_full = self._buffer[at : self._filled], self._filled == len(self._buffer)
-        self._filled = len(rest)
-        wanted = 4 + HEAD.unpack_from(rest)[0] if len(rest) >= HEAD.size else 0
-        if wanted > len(self._own):
+        rest = self._buffer[at : self._filled]
+        if self._filled == len(self._buffer) and self._capacity < _MOST_BYTES:
+            self._capacity *= 2
+        size = self._capacity
+        if len(rest) >= HEAD.size:
             # Who announces a long frame has to send some of it before there is room for all.
-            room = min(wanted, max(_AT_ONCE_BYTES, 2 * len(rest)))
-            if self._buffer is self._own or was_full:
-                self._buffer = memoryview(np.empty(room, np.uint8))
-                self._buffer[: len(rest)] = rest
-            return
-        if was_full and len(self._own) < _MOST_BYTES:
-            self._own = memoryview(bytearray(2 * len(self._own)))
-        if at or self._buffer is not self._own:
-            self._own[: len(rest)] = rest
-        self._buffer = self._own
+            size = max(size, min(4 + HEAD.unpack_from(rest)[0], max(_AT_ONCE_BYTES, 2 * len(rest))))
+        is_new = self._is_taken or size > len(self._buffer) or (size < len(self._buffer) and not rest)
+        if is_new:
+            self._buffer, self._is_taken = _new_buffer(size), False
+        if is_new or at:
+            self._buffer[: len(rest)] = rest
+        self._filled = len(rest)
+
+
+def _new_buffer(size: int) -> memoryview:
+    return np.empty(size, np.uint8).data
 
 
 def _buffer(piece: bytes | Bytes) -> bytes | memoryview:
@@ -121,7 +121,6 @@ class Connection(asyncio.BufferedProtocol):
         self._owner = owner
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
-        self._socket: socket.socket | None = None
         #: Whole messages, so that what is said last does not end up within one of them.
         self._waiting: deque[Sequence[bytes | Bytes]] = deque()
         self._writable = True
@@ -138,7 +137,6 @@ class Connection(asyncio.BufferedProtocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.set_write_buffer_limits(high=_TRANSPORT_BYTES)
-        self._socket = transport.get_extra_info("socket")
         self.made_s = self.sent_s = self.received_s = asyncio.get_running_loop().time()
         self._owner.connected(self)
 
@@ -238,17 +236,5 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, pieces: Sequence[bytes | Bytes]) -> None:
         assert self._transport is not None
-        if len(pieces) == 1:
-            self._transport.write(_buffer(pieces[0]))
-            return
-        # Or the peer would be woken for the first piece alone, which is short.
-        self._cork(1)
         for piece in pieces:
             self._transport.write(_buffer(piece))
-        self._cork(0)
-
-    def _cork(self, on: int) -> None:
-        """Have the system wait for more before it sends a packet that is not full, or not; where it can."""
-        if _CORK is not None and self._socket is not None:
-            with contextlib.suppress(OSError):
-                self._socket.setsockopt(socket.IPPROTO_TCP, _CORK, on)
