@@ -172,8 +172,8 @@ class Member:
                 self.subscriptions.remove(source, id, number)
             case Standing(_, entries, answers=None):
                 self.advertisements.replace(source, entries, number)
-                answers = self._owe(source, [id for id, _, _ in entries], number)
-                return [*answers, *(self._stand_before([source], asks=False) if message.asks and self.advertised else [])]
+                sends = self._owe(source, [id for id, _, _ in entries], number)
+                return [*sends, *(self._stand_before([source], asks=False) if message.asks and self.advertised else [])]
             case Standing(_, entries, answers=answers) if answers is not None:
                 # Advertisements may have been withdrawn meanwhile.
                 answered = {id: self.advertised[id] for id, _ in answers if id in self.advertised}
