@@ -19,7 +19,7 @@ BROKERS = 10
 #: Boxes by the day (0 to `ROWS`) and the volume (0 to a million) of a quote, and how often they are measured.
 GRIDS = ((50, 40, 3), (100, 100, 1))
 SECONDS = 2.0
-#: What destination-based routing is to save; with 2,000 filters it does not (docs/papers.md).
+#: What destination-based routing is to save.
 RATIO_MIN = {"destination": 2.0}
 #: With the shape that each is to run on.
 PROTOCOLS = {"filter": "chain", "destination": "chain", "merc": "clustered-chain"}
