@@ -107,7 +107,7 @@ def test_a_stream_may_be_cut_anywhere(some, data):
 @pytest.mark.parametrize("seed", range(8))
 def test_long_and_short_frames_one_after_the_other(seed):
     random = np.random.default_rng(seed)
-    sizes = random.permutation([1, 1, 900, 4_000, 5_000, 66_000, 70_000, 1_050_000, 2_300_000])
+    sizes = random.permutation([1, 1, 900, 4_000, 5_000, 66_000, 70_000, 1_050_000, 2_300_000, *[30_000] * 20])
     some = [BatchFrame(1, 2, n, 0, rows_of(1 + n % 3, bytes([n]) * size)) for n, size in enumerate(sizes.tolist())]
     stream, frames, found = memoryview(b"".join(map(wire, some))), reader(), []
     while stream:
