@@ -10,14 +10,14 @@ from overweave.contract.batches import Rows
 from overweave.contract.config import SessionConfig
 from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, Synced, WordFrame
 from overweave.language.headers import Header
-from overweave.language.messages import Publish
+from overweave.language.messages import Publish, Unsubscribe
 from overweave.language.publications import Publication
 
 CONFIG = SessionConfig(window=4)
 
 
-def publish(*numbers):
-    return Rows(tuple(Publish(Publication({"x": number}), Header("p", number)) for number in numbers))
+def publish(*numbers, publisher="p"):
+    return Rows(tuple(Publish(Publication({"x": number}), Header(publisher, number)) for number in numbers))
 
 
 def frames(act, *arguments):
@@ -27,8 +27,10 @@ def frames(act, *arguments):
     return [effect.frame for effect in effects]
 
 
-def sent(session, batch):
-    return frames(session.send, batch, None)
+def sent(session, batch, under_way=False):
+    effects = []
+    session.send(batch, None, effects, under_way)
+    return [effect.frame for effect in effects]
 
 
 class Side:
@@ -45,15 +47,18 @@ class Side:
                 return frames(self.session.hello, frame, greeting)
             case Acknowledgement():
                 return frames(self.session.acknowledgement, frame)
-            case BatchFrame():
-                if self.session.accepts(frame, frame.batch.count):
-                    self.custodies.append(Custody(self.session, frame.sequence, frame.batch.count))
-                    self.got += [sequence for _, sequence in frame.batch.identities()]
-                return []
-            case WordFrame():
-                if self.session.accepts(frame, 1):
-                    self.custodies.append(Custody(self.session, frame.sequence, 1))
-                return []
+            case BatchFrame() | WordFrame():
+                effects, rows = [], frame.batch.count if isinstance(frame, BatchFrame) else 1
+                if self.session.accepts(frame, rows, effects):
+                    self.custodies.append(Custody(self.session, frame.sequence, rows))
+                    if isinstance(frame, BatchFrame):
+                        self.got += frame.batch.identities()
+                    elif isinstance(frame.word, Unsubscribe):
+                        self.got.append(("word", int(frame.word.id)))
+                return [effect.frame for effect in effects]
+
+    def got_of(self, publisher):
+        return [number for of, number in self.got if of == publisher]
 
     def settle(self):
         while self.custodies:
@@ -63,7 +68,7 @@ class Side:
 
 def exchange(a, b, frames_to_b, frames_to_a):
     """Let all frames arrive, with no more losses, until nothing is under way."""
-    for _ in range(200):
+    for _ in range(1000):
         if frames_to_b:
             frames_to_a += b.take(frames_to_b.pop(0))
         elif frames_to_a:
@@ -87,8 +92,34 @@ def test_contents_arrive_in_order_within_the_window():
     first = [frame for number in range(10) for frame in sent(a.session, publish(number))]
     assert len(first) == 4
     exchange(a, b, first, [])
-    assert b.got == list(range(10))
+    assert b.got_of("p") == list(range(10))
     assert a.session.unsettled() == 0
+
+
+def test_what_is_under_way_overtakes_what_is_held_back_and_words_do_not():
+    a, b = connected()
+    to_b = [frame for number in range(6) for frame in sent(a.session, publish(number))]
+    to_b += sent(a.session, publish(0, publisher="q"), under_way=True)
+    to_b += frames(a.session.say, Unsubscribe("0"))
+    to_b += sent(a.session, publish(6))
+    a.session.validate()
+    assert a.session.unsettled_rows() == 9
+    for frame in to_b:
+        b.take(frame)
+    assert b.got == [*(("p", i) for i in range(4)), ("q", 0), ("p", 4), ("p", 5), ("word", 0)]
+    exchange(a, b, [], b.settle())
+    assert b.got_of("p") == list(range(7))
+
+
+def test_room_that_publications_of_the_other_direction_tell_of_is_used():
+    a, b = connected()
+    for frame in [frame for number in range(6) for frame in sent(a.session, publish(number))]:
+        b.take(frame)
+    while b.custodies:
+        b.custodies.popleft().release()
+    (answer,) = sent(b.session, publish(0, publisher="q"))
+    assert not b.session.owes()
+    assert [frame.sequence for frame in a.take(answer)] == [5, 6]  # the greeting had the first number
 
 
 def test_what_is_not_settled_is_kept_though_it_arrived():
@@ -132,7 +163,7 @@ def test_a_new_incarnation_is_greeted_before_it_gets_what_was_not_settled():
         else:
             to_new += a.take(to_a.pop(0))
     assert [type(frame).__name__ for frame in arrived[:3]] == ["WordFrame", "BatchFrame", "BatchFrame"]
-    assert new.got == [0, 1]
+    assert new.got_of("p") == [0, 1]
 
 
 def test_what_belongs_to_an_older_stream_is_dropped():
@@ -162,13 +193,25 @@ def test_what_is_settled_before_a_new_connection_knows_its_ends_is_told():
 def test_nothing_is_lost_or_doubled_whatever_the_connection_does(data):
     a, b = Side(), Side()
     to_b, to_a = frames(a.session.connect), frames(b.session.connect)
-    count = 0
+    counts, said = {"p": 0, "q": 0, "back": 0}, []
+
+    def send(session, publisher, under_way=False):
+        first, rows = counts[publisher], data.draw(st.integers(1, 3))
+        counts[publisher] += rows
+        return sent(session, publish(*range(first, first + rows), publisher=publisher), under_way)
+
+    acts = ["send", "send", "pass", "say", "back", "to_b", "to_a", "lose", "double", "swap", "settle", "resend", "break"]
     for _ in range(data.draw(st.integers(0, 40))):
-        match data.draw(st.sampled_from(["send", "to_b", "to_a", "lose", "double", "swap", "settle", "resend", "break"])):
+        match data.draw(st.sampled_from(acts)):
             case "send":
-                rows = data.draw(st.integers(1, 3))
-                to_b += sent(a.session, publish(*range(count, count + rows)))
-                count += rows
+                to_b += send(a.session, "p")
+            case "pass":
+                to_b += send(a.session, "q", under_way=True)
+            case "back":
+                to_a += send(b.session, "back")
+            case "say" if a.session.peer_incarnation:  # else it would be dropped, and told anew
+                to_b += frames(a.session.say, Unsubscribe(str(len(said))))
+                said.append((counts["p"], counts["q"]))
             case "to_b" if to_b:
                 to_a += b.take(to_b.pop(0))
             case "to_a" if to_a:
@@ -183,6 +226,7 @@ def test_nothing_is_lost_or_doubled_whatever_the_connection_does(data):
                 to_a.reverse()
             case "settle":
                 to_a += b.settle()
+                to_b += a.settle()
             case "resend":
                 to_b += frames(a.session.resend)
                 to_a += frames(b.session.resend)
@@ -196,5 +240,12 @@ def test_nothing_is_lost_or_doubled_whatever_the_connection_does(data):
         exchange(a, b, to_b, to_a)
         to_b, to_a = frames(a.session.resend), frames(b.session.resend)
     exchange(a, b, to_b, to_a)
-    assert b.got == list(range(count))
+    assert {**counts, "back": 0} == {publisher: len(b.got_of(publisher)) for publisher in counts}
+    assert all(b.got_of(publisher) == list(range(counts[publisher])) for publisher in "pq")
+    assert a.got_of("back") == list(range(counts["back"]))
+    assert b.got_of("word") == list(range(len(said)))
+    for number, before in enumerate(said):  # a word overtakes nothing
+        until = b.got[: b.got.index(("word", number))]
+        assert all(sum(of == publisher for of, _ in until) >= least for publisher, least in zip("pq", before, strict=True))
     assert a.session.unsettled() == 0
+    assert b.session.unsettled() == 0

@@ -2,10 +2,11 @@
 
 import pytest
 
-from overweave.contract.config import BrokerConfig
+from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.messages import Advertise, Subscribe
 from overweave.language.syntax import parse_filter, parse_publication
+from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
 
@@ -38,3 +39,30 @@ def test_all_that_clients_publish_at_once_is_settled(protocol):
     network.kernel.run(5.0)
     assert network.unsettled() == 0
     assert len(network.deliveries) == 5 * 20 * 20
+
+
+@pytest.mark.parametrize("protocol", ["filter-general", "destination", "merc"])
+@pytest.mark.parametrize("brokers", [5, 6, 9])
+def test_windows_that_are_full_all_round_a_circle_empty(protocol, brokers):
+    """All publish far more than a window at once for the farthest broker: every link is full of what needs the next."""
+    ids, window, each = [f"B{number}" for number in range(brokers)], 8, 100
+    ring = Overlay(ids, zip(ids, [*ids[1:], ids[0]], strict=True))
+    network = SimulatedNetwork(ring, PROTOCOLS[protocol].make, config=BrokerConfig(SessionConfig(window=window)))
+    for number, id in enumerate(ids):
+        network.add_client(f"p{id}", id)
+        network.say(f"p{id}", Advertise(f"a{id}", parse_filter(f"[from,eq,{number}]")))
+    network.kernel.run(1.0)
+    for number, id in enumerate(ids):
+        network.add_client(f"s{id}", id)
+        network.say(f"s{id}", Subscribe(f"s{id}", parse_filter(f"[from,eq,{(number + brokers // 2) % brokers}]")))
+    network.kernel.run(2.0)
+    for number, id in enumerate(ids):
+        network.publish(f"p{id}", *[parse_publication(f"[from,{number}],[x,{x}]") for x in range(each // 2)])
+        for x in range(each // 2, each):
+            network.publish(f"p{id}", parse_publication(f"[from,{number}],[x,{x}]"))
+    while network.unsettled() and network.kernel.now_s < 60.0:
+        network.kernel.run(network.kernel.now_s + 0.01)
+        for id in ids:
+            network.broker(id).validate()
+    assert network.unsettled() == 0
+    assert sum(network.deliveries.values()) == len(network.deliveries) == brokers * each

@@ -105,11 +105,11 @@ class ClientCore:
         session = self._session
         if isinstance(frame, BatchFrame):
             batch = frame.batch
-            if session.accepts(frame, batch.count):
+            if session.accepts(frame, batch.count, effects):
                 session.settle(frame.sequence, batch.count)
                 self._deliver(batch, effects)
         elif isinstance(frame, WordFrame):
-            if session.accepts(frame, 1):
+            if session.accepts(frame, 1, effects):
                 session.settle(frame.sequence, 1)
         elif isinstance(frame, Acknowledgement):
             session.acknowledgement(frame, effects)

@@ -201,10 +201,10 @@ class BrokerCore:
         if isinstance(frame, BatchFrame):
             batch = frame.batch
             count = batch.count
-            if session.accepts(frame, count):
+            if session.accepts(frame, count, self._effects):
                 self._publications(batch, peer, Custody(session, frame.sequence, count))
         elif isinstance(frame, WordFrame):
-            if session.accepts(frame, 1):
+            if session.accepts(frame, 1, self._effects):
                 custody = Custody(session, frame.sequence, 1)
                 self._word(peer, frame.word, custody)
                 custody.release()
@@ -288,9 +288,10 @@ class BrokerCore:
             self._held.append(_Held(batch, peer, custody, self._now_s, again))
 
     def _route(self, batch: Batch, peer: str, custody: Custody | None, again: bool) -> None:
-        after = batch if again else batch.hopped()
+        sessions, neighbours, effects = self._sessions, self._neighbours, self._effects
+        after, from_neighbour = batch if again else batch.hopped(), peer in neighbours
         try:
-            forwards = self._routing.route(after, peer if peer in self._neighbours else None)
+            forwards = self._routing.route(after, peer if from_neighbour else None)
         except InvalidInput as error:
             self._effects.append(Refuse(peer, "not-advertised", str(error)))
             forwards = []
@@ -300,7 +301,8 @@ class BrokerCore:
             forwards = list(self._without_the_tired(forwards))
         if custody is not None:
             custody.spread(len(forwards))
-        sessions, neighbours, effects = self._sessions, self._neighbours, self._effects
+        # What is under way never waits for room between brokers: they might wait for each other in a circle.
+        under_way = again or from_neighbour
         for to, some in forwards:
             if to is None:
                 self._hold(some, peer, custody)
@@ -311,12 +313,14 @@ class BrokerCore:
                 if custody is not None:
                     custody.release()
                 continue
-            session.send(some, custody, effects)
             if to not in neighbours:
+                session.send(some, custody, effects)
                 self._deliveries += some.count
                 if self._patience.needed:
                     self._patience.watch(session, self._now_s)
-            elif self._has_modules and self._is_control(some):
+                continue
+            session.send(some, custody, effects, under_way)
+            if self._has_modules and self._is_control(some):
                 self._control_out += some.count
             else:
                 self._publications_out += some.count
@@ -503,7 +507,7 @@ class BrokerCore:
                 if to is None:
                     self._hold(some, self.id, custody)
                 else:
-                    self._sessions[to].send(some, custody, self._effects)
+                    self._sessions[to].send(some, custody, self._effects, under_way=True)
                     self._publications_out += some.count
 
     def _left(self, stimulus: PeerLeft) -> None:

@@ -139,8 +139,9 @@ class Kept:
         self._session.kept_bytes -= self.bytes
 
 
-#: A word (None: it is a batch), a batch, how many rows it has, and whom to tell when the peer has settled it.
-_Unsettled = tuple[Word | None, Batch | None, int, Custody | Kept | None]
+#: A word (None: it is a batch), a batch, how many rows it has, whom to tell when the peer has settled it, and how many of its
+#: rows the window counts.
+_Unsettled = tuple[Word | None, Batch | None, int, Custody | Kept | None, int]
 #: What a content takes here beside its bytes.
 _CONTENT_BYTES = 1024
 
@@ -149,9 +150,9 @@ class Session:
     """One side of the stream to one peer."""
 
     __slots__ = (
-        "_acknowledge_every", "_acknowledged", "_base", "_debts", "_end", "_expected", "_kept_bytes_max", "_next",
-        "_peer_expected", "_settled", "_settled_ahead", "_told_ahead", "_unsettled", "_untold", "_waiting", "_window",
-        "connected", "established",
+        "_acknowledge_every", "_acknowledged", "_base", "_behind", "_behind_rows", "_counted", "_debts", "_end", "_expected",
+        "_kept_bytes_max", "_next", "_peer_expected", "_settled", "_settled_ahead", "_told_ahead", "_unsettled", "_untold",
+        "_waiting", "_window", "connected", "established",
         "incarnation", "kept_bytes", "peer", "peer_incarnation", "relieved", "stream",
     )  # fmt: skip
 
@@ -166,11 +167,14 @@ class Session:
         self.peer_incarnation = 0
         #: Counts the streams there have been; numbers of an earlier one mean nothing now.
         self.stream = 0
-        #: Sent or waiting, not settled by the peer: the first of them has the number ``_base``, and the last ``_waiting`` are not
-        #: out.
+        #: Numbered, not settled by the peer: the first of them has the number ``_base``, and the last ``_waiting`` are not out.
         self._unsettled: deque[_Unsettled] = deque()
         self._base = 0
         self._waiting = 0
+        #: How many of their rows the window counts; and what is held back until there is room in it, without numbers yet.
+        self._counted = 0
+        self._behind: deque[tuple[Batch, Custody | Kept | None]] = deque()
+        self._behind_rows = 0
         #: The number after the last of them.
         self._end = 0
         #: The number of the next row to put on the connection, and of the next one that the peer expects.
@@ -209,18 +213,32 @@ class Session:
     # ---- out
 
     def say(self, word: Word, effects: list[Effect], custody: Custody | None = None) -> None:
-        """Send a word, now or when there is room; ``custody`` is released when the peer has settled it."""
-        self._unsettled.append((word, None, 1, custody))
+        """Send a word, after what is held back; ``custody`` is released when the peer has settled it."""
+        while self._behind:
+            self._let_in()
+        self._unsettled.append((word, None, 1, custody, 0))
         self._end += 1
         self._waiting += 1
-        self._fill_window(effects)
+        self._send_on(effects)
 
-    def send(self, batch: Batch, custody: Custody | None, effects: list[Effect]) -> None:
-        """Send publications, now or when there is room; ``custody`` is released when the peer has settled them, or at once."""
+    def send(self, batch: Batch, custody: Custody | None, effects: list[Effect], under_way: bool = False) -> None:
+        """Send publications; ``custody`` is released when the peer has settled them, or at once.
+
+        They wait until there is room in the window, unless they are under way already.
+        """
+        keeper = self._keep(batch, custody) if self.relieved else custody
         number, rows = self._end, batch.count
-        self._unsettled.append((None, batch, rows, self._keep(batch, custody) if self.relieved else custody))
+        if under_way:
+            self._unsettled.append((None, batch, rows, keeper, 0))
+        elif self._counted >= self._window:
+            self._behind.append((batch, keeper))
+            self._behind_rows += rows
+            return
+        else:
+            self._counted += rows
+            self._unsettled.append((None, batch, rows, keeper, rows))
         self._end = end = number + rows
-        if self._waiting or not self.established or number - self._base >= self._window:
+        if not self.established:
             self._waiting += 1
             return
         self._next = end
@@ -230,11 +248,11 @@ class Session:
 
     def unsettled(self) -> int:
         """How many contents the peer has not settled."""
-        return len(self._unsettled)
+        return len(self._unsettled) + len(self._behind)
 
     def unsettled_rows(self) -> int:
         """How many rows, and words, the peer has not settled."""
-        return self._end - self._base
+        return self._end - self._base + self._behind_rows
 
     def unsettled_in(self) -> int:
         """How many rows from the peer are not settled."""
@@ -252,9 +270,12 @@ class Session:
         held: list[_Unsettled] = []
         while self._unsettled and not isinstance(self._unsettled[-1][3], Kept):
             held.append(self._unsettled.pop())
-        for word, batch, rows, custody in reversed(held):
-            keeps = self.relieved and batch is not None
-            self._unsettled.append((word, batch, rows, self._keep(batch, custody) if keeps else custody))  # type: ignore[arg-type]
+        for word, batch, rows, custody, counted in reversed(held):
+            keeper = self._keep(batch, custody) if self.relieved and batch is not None else custody
+            self._unsettled.append((word, batch, rows, keeper, counted))
+        for place, (behind, custody) in enumerate(self._behind):
+            if self.relieved:
+                self._behind[place] = behind, self._keep(behind, custody)
 
     def hold_back(self) -> None:
         """From now on those who send wait again until the peer settles."""
@@ -262,8 +283,11 @@ class Session:
 
     def batches(self) -> Iterator[tuple[Batch, Custody]]:
         """The publications that the peer has not settled, with their custody."""
-        for _, batch, _, custody in self._unsettled:
+        for _, batch, _, custody, _ in self._unsettled:
             if batch is not None and isinstance(custody, Custody):
+                yield batch, custody
+        for batch, custody in self._behind:
+            if isinstance(custody, Custody):
                 yield batch, custody
 
     def resend(self, effects: list[Effect]) -> None:
@@ -276,12 +300,14 @@ class Session:
                 # At least one goes out, to be told what is settled: an acknowledgement may have been lost.
                 self._waiting = 1
                 self._next -= self._unsettled[-1][2]
-            self._fill_window(effects)
+            self._send_on(effects)
 
     def take_back(self, effects: list[Effect]) -> list[tuple[Control | Batch, Custody | None]]:
         """What the peer has not settled and others may bring where it is meant for; the two have to greet each other anew."""
         taken: list[tuple[Control | Batch, Custody | None]] = []
-        for word, batch, _, keeper in self._unsettled:
+        while self._behind:
+            self._let_in()
+        for word, batch, _, keeper, _ in self._unsettled:
             custody = keeper if isinstance(keeper, Custody) else None
             if batch is not None:
                 taken.append((batch, custody))
@@ -296,6 +322,8 @@ class Session:
 
     def abandon(self) -> None:
         """The peer will not come back: nothing waits for it any more."""
+        while self._behind:
+            self._let_in()
         self._take(self._end, self._peer_expected)
         self.stream += 1
 
@@ -323,14 +351,16 @@ class Session:
             self._put(self._hello(), effects)
         self._take(frame.acknowledged, frame.expected)
         self._back_to(frame.expected)
-        self._fill_window(effects)
+        self._send_on(effects)
 
-    def accepts(self, frame: WordFrame | BatchFrame, rows: int) -> bool:
+    def accepts(self, frame: WordFrame | BatchFrame, rows: int, effects: list[Effect]) -> bool:
         """Whether this is the next content in order, and so many rows long; it is to be settled when it is processed."""
         if not self.established or frame.incarnation != self.peer_incarnation or frame.peer_incarnation != self.incarnation:
             return False
         if frame.acknowledged > self._base:
             self._take(frame.acknowledged, self._peer_expected)
+            if self._behind:
+                self._send_on(effects)
         if frame.sequence != self._expected:
             self._debts.later[self] = None  # the sender seems not to know what we have
             self._acknowledged = -1
@@ -344,8 +374,8 @@ class Session:
             self._take(frame.acknowledged, frame.expected)
             if frame.ahead:
                 self._release_ahead(frame.ahead)
-            if self._waiting:
-                self._fill_window(effects)
+            if self._behind:
+                self._send_on(effects)
 
     def settle(self, sequence: int, rows: int) -> None:
         """The content with this number, and all that it caused, is settled."""
@@ -379,13 +409,18 @@ class Session:
     def validate(self) -> None:
         """Check what must always hold."""
         assert 0 <= self._waiting <= len(self._unsettled)
-        assert self._end == self._base + sum(rows for _, _, rows, _ in self._unsettled)
+        assert not self._waiting or not self.established
+        assert self._end == self._base + sum(rows for _, _, rows, _, _ in self._unsettled)
         sent = islice(self._unsettled, len(self._unsettled) - self._waiting)
-        assert self._next == self._base + sum(rows for _, _, rows, _ in sent)
+        assert self._next == self._base + sum(rows for _, _, rows, _, _ in sent)
+        assert self._counted == sum(counted for _, _, _, _, counted in self._unsettled)
+        assert self._counted >= self._window or not self._behind
+        assert self._behind_rows == sum(batch.count for batch, _ in self._behind)
         assert -1 <= self._acknowledged <= self._settled <= self._expected
         assert all(self._settled < start < end <= self._expected for start, end in self._settled_ahead.items())
         assert self.connected or not self.established
-        assert self.kept_bytes == sum(by.bytes for _, _, _, by in self._unsettled if isinstance(by, Kept))
+        keepers = [*(entry[3] for entry in self._unsettled), *(keeper for _, keeper in self._behind)]
+        assert self.kept_bytes == sum(keeper.bytes for keeper in keepers if isinstance(keeper, Kept))
 
     # ---- helpers
 
@@ -422,8 +457,9 @@ class Session:
         self._peer_expected = max(self._peer_expected, expected)
         unsettled, base = self._unsettled, self._base
         while base < acknowledged and unsettled:
-            _, _, rows, custody = unsettled.popleft()
+            _, _, rows, custody, counted = unsettled.popleft()
             self._base = base = base + rows
+            self._counted -= counted
             if self._next < base:  # it was taken back, to be sent again
                 self._next = base
                 self._waiting -= 1
@@ -434,11 +470,11 @@ class Session:
         """Let go those who wait for contents that are settled while some before them are not."""
         number, released, rest = self._base, [], iter(stretches)
         start, end = next(rest, (self._end, self._end))
-        for place, (word, batch, rows, custody) in enumerate(self._unsettled):
+        for place, (word, batch, rows, custody, counted) in enumerate(self._unsettled):
             while number >= end < self._end:
                 start, end = next(rest, (self._end, self._end))
             if custody is not None and start <= number and number + rows <= end:
-                self._unsettled[place] = (word, batch, rows, None)
+                self._unsettled[place] = (word, batch, rows, None, counted)
                 released.append(custody)
             number += rows
         for custody in released:
@@ -450,29 +486,39 @@ class Session:
             self._waiting += 1
             self._next -= self._unsettled[-self._waiting][2]
 
-    def _fill_window(self, effects: list[Effect]) -> None:
+    def _let_in(self) -> None:
+        """Number the first of what was held back."""
+        batch, keeper = self._behind.popleft()
+        rows = batch.count
+        self._unsettled.append((None, batch, rows, keeper, rows))
+        self._behind_rows -= rows
+        self._counted += rows
+        self._end += rows
+        self._waiting += 1
+
+    def _send_on(self, effects: list[Effect]) -> None:
         """All that may go out now and has not."""
-        limit = self._base + self._window
-        if not self.established or self._next >= limit:
+        while self._behind and self._counted < self._window:
+            self._let_in()
+        if not self.established or not self._waiting:
             return
-        for word, batch, rows, _ in islice(self._unsettled, len(self._unsettled) - self._waiting, None):
-            if self._next >= limit:
-                break
+        for word, batch, rows, _, _ in islice(self._unsettled, len(self._unsettled) - self._waiting, None):
             numbers = self.incarnation, self.peer_incarnation, self._next, self._settled
             if word is not None:
                 self._put(WordFrame(*numbers, word), effects)
             elif batch is not None:
                 self._put(BatchFrame(*numbers, batch), effects)
             self._next += rows
-            self._waiting -= 1
+        self._waiting = 0
         self._acknowledged = self._settled
 
     def _start_again(self, greeting: Iterable[Word]) -> None:
         self.established = False
         self.stream += 1
         kept = [entry for entry in self._unsettled if entry[0] is None or is_addressed(entry[0])]
-        self._unsettled = deque([*((word, None, 1, None) for word in greeting), *kept])
+        self._unsettled = deque([*((word, None, 1, None, 0) for word in greeting), *kept])
         self._base = self._next = self._peer_expected = self._expected = self._settled = self._acknowledged = 0
-        self._end, self._waiting = sum(rows for _, _, rows, _ in self._unsettled), len(self._unsettled)
+        self._end, self._waiting = sum(entry[2] for entry in self._unsettled), len(self._unsettled)
+        self._counted = sum(entry[4] for entry in self._unsettled)
         self._settled_ahead.clear()
         self._told_ahead, self._untold = 0, False

@@ -7,6 +7,7 @@ class SessionConfig(msgspec.Struct, frozen=True):
     """How two peers exchange frames."""
 
     #: Rows that may be on their way to a peer without its acknowledgement, but for the rest of a batch; more wait in the session.
+    #: Between brokers, what came from another broker is not counted and does not wait.
     window: int = 1024
     #: After so many settled rows an acknowledgement goes out at once, else after the delay.
     acknowledge_every: int = 64

@@ -380,7 +380,7 @@ class _Session:
             elif isinstance(message, Acknowledgement):
                 self._session.acknowledgement(message, effects)
             elif isinstance(message, BatchFrame):
-                if self._session.accepts(message, message.batch.count):
+                if self._session.accepts(message, message.batch.count, effects):
                     self._session.settle(message.sequence, message.batch.count)
                 self._session.acknowledge(effects)
         return _frames(effects)
