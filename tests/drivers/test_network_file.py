@@ -84,6 +84,10 @@ def test_a_random_shape_is_the_same_for_everybody():
         ({"broker": LISTED, "link": [{"between": ["X", "Q"]}]}, "link[0].between: expected two brokers"),
         ({"broker": LISTED, "link": [{"between": ["X"]}]}, "link[0].between: expected two texts"),
         ({"broker": LISTED, "link": [*LINKS, {"between": ["X", "Z"]}]}, "network.routing: expected one for overlays with cycles"),
+        (
+            {"network": {**CHAIN, "routing": "merc"}, "modules": {"self_organise": {"every_s": 1, "degree_max": 3}}},
+            "modules.self_organise: expected routing whose brokers know the overlay (destination), got 'merc'",
+        ),
         ({"network": CHAIN, "modules": {"reprt": {}}}, "modules.reprt: unknown module, the nearest known one is 'report'"),
         ({"network": CHAIN, "security": {"mutul": True}}, "security.mutul: unknown key, the nearest known one is 'mutual'"),
         ({"network": CHAIN, "security": {"mutual": True}}, "security.certificate: expected a PEM file"),

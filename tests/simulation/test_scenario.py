@@ -47,6 +47,10 @@ def test_a_document_is_read_with_defaults():
         ({"costs": {"link_delay": 1}}, "costs.link_delay: unknown key, the nearest known one is 'link_delay_s'"),
         ({"faults": {"los": 0.1}}, "faults.los: unknown key, the nearest known one is 'loss'"),
         ({"modules": {"load_balancing": {}}}, "modules.load_balancing: unknown module, the nearest known one is 'self_organise'"),
+        (
+            {"modules": {"self_organise": {"every_s": 1, "degree_max": 3}}},
+            "modules.self_organise: expected routing whose brokers know the overlay (destination), got 'filter'",
+        ),
         ({"overlay": {**OVERLAY, "shape": "balancd"}}, "overlay.shape: unknown 'balancd', the nearest known one is 'balanced'"),
         ({"overlay": {"brokers": 3}}, "overlay.shape: expected one of chain"),
         ({"overlay": {"shape": "balanced", "brokers": 3}}, "overlay.degree: expected a value"),

@@ -160,6 +160,14 @@ def modules(path: str, value: Any) -> dict[str, msgspec.Struct]:
     return found
 
 
+def check_modules(path: str, names: Iterable[str], protocol: str) -> None:
+    """Refuse modules that can do nothing under a protocol of `PROTOCOLS`."""
+    for name in names:
+        if MODULES[name].needs_overlay and not PROTOCOLS[protocol].knows_overlay:
+            fit = ", ".join(name for name, each in PROTOCOLS.items() if each.knows_overlay)
+            raise InvalidInput(f"{path}.{name}: expected routing whose brokers know the overlay ({fit}), got {protocol!r}")
+
+
 def _noun(type: Any) -> str:
     if isinstance(type, types.UnionType):
         type = next(each for each in typing.get_args(type) if each is not types.NoneType)

@@ -18,10 +18,11 @@ from overweave.routing.summaries import Covering, Identical
 
 
 class RoutingProtocol(NamedTuple):
-    """How to make a protocol's part at one broker, and whether it needs an overlay without cycles."""
+    """How to make a protocol at one broker, whether it needs an overlay without cycles, and whether brokers learn the overlay."""
 
     make: Callable[[str, Overlay], Routing]
     acyclic: bool
+    knows_overlay: bool = False
 
 
 def _parent(broker: str, overlay: Overlay) -> str | None:
@@ -42,7 +43,7 @@ PROTOCOLS: dict[str, RoutingProtocol] = {
     "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic),
     "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), FilterBasedGeneral.acyclic),
     "destination": RoutingProtocol(
-        lambda broker, overlay: DestinationBased(broker, overlay.position(broker)), DestinationBased.acyclic
+        lambda broker, overlay: DestinationBased(broker, overlay.position(broker)), DestinationBased.acyclic, knows_overlay=True
     ),
     "merc": RoutingProtocol(Merc, Merc.acyclic),
 }

@@ -11,13 +11,14 @@ from overweave.contract.modules import Module
 
 
 class ModuleKind(NamedTuple):
-    """What options a module has, and how to make one at a broker."""
+    """What options a module has, how to make one at a broker, and whether brokers must know the overlay for it."""
 
     options: type[msgspec.Struct]
     make: Callable[[str, Any], Module]
+    needs_overlay: bool = False
 
 
 MODULES: Mapping[str, ModuleKind] = {
     "report": ModuleKind(ReportOptions, Report),
-    "self_organise": ModuleKind(SelfOrganiseOptions, SelfOrganise),
+    "self_organise": ModuleKind(SelfOrganiseOptions, SelfOrganise, needs_overlay=True),
 }

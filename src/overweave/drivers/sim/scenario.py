@@ -17,6 +17,7 @@ from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.tables import (
     check_keys,
+    check_modules,
     check_suits,
     converted,
     fields,
@@ -104,6 +105,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"seed: expected an integer of at least 0, got {self.seed}")
         if not 0 < self.duration_s < math.inf:
             raise InvalidInput(f"duration_s: expected a finite number above 0, got {self.duration_s:g}")
+        check_modules("modules", self.modules, self.routing.protocol)
 
     def make_modules(self, broker: str) -> dict[str, Module]:
         """The modules of one broker."""

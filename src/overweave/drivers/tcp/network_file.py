@@ -14,6 +14,7 @@ import msgspec
 
 from overweave.drivers.tables import (
     check_keys,
+    check_modules,
     check_suits,
     converted,
     fields,
@@ -105,11 +106,13 @@ def network_of(document: Mapping[str, Any], directory: Path = Path()) -> Network
     overlay = _overlay(network, options, listed, rows(_Link, "link", document.get("link", [])))
     security = values(SecuritySettings, "security", document.get("security", {}), in_directory)
     check_security(security)
+    found = modules("modules", document.get("modules", {}))
+    check_modules("modules", found, network.routing)
     made = NetworkFile(
         overlay=overlay,
         urls=_urls(network, listed, overlay, security),
         routing=network.routing,
-        modules=modules("modules", document.get("modules", {})),
+        modules=found,
         trace=network.trace,
         run=network.run,
         trace_every_s=network.trace_every_s,
