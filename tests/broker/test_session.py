@@ -5,7 +5,8 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overweave.broker.session import Custody, Debts, Session
+from overweave.broker.custody import Custody
+from overweave.broker.session import Debts, Session
 from overweave.contract.batches import Rows
 from overweave.contract.config import SessionConfig
 from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, Synced, WordFrame

@@ -5,22 +5,20 @@ is settled, so that whoever crashes, somebody still has it; what clients said is
 acknowledged; and publications are routed only when all neighbours in other directions have told what they want.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
+from overweave.broker.custody import Custody
 from overweave.broker.desk import Desk
-from overweave.broker.patience import PATIENCE, PRESSED, Patience
+from overweave.broker.patience import PATIENCE, PRESSED
 from overweave.broker.pulse import Pulse
 from overweave.broker.registry import Journal, Registry, kind_of
-from overweave.broker.seen import Seen
-from overweave.broker.session import Custody, Debts, Session
-from overweave.broker.story import Step, Story
+from overweave.broker.session import Debts, Session
+from overweave.broker.story import Step
 from overweave.broker.telling import Telling, TellingByRouting, TellingInCycles
+from overweave.broker.traffic import Traffic
+from overweave.broker.turn import Turn
 from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Effect, Refuse, SetTimer
@@ -35,7 +33,7 @@ from overweave.contract.frames import (
     WordFrame,
     is_addressed,
 )
-from overweave.contract.modules import Heard, Module, Passed
+from overweave.contract.modules import Heard, Module
 from overweave.contract.stimuli import (
     FrameArrived,
     LoadMeasured,
@@ -45,25 +43,12 @@ from overweave.contract.stimuli import (
     Stimulus,
     TimerFired,
 )
-from overweave.errors import InvalidInput
-from overweave.language.headers import Priority
 from overweave.language.messages import Advertise, Control, Unadvertise, Unsubscribe
-from overweave.routing.base import Forward, Routing, Send
+from overweave.routing.base import Routing, Send
 
 ACKNOWLEDGE, RESEND, PULSE = "acknowledge", "resend", "pulse"
 #: So many sessions with neighbours have numbers of their own in a life of a broker, each of which may begin anew so often.
 _SESSIONS_MAX, _ANEW_MAX = 1 << 20, 1 << 8
-
-
-class _Held(NamedTuple):
-    """What waits until it is known where it goes: who sent it, who keeps it, and since when."""
-
-    what: Batch | Control
-    peer: str
-    custody: Custody | None
-    since_s: float
-    #: Whether it was routed before.
-    again: bool = False
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -106,19 +91,14 @@ class BrokerCore:
         self._pulse = Pulse(self.config, routing.watches_links)
         #: What a peer said before it came back, and has not said again.
         self._stale: dict[str, dict[tuple[str, str, str | None], Control]] = {}
-        self._held: deque[_Held] = deque()
-        #: Duplicates that wait for the copies that came first, and since when: after crashes they might do so in a circle.
-        self._following: deque[tuple[float, Custody, Custody]] = deque()
-        self._seen = Seen(2 * self.config.session.window)
         self._timers: set[str] = set()
-        self._patience = Patience(self.config)
-        self._story = Story(self.config.story_length)
-        self._publications_in = self._publications_out = self._deliveries = self._duplicates = 0
         self._control_in = self._control_out = 0
-        self._desk = Desk(id, modules or {}, self._module_says, self._module_publishes)
-        self._has_modules = bool(modules)
-        #: Whether somebody wants to know of each batch where it goes.
-        self._observed = self._story.length > 0 or self._desk.watches_passed
+        self._turn = Turn()
+        self._desk = Desk(id, modules or {}, self._turn, self._module_says, self._module_publishes)
+        self._traffic = Traffic(
+            self._turn, self.config, routing, self._telling, self._sessions, self._neighbours, self._desk, self._tell_again
+        )
+        self._patience, self._story = self._traffic.patience, self._traffic.story
         self._doors = {
             TimerFired: self._timer,
             PeerConnected: self._connected,
@@ -126,8 +106,6 @@ class BrokerCore:
             PeerLeft: self._left,
             LoadMeasured: self._desk.measured,
         }
-        self._effects: list[Effect] = []
-        self._now_s = 0.0
         for neighbour in neighbours:
             self._add_neighbour(neighbour)
         for client, message in self._registry.restore(journal or {}):
@@ -140,13 +118,13 @@ class BrokerCore:
 
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Effect]:
         """The one door: whatever happens to the broker happens here."""
-        self._now_s = now_s
-        effects = self._effects = []
-        if self._has_modules:
-            self._desk.at(now_s, effects)
-            if not self._started:
-                self._desk.start(self._routing.overlay())
-                self._started = True
+        turn = self._turn
+        turn.now_s = now_s
+        effects: list[Effect] = []
+        turn.effects = effects
+        if not self._started:
+            self._started = True
+            self._desk.start(self._routing.overlay())
         if isinstance(stimulus, FrameArrived):
             self._frame(stimulus.peer, stimulus.frame)
         else:
@@ -156,13 +134,14 @@ class BrokerCore:
 
     def statistics(self) -> Statistics:
         """A snapshot of what was done and is held."""
+        traffic = self._traffic
         return Statistics(
-            publications_in=self._publications_in,
-            publications_out=self._publications_out,
-            deliveries=self._deliveries,
-            duplicates=self._duplicates,
-            control_in=self._control_in,
-            control_out=self._control_out,
+            publications_in=traffic.rows_in,
+            publications_out=traffic.rows_out,
+            deliveries=traffic.deliveries,
+            duplicates=traffic.duplicates,
+            control_in=self._control_in + traffic.control_in,
+            control_out=self._control_out + traffic.control_out,
             tables=self._routing.sizes(),
             unsettled={peer: session.unsettled() for peer, session in self._sessions.items() if session.unsettled()},
         )
@@ -197,22 +176,22 @@ class BrokerCore:
         if session is None:
             return
         if self._pulse.beat_s is not None and peer in self._neighbours:
-            self._pulse.heard(peer, self._now_s)
+            self._pulse.heard(peer, self._turn.now_s)
         if isinstance(frame, BatchFrame):
             batch = frame.batch
             count = batch.count
-            if session.accepts(frame, count, self._effects):
-                self._publications(batch, peer, Custody(session, frame.sequence, count))
+            if session.accepts(frame, count, self._turn.effects):
+                self._traffic.take(batch, peer, Custody(session, frame.sequence, count))
         elif isinstance(frame, WordFrame):
-            if session.accepts(frame, 1, self._effects):
+            if session.accepts(frame, 1, self._turn.effects):
                 custody = Custody(session, frame.sequence, 1)
                 self._word(peer, frame.word, custody)
                 custody.release()
         elif isinstance(frame, Acknowledgement):
-            session.acknowledgement(frame, self._effects)
+            session.acknowledgement(frame, self._turn.effects)
         elif isinstance(frame, Hello):
             was_established = session.established
-            session.hello(frame, self._greeting(peer) if session.is_new(frame) else (), self._effects)
+            session.hello(frame, self._greeting(peer) if session.is_new(frame) else (), self._turn.effects)
             if session.established and not was_established and peer in self._neighbours:
                 self._link_works(peer)
 
@@ -220,132 +199,11 @@ class BrokerCore:
         if isinstance(word, Announced):
             self._telling.announced(peer)
             self._tell_on()
-            self._let_go()
+            self._traffic.let_go()
         elif isinstance(word, Synced):
             self._peer_has_told_all(peer)
         else:
             self._control(peer, word, custody)
-
-    # ---- publications
-
-    def _publications(self, batch: Batch, peer: str, custody: Custody) -> None:
-        if self._has_modules and self._is_control(batch):
-            self._control_in += batch.count
-        else:
-            self._publications_in += batch.count
-        here, passing = self._routing.arriving(batch, peer if peer in self._neighbours else None)
-        if passing is not None:
-            custody.hold()
-            if here is not None and self._desk.watches_passed:
-                self._route_apart(passing, here, peer, custody)
-            else:
-                self._route_or_hold(passing, peer, custody)
-        if here is None:
-            custody.release()
-            return
-        new = here.new(self._seen)
-        if new is not None:
-            self._follow_first_copies(here, new, peer, custody)
-            if not len(new):
-                custody.release()
-                return
-            here = here.take(new)
-        self._route_or_hold(here, peer, custody)
-
-    def _route_apart(self, passing: Batch, here: Batch, peer: str, custody: Custody) -> None:
-        """Route what passes so that modules see each publication come once: those that are looked at here too, they see then."""
-        known = set(here.identities())
-        only = np.array([row for row, identity in enumerate(passing.identities()) if identity not in known], np.int64)
-        both = np.setdiff1d(np.arange(passing.count), only)
-        for rows, again in ((only, False), (both, True)):
-            if len(rows):
-                custody.hold()
-                some = passing.take(rows)
-                self._route_or_hold(some.hopped() if again else some, peer, custody, again)
-        custody.release()
-
-    def _follow_first_copies(self, batch: Batch, new: NDArray[np.int64], peer: str, custody: Custody) -> None:
-        """Keep duplicates unsettled as long as the copies that came first are; they are few, so the search may take long.
-
-        A copy from a neighbour does not wait for those that only passed here: it may be one of them, come back.
-        """
-        known = set(batch.identities()) - set(batch.take(new).identities() if len(new) else ())
-        self._duplicates += len(known)
-        waiting = [entry for session in self._sessions.values() for entry in session.batches()]
-        held = [(held.what, held.custody) for held in self._held if not isinstance(held.what, Control)]
-        for other, first in [*waiting, *held]:
-            if first is None or first is custody or (other.is_bound() and peer in self._neighbours):
-                continue
-            if not known.isdisjoint(other.identities()) and custody.follow(first):
-                self._following.append((self._now_s, custody, first))
-        while self._following and self._following[0][2].done:
-            self._following.popleft()
-
-    def _route_or_hold(self, batch: Batch, peer: str, custody: Custody | None, again: bool = False) -> None:
-        if not self._telling.unsynced or self._telling.knows_all_but(peer):
-            self._route(batch, peer, custody, again)
-        else:
-            self._held.append(_Held(batch, peer, custody, self._now_s, again))
-
-    def _route(self, batch: Batch, peer: str, custody: Custody | None, again: bool) -> None:
-        sessions, neighbours, effects = self._sessions, self._neighbours, self._effects
-        after, from_neighbour = batch if again else batch.hopped(), peer in neighbours
-        try:
-            forwards = self._routing.route(after, peer if from_neighbour else None)
-        except InvalidInput as error:
-            self._effects.append(Refuse(peer, "not-advertised", str(error)))
-            forwards = []
-        if self._observed:
-            self._observe(Passed(batch, peer, forwards, again), after)
-        if after.ttl <= 0:
-            forwards = list(self._without_the_tired(forwards))
-        if custody is not None:
-            custody.spread(len(forwards))
-        # What is under way never waits for room between brokers: they might wait for each other in a circle.
-        under_way = again or from_neighbour
-        for to, some in forwards:
-            if to is None:
-                self._hold(some, peer, custody)
-                continue
-            session = sessions.get(to)
-            if session is None:
-                self._desk.receive(to, some)
-                if custody is not None:
-                    custody.release()
-                continue
-            if to not in neighbours:
-                session.send(some, custody, effects)
-                self._deliveries += some.count
-                if self._patience.needed:
-                    self._patience.watch(session, self._now_s)
-                continue
-            session.send(some, custody, effects, under_way)
-            if self._has_modules and self._is_control(some):
-                self._control_out += some.count
-            else:
-                self._publications_out += some.count
-
-    def _observe(self, passed: Passed, after: Batch) -> None:
-        """Show where a batch goes to those who want to know."""
-        if self._story.length and not passed.again:
-            self._story.routed(self._now_s, passed.peer, after, passed.to)
-        if self._desk.watches_passed:
-            self._desk.watch(passed)
-
-    def _hold(self, what: Batch | Control, peer: str, custody: Custody | None) -> None:
-        """Keep what has nowhere to go at present."""
-        self._held.append(_Held(what, peer, custody, self._now_s, again=True))
-
-    def _is_control(self, batch: Batch) -> bool:
-        """Whether modules talk to each other; where there are none, nobody needs to ask."""
-        return batch.priority() is Priority.CONTROL
-
-    def _without_the_tired(self, forwards: list[Forward]) -> Iterator[Forward]:
-        """Publications that took too many hops go to clients only."""
-        for to, some in forwards:
-            alive = some.alive() if to in self._neighbours else some
-            if alive is not None:
-                yield to, alive
 
     # ---- control
 
@@ -354,16 +212,16 @@ class BrokerCore:
         stale = self._stale.get(peer)
         if stale:
             stale.pop(_key(message), None)
-        if peer in self._neighbours or self._registry.take(peer, message, self._effects):
+        if peer in self._neighbours or self._registry.take(peer, message, self._turn.effects):
             self._heard(message, peer, custody)
             if self._routing.watches_links:
-                self._look_again()
+                self._traffic.look_again()
 
     def _heard(self, message: Control, peer: str, custody: Custody | None = None) -> None:
         """Take in what a peer says, and tell on what others must know."""
         if self._story.length:
-            self._story.heard(self._now_s, peer, message)
-        if self._has_modules:
+            self._story.heard(self._turn.now_s, peer, message)
+        if self._desk.staffed:
             self._desk.watch(Heard(message, peer, peer not in self._neighbours))
         self._tell(self._routing.handle(message, peer), peer, custody, message)
 
@@ -374,18 +232,20 @@ class BrokerCore:
             if keeper is not None:
                 keeper.hold()
             if neighbour is None:
-                self._hold(message, peer, keeper)
+                self._traffic.hold(message, peer, keeper)
                 continue
             self._control_out += 1
-            self._sessions[neighbour].say(message, self._effects, keeper)
+            self._sessions[neighbour].say(message, self._turn.effects, keeper)
 
     def _module_says(self, module: str, message: Control) -> None:
         self._tell(self._routing.handle(message, module))
 
     def _module_publishes(self, module: str, batch: Batch) -> None:
-        for identity in batch.identities():
-            self._seen.add(*identity)
-        self._route_or_hold(batch, module, None)
+        self._traffic.take_own(batch, module)
+
+    def _tell_again(self, message: Control, peer: str, custody: Custody | None) -> None:
+        """Control that was held, or went a way that does not lead on."""
+        self._tell(self._routing.handle(message, peer), peer, custody, message)
 
     # ---- peers that come, come back and go
 
@@ -397,8 +257,8 @@ class BrokerCore:
             else:
                 self._add_neighbour(peer)
         elif stimulus.client:
-            self._patience.came_back(self._sessions[peer], self._now_s)
-        self._sessions[peer].connect(self._effects)
+            self._patience.came_back(self._sessions[peer], self._turn.now_s)
+        self._sessions[peer].connect(self._turn.effects)
 
     def _disconnected(self, stimulus: PeerDisconnected) -> None:
         session = self._sessions.get(stimulus.peer)
@@ -433,7 +293,7 @@ class BrokerCore:
             session = self._sessions[neighbour]
             if session.peer_incarnation:
                 for mark in self._telling.marks(neighbour):
-                    session.say(mark, self._effects)
+                    session.say(mark, self._turn.effects)
 
     def _learned(self, peer: str) -> list[Control]:
         return list(self._routing.learned(peer)) if peer in self._neighbours else self._registry.withdrawals(peer)
@@ -444,71 +304,20 @@ class BrokerCore:
         if peer in self._neighbours:
             self._telling.synced(peer)
         self._tell_on()
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Route what was held, as far as it is known now where it goes."""
-        held, self._held = self._held, deque()
-        for entry in held:
-            before = len(self._held)
-            self._go_on(entry.what, entry.peer, entry.custody, entry.again)
-            if len(self._held) > before:
-                self._held[-1] = self._held[-1]._replace(since_s=entry.since_s)
-
-    def _go_on(self, what: Batch | Control, peer: str, custody: Custody | None, again: bool) -> None:
-        """What was held, or went a way that does not lead on, goes where it can."""
-        if not isinstance(what, Control):
-            self._route_or_hold(what, peer, custody, again)
-            return
-        self._tell(self._routing.handle(what, peer), peer, custody, what)
-        if custody is not None:
-            custody.release()
-
-    def _give_up(self) -> None:
-        """Let go of what is meant for brokers that could not be reached for too long, and of what waits as long for others."""
-        late_s = self._now_s - self.config.unreachable_s
-        while self._following and self._following[0][0] < late_s:
-            _, custody, first = self._following.popleft()
-            custody.leave(first)
-        for entry in [entry for entry in self._held if entry.again and entry.since_s < late_s and _is_bound(entry.what)]:
-            self._held.remove(entry)
-            if entry.custody is not None:
-                entry.custody.release()
+        self._traffic.let_go()
 
     # ---- links that fail and work again
 
     def _link_works(self, neighbour: str) -> None:
         self._pulse.lives(neighbour)
         self._tell(self._routing.link_up(neighbour))
-        self._look_again()
+        self._traffic.look_again()
 
     def _link_fails(self, neighbour: str) -> None:
         self._tell(self._routing.link_down(neighbour))
-        for what, custody in self._sessions[neighbour].take_back(self._effects):
-            self._go_on(what, neighbour, custody, again=True)
-        self._look_again()
-
-    def _look_again(self) -> None:
-        """Links, or what others want, have changed: some of what is under way may go where it could not."""
-        instead = self._routing.instead()
-        if instead is not None:
-            self._go_instead(instead)
-        if self._held:
-            self._let_go()
-
-    def _go_instead(self, instead: Callable[[Batch], list[Forward]]) -> None:
-        sent = [entry for neighbour in self._neighbours for entry in self._sessions[neighbour].batches()]
-        held = [(held.what, held.custody) for held in self._held if not isinstance(held.what, Control)]
-        for batch, custody in [*sent, *held]:
-            if custody is None or not batch.is_bound():
-                continue
-            for to, some in instead(batch):
-                custody.hold()
-                if to is None:
-                    self._hold(some, self.id, custody)
-                else:
-                    self._sessions[to].send(some, custody, self._effects, under_way=True)
-                    self._publications_out += some.count
+        for what, custody in self._sessions[neighbour].take_back(self._turn.effects):
+            self._traffic.go_on(what, neighbour, custody)
+        self._traffic.look_again()
 
     def _left(self, stimulus: PeerLeft) -> None:
         peer = stimulus.peer
@@ -524,7 +333,7 @@ class BrokerCore:
             self._tell(self._routing.remove_neighbour(peer))
             self._tell_on()
             for what, custody in taken:
-                self._go_on(what, peer, custody, again=True)
+                self._traffic.go_on(what, peer, custody)
         else:
             for message in self._learned(peer):
                 self._withdraw(peer, message)
@@ -534,10 +343,10 @@ class BrokerCore:
         self._debts.forget(session)
         self._patience.forget(session)
         session.abandon()
-        self._let_go()
+        self._traffic.let_go()
 
     def _withdraw(self, peer: str, message: Control) -> None:
-        if peer in self._neighbours or self._registry.take(peer, message, self._effects):
+        if peer in self._neighbours or self._registry.take(peer, message, self._turn.effects):
             self._heard(message, peer)
 
     # ---- acknowledgements, repetition and patience
@@ -545,7 +354,7 @@ class BrokerCore:
     def _watch(self) -> None:
         debts, config, timers = self._debts, self.config.session, self._timers
         if debts.now:
-            debts.pay(self._effects)
+            debts.pay(self._turn.effects)
         if debts.later and ACKNOWLEDGE not in timers:
             self._set_timer(ACKNOWLEDGE, config.acknowledge_delay_s)
         if config.resend_s is not None:
@@ -560,13 +369,13 @@ class BrokerCore:
         name = stimulus.name
         self._timers.discard(name)
         if name == ACKNOWLEDGE:
-            self._debts.pay_all(self._effects)
+            self._debts.pay_all(self._turn.effects)
         elif name == RESEND:
             for session in self._sessions.values():
-                session.resend(self._effects)
+                session.resend(self._turn.effects)
         elif name in (PATIENCE, PRESSED):
-            for session, why in self._patience.look(name, self._now_s):
-                self._effects.append(Refuse(session.peer, "slow-consumer", why))
+            for session, why in self._patience.look(name, self._turn.now_s):
+                self._turn.effects.append(Refuse(session.peer, "slow-consumer", why))
                 self._left(PeerLeft(session.peer))
         elif name == PULSE:
             self._beat()
@@ -576,25 +385,21 @@ class BrokerCore:
     def _beat(self) -> None:
         """Let neighbours hear from us, and see who has not been heard."""
         for neighbour in self._neighbours:
-            self._sessions[neighbour].acknowledge(self._effects, ahead=True)
-        for neighbour in self._pulse.fallen_silent(list(self._neighbours), self._now_s):
+            self._sessions[neighbour].acknowledge(self._turn.effects, ahead=True)
+        for neighbour in self._pulse.fallen_silent(list(self._neighbours), self._turn.now_s):
             self._link_fails(neighbour)
-        self._give_up()
+        self._traffic.give_up()
 
     def _set_timer(self, name: str, delay_s: float) -> None:
         if name not in self._timers:
             self._timers.add(name)
-            self._effects.append(SetTimer(name, self._now_s + delay_s))
+            self._turn.effects.append(SetTimer(name, self._turn.now_s + delay_s))
 
 
 def _telling(routing: Routing) -> Telling:
     if routing.watches_links:
         return TellingByRouting()
     return Telling() if routing.acyclic else TellingInCycles()
-
-
-def _is_bound(what: Batch | Control) -> bool:
-    return isinstance(what, Control) or what.is_bound()
 
 
 def _key(message: Control) -> tuple[str, str, str | None]:

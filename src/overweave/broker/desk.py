@@ -5,8 +5,9 @@ To the rest of the broker a module is a client without a connection.
 
 from collections.abc import Callable, Mapping
 
+from overweave.broker.turn import Turn
 from overweave.contract.batches import Batch, Rows
-from overweave.contract.effects import Effect, SetTimer
+from overweave.contract.effects import SetTimer
 from overweave.contract.modules import Heard, KnownOverlay, Module, ModuleStimulus, Passed, PublishControl, Received, Say, Started
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.language.headers import Header, Priority
@@ -21,23 +22,20 @@ class Desk:
         self,
         broker: str,
         modules: Mapping[str, Module],
+        turn: Turn,
         say: Callable[[str, Control], None],
         publish: Callable[[str, Batch], None],
     ) -> None:
         self._modules = {f"{broker}/{name}": module for name, module in modules.items()}
-        self._say, self._publish = say, publish
+        #: Whether there are any.
+        self.staffed = bool(modules)
+        self._turn, self._say, self._publish = turn, say, publish
         self._subscriptions: dict[str, dict[str, Subscribe]] = {peer: {} for peer in self._modules}
         self._sequences = dict.fromkeys(self._modules, 0)
         self._watching = {
             kind: [peer for peer, module in self._modules.items() if kind in module.watches] for kind in (Passed, Heard)
         }
         self.watches_passed = bool(self._watching[Passed])
-        self._now_s = 0.0
-        self._effects: list[Effect] = []
-
-    def at(self, now_s: float, effects: list[Effect]) -> None:
-        """What time it is, and where effects go."""
-        self._now_s, self._effects = now_s, effects
 
     def start(self, overlay: KnownOverlay | None) -> None:
         """Tell all modules that they are in place."""
@@ -68,19 +66,19 @@ class Desk:
                     self._tell(peer, Received(publish, subscription.id))
 
     def _tell(self, peer: str, stimulus: ModuleStimulus) -> None:
-        for effect in self._modules[peer].handle(stimulus, self._now_s):
+        for effect in self._modules[peer].handle(stimulus, self._turn.now_s):
             match effect:
                 case Say(message):
                     self._note(peer, message)
                     self._say(peer, message)
                 case PublishControl(publication):
-                    header = Header(peer, self._sequences[peer], self._now_s, priority=Priority.CONTROL)
+                    header = Header(peer, self._sequences[peer], self._turn.now_s, priority=Priority.CONTROL)
                     self._sequences[peer] += 1
                     self._publish(peer, Rows((Publish(publication, header),)))
                 case SetTimer(name, at_s):
-                    self._effects.append(SetTimer(f"{peer}:{name}", at_s))
+                    self._turn.effects.append(SetTimer(f"{peer}:{name}", at_s))
                 case _:
-                    self._effects.append(effect)
+                    self._turn.effects.append(effect)
 
     def _note(self, peer: str, message: Control) -> None:
         if isinstance(message, Subscribe):

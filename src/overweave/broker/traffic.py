@@ -1,0 +1,260 @@
+"""Traffic: what a broker does with publications.
+
+Each goes on, once, wherever routing wants it. What cannot be routed yet, or has no way at present, is held, control included, and
+goes on when that changes. All of it stays in the custody of whoever sent it until the last copy is settled.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overweave.broker.custody import Custody
+from overweave.broker.desk import Desk
+from overweave.broker.patience import Patience
+from overweave.broker.seen import Seen
+from overweave.broker.session import Session
+from overweave.broker.story import Story
+from overweave.broker.telling import Telling
+from overweave.broker.turn import Turn
+from overweave.contract.batches import Batch
+from overweave.contract.config import BrokerConfig
+from overweave.contract.effects import Refuse
+from overweave.contract.modules import Passed
+from overweave.errors import InvalidInput
+from overweave.language.headers import Priority
+from overweave.language.messages import Control
+from overweave.routing.base import Forward, Routing
+
+
+class _Held(NamedTuple):
+    """What waits until it is known where it goes: who sent it, who keeps it, and since when."""
+
+    what: Batch | Control
+    peer: str
+    custody: Custody | None
+    since_s: float
+    #: Whether it was routed before.
+    again: bool = False
+
+
+class Traffic:
+    """The publications of one broker; sessions and neighbours are the broker's own, and ``tell_again`` is for control it held."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        config: BrokerConfig,
+        routing: Routing,
+        telling: Telling,
+        sessions: dict[str, Session],
+        neighbours: dict[str, None],
+        desk: Desk,
+        tell_again: Callable[[Control, str, Custody | None], None],
+    ) -> None:
+        self._turn, self._config = turn, config
+        self._routing, self._telling = routing, telling
+        self._sessions, self._neighbours, self._desk = sessions, neighbours, desk
+        self._tell_again = tell_again
+        self._held: deque[_Held] = deque()
+        #: Duplicates that wait for the copies that came first, and since when: after crashes they might do so in a circle.
+        self._following: deque[tuple[float, Custody, Custody]] = deque()
+        self._seen = Seen(2 * config.session.window)
+        self.patience = Patience(config)
+        self.story = Story(config.story_length)
+        #: Whether somebody wants to know of each batch where it goes.
+        self._observed = self.story.length > 0 or desk.watches_passed
+        #: Rows that came and went, those of modules apart.
+        self.rows_in = self.rows_out = self.deliveries = self.duplicates = 0
+        self.control_in = self.control_out = 0
+
+    # ---- what arrives
+
+    def take(self, batch: Batch, peer: str, custody: Custody) -> None:
+        """Publications have arrived."""
+        if self._desk.staffed and _is_control(batch):
+            self.control_in += batch.count
+        else:
+            self.rows_in += batch.count
+        here, passing = self._routing.arriving(batch, peer if peer in self._neighbours else None)
+        if passing is not None:
+            custody.hold()
+            if here is not None and self._desk.watches_passed:
+                self._route_apart(passing, here, peer, custody)
+            else:
+                self._route_or_hold(passing, peer, custody)
+        if here is None:
+            custody.release()
+            return
+        new = here.new(self._seen)
+        if new is not None:
+            self._follow_first_copies(here, new, peer, custody)
+            if not len(new):
+                custody.release()
+                return
+            here = here.take(new)
+        self._route_or_hold(here, peer, custody)
+
+    def take_own(self, batch: Batch, module: str) -> None:
+        """A module of this broker publishes."""
+        for identity in batch.identities():
+            self._seen.add(*identity)
+        self._route_or_hold(batch, module, None)
+
+    def _route_apart(self, passing: Batch, here: Batch, peer: str, custody: Custody) -> None:
+        """Route what passes so that modules see each publication come once: those that are looked at here too, they see then."""
+        known = set(here.identities())
+        only = np.array([row for row, identity in enumerate(passing.identities()) if identity not in known], np.int64)
+        both = np.setdiff1d(np.arange(passing.count), only)
+        for rows, again in ((only, False), (both, True)):
+            if len(rows):
+                custody.hold()
+                some = passing.take(rows)
+                self._route_or_hold(some.hopped() if again else some, peer, custody, again)
+        custody.release()
+
+    def _follow_first_copies(self, batch: Batch, new: NDArray[np.int64], peer: str, custody: Custody) -> None:
+        """Keep duplicates unsettled as long as the copies that came first are; they are few, so the search may take long.
+
+        A copy from a neighbour does not wait for those that only passed here: it may be one of them, come back.
+        """
+        known = set(batch.identities()) - set(batch.take(new).identities() if len(new) else ())
+        self.duplicates += len(known)
+        for other, first in self._under_way(self._sessions):
+            if first is None or first is custody or (other.is_bound() and peer in self._neighbours):
+                continue
+            if not known.isdisjoint(other.identities()) and custody.follow(first):
+                self._following.append((self._turn.now_s, custody, first))
+        while self._following and self._following[0][2].done:
+            self._following.popleft()
+
+    # ---- where it goes
+
+    def _route_or_hold(self, batch: Batch, peer: str, custody: Custody | None, again: bool = False) -> None:
+        if not self._telling.unsynced or self._telling.knows_all_but(peer):
+            self._route(batch, peer, custody, again)
+        else:
+            self._held.append(_Held(batch, peer, custody, self._turn.now_s, again))
+
+    def _route(self, batch: Batch, peer: str, custody: Custody | None, again: bool) -> None:
+        sessions, neighbours, effects = self._sessions, self._neighbours, self._turn.effects
+        after, from_neighbour = batch if again else batch.hopped(), peer in neighbours
+        try:
+            forwards = self._routing.route(after, peer if from_neighbour else None)
+        except InvalidInput as error:
+            effects.append(Refuse(peer, "not-advertised", str(error)))
+            forwards = []
+        if self._observed:
+            self._observe(Passed(batch, peer, forwards, again), after)
+        if after.ttl <= 0:
+            forwards = list(self._without_the_tired(forwards))
+        if custody is not None:
+            custody.spread(len(forwards))
+        # What is under way never waits for room between brokers: they might wait for each other in a circle.
+        under_way = again or from_neighbour
+        for to, some in forwards:
+            if to is None:
+                self.hold(some, peer, custody)
+                continue
+            session = sessions.get(to)
+            if session is None:
+                self._desk.receive(to, some)
+                if custody is not None:
+                    custody.release()
+                continue
+            if to not in neighbours:
+                session.send(some, custody, effects)
+                self.deliveries += some.count
+                if self.patience.needed:
+                    self.patience.watch(session, self._turn.now_s)
+                continue
+            session.send(some, custody, effects, under_way)
+            if self._desk.staffed and _is_control(some):
+                self.control_out += some.count
+            else:
+                self.rows_out += some.count
+
+    def _observe(self, passed: Passed, after: Batch) -> None:
+        """Show where a batch goes to those who want to know."""
+        if self.story.length and not passed.again:
+            self.story.routed(self._turn.now_s, passed.peer, after, passed.to)
+        if self._desk.watches_passed:
+            self._desk.watch(passed)
+
+    def _without_the_tired(self, forwards: list[Forward]) -> Iterator[Forward]:
+        """Publications that took too many hops go to clients only."""
+        for to, some in forwards:
+            alive = some.alive() if to in self._neighbours else some
+            if alive is not None:
+                yield to, alive
+
+    # ---- what is held, and goes on
+
+    def hold(self, what: Batch | Control, peer: str, custody: Custody | None) -> None:
+        """Keep what has nowhere to go at present."""
+        self._held.append(_Held(what, peer, custody, self._turn.now_s, again=True))
+
+    def let_go(self) -> None:
+        """Route what was held, as far as it is known now where it goes."""
+        held, self._held = self._held, deque()
+        for entry in held:
+            before = len(self._held)
+            self.go_on(entry.what, entry.peer, entry.custody, entry.again)
+            if len(self._held) > before:
+                self._held[-1] = self._held[-1]._replace(since_s=entry.since_s)
+
+    def go_on(self, what: Batch | Control, peer: str, custody: Custody | None, again: bool = True) -> None:
+        """What was held, or went a way that does not lead on, goes where it can."""
+        if not isinstance(what, Control):
+            self._route_or_hold(what, peer, custody, again)
+            return
+        self._tell_again(what, peer, custody)
+        if custody is not None:
+            custody.release()
+
+    def look_again(self) -> None:
+        """Links, or what others want, have changed: some of what is under way may go where it could not."""
+        instead = self._routing.instead()
+        if instead is not None:
+            self._go_instead(instead)
+        if self._held:
+            self.let_go()
+
+    def _go_instead(self, instead: Callable[[Batch], list[Forward]]) -> None:
+        for batch, custody in self._under_way(self._neighbours):
+            if custody is None or not batch.is_bound():
+                continue
+            for to, some in instead(batch):
+                custody.hold()
+                if to is None:
+                    self.hold(some, "", custody)
+                else:
+                    self._sessions[to].send(some, custody, self._turn.effects, under_way=True)
+                    self.rows_out += some.count
+
+    def give_up(self) -> None:
+        """Let go of what is meant for brokers that could not be reached for too long, and of what waits as long for others."""
+        late_s = self._turn.now_s - self._config.unreachable_s
+        while self._following and self._following[0][0] < late_s:
+            _, custody, first = self._following.popleft()
+            custody.leave(first)
+        for entry in [entry for entry in self._held if entry.again and entry.since_s < late_s and _is_bound(entry.what)]:
+            self._held.remove(entry)
+            if entry.custody is not None:
+                entry.custody.release()
+
+    def _under_way(self, peers: dict[str, Session] | dict[str, None]) -> list[tuple[Batch, Custody | None]]:
+        """The publications that some peers have not settled, and those that are held."""
+        sent: list[tuple[Batch, Custody | None]] = [entry for peer in peers for entry in self._sessions[peer].batches()]
+        return [*sent, *((held.what, held.custody) for held in self._held if not isinstance(held.what, Control))]
+
+
+def _is_control(batch: Batch) -> bool:
+    """Whether modules talk to each other; where there are none, nobody needs to ask."""
+    return batch.priority() is Priority.CONTROL
+
+
+def _is_bound(what: Batch | Control) -> bool:
+    return isinstance(what, Control) or what.is_bound()
