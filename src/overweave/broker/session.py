@@ -429,7 +429,8 @@ class Session:
             self._let_in()
         if not self.established or not self._waiting:
             return
-        for word, batch, rows, _, _ in islice(self._unsettled, len(self._unsettled) - self._waiting, None):
+        # From the end: there may be many before those that wait.
+        for word, batch, rows, _, _ in reversed(list(islice(reversed(self._unsettled), self._waiting))):
             numbers = self.incarnation, self.peer_incarnation, self._next, self._settled
             if word is not None:
                 self._put(WordFrame(*numbers, word), effects)

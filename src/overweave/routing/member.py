@@ -52,8 +52,9 @@ class Member:
         self.advertisements = RemoteTable(lambda _, advertisement, __: changed(advertisement), lambda _, gone: changed(gone))
         self._index, self._changed = Index(), changed
         self.subscriptions = RemoteTable(self._enter, self._leave)
-        #: The others who know us, by incarnation.
+        #: The others who know us, by incarnation, and who they were found among.
         self._met: dict[str, int] = {}
+        self._members: dict[str, int] = {}
         #: Who has not answered to our advertisements yet, by these; and theirs that we have not answered, by broker; always with
         #: the numbers of the statements.
         self._unanswered: dict[str, dict[str, int]] = {}
@@ -240,6 +241,9 @@ class Member:
     def _meet(self) -> list[Send]:
         """Tell newcomers what stands, and forget those who are gone, after a change of the overlay."""
         members = self.topology.members
+        if members is self._members:
+            return []
+        self._members = members
         for broker in [broker for broker in self._met if broker not in members]:
             number = self.topology.number_of(broker)
             if number is not None and any(stated.path for stated in self.subscriptions.of(broker).values()):
