@@ -66,3 +66,21 @@ def test_windows_that_are_full_all_round_a_circle_empty(protocol, brokers):
             network.broker(id).validate()
     assert network.unsettled() == 0
     assert sum(network.deliveries.values()) == len(network.deliveries) == brokers * each
+
+
+def test_brokers_that_start_together_tell_of_their_links_about_once():
+    overlay = make_overlay("random-graph", brokers=30, degree=6, seed=1)
+    network = SimulatedNetwork(overlay, PROTOCOLS["destination"].make)
+    network.kernel.run(2.0)
+    assert network.frames < 2 * len(overlay) * 2 * len(overlay.links)
+
+
+def test_a_link_that_is_not_tried_delays_word_of_the_others_for_a_heartbeat_only():
+    network = SimulatedNetwork(
+        make_overlay("chain", brokers=3), PROTOCOLS["destination"].make, config=BrokerConfig(heartbeat_s=0.1)
+    )
+    network.crash("B3")
+    network.kernel.run(0.05)
+    assert set(network.broker("B1")._routing.overlay().members) == set()
+    network.kernel.run(0.25)  # long before B2 gives the link to B3 up
+    assert set(network.broker("B1")._routing.overlay().members) == {"B2"}

@@ -388,6 +388,7 @@ class BrokerCore:
             self._sessions[neighbour].acknowledge(self._turn.effects, ahead=True)
         for neighbour in self._pulse.fallen_silent(list(self._neighbours), self._turn.now_s):
             self._link_fails(neighbour)
+        self._tell(self._routing.beat())
         self._traffic.give_up()
 
     def _set_timer(self, name: str, delay_s: float) -> None:

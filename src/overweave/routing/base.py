@@ -45,6 +45,9 @@ class Routing(Protocol):
     def link_down(self, neighbour: str) -> Iterable[Send]:
         """The link does not work. What was sent over it and not settled is handled and routed again after this."""
 
+    def beat(self) -> Iterable[Send]:
+        """Some time has passed, as it does again and again where links are watched."""
+
     def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
         """The publications that are looked at here, each once however many copies come; and those that only pass."""
 
@@ -91,6 +94,10 @@ class Steady:
 
     def link_down(self, neighbour: str) -> Iterable[Send]:  # noqa: ARG002
         """See `Routing.link_down`."""
+        return ()
+
+    def beat(self) -> Iterable[Send]:
+        """See `Routing.beat`."""
         return ()
 
     def instead(self) -> Callable[[Batch], list[Forward]] | None:

@@ -51,6 +51,10 @@ class DestinationBased:
         """See `Routing.link_down`."""
         return self._member.link(neighbour, DOWN)
 
+    def beat(self) -> Iterable[Send]:
+        """See `Routing.beat`."""
+        return self._member.beat()
+
     def handle(self, message: Control, peer: str) -> Iterable[Send]:
         """See `Routing.handle`."""
         if message.header.destinations or self._member.topology.is_neighbour(peer):

@@ -62,6 +62,8 @@ class Member:
         #: The numbers of those who stood for other clusters and cannot be reached any more.
         self.gone: set[int] = set()
         self._early: list[Control] = []
+        #: Whether others do not know yet of all links that work, because some were not tried: most are, soon after each other.
+        self._withheld = False
 
     # ---- links
 
@@ -74,8 +76,15 @@ class Member:
         """A link works, or does not; the neighbour at a link that works again hears first what it has missed."""
         if not self.topology.set(neighbour, state):
             return []
-        missed: list[Send] = [(neighbour, told) for told in self.announce(neighbour)] if state == UP else []
-        return [*missed, *self._tell_links()]
+        if state != UP:
+            return self._tell_links()
+        self._withheld = self.topology.untried()
+        missed: list[Send] = [(neighbour, told) for told in self.announce(neighbour)]
+        return [*missed, *(self._meet() if self._withheld else self._tell_links())]
+
+    def beat(self) -> list[Send]:
+        """Some time has passed: a link that was not tried by now may not be for long."""
+        return self._tell_links() if self._withheld else []
 
     def unlink(self, neighbour: str) -> list[Send]:
         """There is no such link any more."""
@@ -84,9 +93,12 @@ class Member:
 
     def announce(self, neighbour: str) -> list[Control]:
         """All that a neighbour must know of the overlay, unless it is told when its link works."""
-        return list(self._marked(self.topology.states())) if neighbour in self.topology.up() else []
+        if neighbour not in self.topology.up():
+            return []
+        return list(self._marked(self.topology.others() if self._withheld else self.topology.states()))
 
     def _tell_links(self) -> list[Send]:
+        self._withheld = False
         return [*self._flood(self.topology.mine(), None), *self._meet()]
 
     def _flood(self, state: LinkState, but: str | None) -> list[Send]:

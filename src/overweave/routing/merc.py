@@ -95,6 +95,10 @@ class Merc:
         """See `Routing.link_down`."""
         return [*self._links[neighbour].link(neighbour, DOWN), *self._reflect()]
 
+    def beat(self) -> Iterable[Send]:
+        """See `Routing.beat`."""
+        return [*(send for member in self._members.values() for send in member.beat()), *self._reflect()]
+
     def announce(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.announce`."""
         return self._links[neighbour].announce(neighbour)

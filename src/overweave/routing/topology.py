@@ -69,6 +69,10 @@ class Topology:
         """The neighbours whose link works."""
         return [neighbour for neighbour, state in self._links.items() if state == UP]
 
+    def untried(self) -> bool:
+        """Whether some links have not been tried."""
+        return PENDING in self._links.values()
+
     def is_neighbour(self, peer: str) -> bool:
         """Whether there is a link to a peer."""
         return peer in self._links
@@ -92,9 +96,13 @@ class Topology:
         self._find_anew(state.id, known is None or known.incarnation != state.incarnation)
         return True
 
+    def others(self) -> list[LinkState]:
+        """All that others say of their links."""
+        return list(self._states.values())
+
     def states(self) -> list[LinkState]:
-        """All that is known, to be told to a broker that knows nothing."""
-        return [self.mine(), *self._states.values()]
+        """All that is known."""
+        return [self.mine(), *self.others()]
 
     def number_of(self, broker: str) -> int | None:
         """What stands for a broker in destination lists."""
