@@ -208,7 +208,7 @@ def test_tls_and_tokens(run, secure, monkeypatch):
     status, _, err = run("pub", *known, stdin=b"[class,'A']\n[class,'B']\n")
     summary, problem = err.splitlines()
     assert (status, "published 0" in summary) == (1, True)
-    assert problem.startswith("overweave: not-allowed: client 'ticker' may not advertise in this class")
+    assert problem.startswith("overweave: not-allowed: client 'ticker' may not advertise ")
 
 
 def test_a_certificate_that_nobody_vouches_for(run, secure):

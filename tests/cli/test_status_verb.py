@@ -32,7 +32,9 @@ def serve():
     def serve(*brokers, healthy=True):
         addresses = []
         for broker in brokers:
-            observed = Observatory(broker, lambda broker=broker: snapshot(broker).statistics, dict, lambda: healthy)
+            observed = Observatory(
+                broker, lambda broker=broker: snapshot(broker).statistics, dict, lambda: None if healthy else "no link to B2"
+            )
             servers.append(asyncio.run_coroutine_threadsafe(observed.serve_http("127.0.0.1", 0), loop).result(10))
             addresses.append(f"127.0.0.1:{servers[-1].sockets[0].getsockname()[1]}")
         return addresses
@@ -86,7 +88,8 @@ def test_one_that_is_gone_is_status_1_and_the_others_are_shown(run, serve, nobod
 
 def test_one_that_says_it_is_not_well_is_status_1(run, serve):
     status, out, _ = run("status", "--json", "--metrics", *serve("B1", healthy=False))
-    assert (status, json.loads(out)[0]["state"]) == (1, "unhealthy")
+    line = json.loads(out)[0]
+    assert (status, line["state"], line["reason"]) == (1, "unhealthy", "no link to B2")
 
 
 def test_the_silent_are_waited_for_at_once(run, monkeypatch):

@@ -107,7 +107,7 @@ def test_a_refusal_is_one_line(run, tmp_path):
         assert run(*known, FILTER) == (1, "", problem)
         status, out, err = run(*known, "--token", "secret", "[n,>,0]")
         assert (status, out, err.count("\n")) == (1, "", 1)
-        assert err.startswith("overweave: not-allowed: client 'reader' may not subscribe in this class")
+        assert err.startswith("overweave: not-allowed: client 'reader' may not subscribe to ")
         assert run("sub", "--from", broker.url, "--token", "secret", FILTER, "--for", 0.1) == (0, "", "")
 
 

@@ -18,7 +18,9 @@ STATISTICS = Statistics(10, 20, 30, 4, 5, 6, {"subscriptions": 7, "advertisement
 
 
 def observatory(statistics=STATISTICS, healthy=True, gauges=None):
-    return Observatory("B1", lambda: statistics, lambda: gauges or {"queue_length": 2.5}, lambda: healthy)
+    return Observatory(
+        "B1", lambda: statistics, lambda: gauges or {"queue_length": 2.5}, lambda: None if healthy else "no link to B2"
+    )
 
 
 def served(observed, talk):
@@ -107,7 +109,7 @@ def test_health():
     status, headers, body = get(observatory(), "/health")
     assert (status, headers["Content-Type"], json.loads(body)) == (200, "application/json", {"broker": "B1", "status": "ok"})
     status, _, body = get(observatory(healthy=False), "/health?verbose")
-    assert (status, json.loads(body)["status"]) == (503, "unhealthy")
+    assert (status, json.loads(body)) == (503, {"broker": "B1", "status": "unhealthy", "reason": "no link to B2"})
 
 
 def test_statistics():

@@ -19,6 +19,7 @@ import typer
 from overweave.cli.terminal import say
 from overweave.drivers.tcp.addresses import Address, parse_address
 from overweave.drivers.tcp.blocking import BlockingClient, connect_blocking
+from overweave.drivers.tcp.dialling import why_not
 from overweave.drivers.tcp.security import client_context
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.errors import InvalidInput, OverweaveError, ParseError
@@ -126,23 +127,14 @@ def _wait_for(address: Address, context: ssl.SSLContext | None, end_s: float) ->
                     context.wrap_socket(plain, server_hostname=address.host).close()
             return
         except (ssl.SSLError, socket.gaierror) as error:
-            raise OverweaveError(f"{address}: {_reason(error)}") from None
+            raise OverweaveError(f"{address}: {why_not(error)}") from None
         except OSError as error:
             if time.monotonic() >= end_s:
-                raise OverweaveError(f"{address}: {_reason(error)}") from None
+                raise OverweaveError(f"{address}: {why_not(error)}") from None
             if not told:
-                say(f"waiting for {address}: {_reason(error)}")
+                say(f"waiting for {address}: {why_not(error)}")
                 told = True
         time.sleep(_RETRY_S)
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"expected a certificate that can be trusted, found one with: {error.verify_message}"
-    if isinstance(error, ssl.SSLError):
-        return f"expected a broker that speaks TLS, found: {(error.reason or str(error)).replace('_', ' ').lower()}"
-    text = error.strerror or str(error)
-    return text[:1].lower() + text[1:]
 
 
 @contextlib.contextmanager

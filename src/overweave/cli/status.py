@@ -32,7 +32,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
 
     broker: str
     address: str | None
-    #: up, unhealthy (it says so itself) or unreachable (``reason`` says why).
+    #: up, or unhealthy (it says so itself) or unreachable, and then ``reason`` says why.
     state: str
     reason: str | None = None
     uptime_s: float | None = None
@@ -111,6 +111,7 @@ def _line(name: str, address: str | None, now: Snapshot | str, before: Snapshot 
         broker=now.broker,
         address=address,
         state="up" if now.healthy else "unhealthy",
+        reason=now.reason,
         uptime_s=now.uptime_s,
         publications_in_per_s=_rate("publications_in", now, before),
         publications_out_per_s=_rate("publications_out", now, before),

@@ -63,7 +63,7 @@ async def running(settings: dict[str, BrokerSettings]) -> AsyncIterator[dict[str
         for id, each in settings.items():
             nodes[id] = BrokerNode(each)
             await nodes[id].start()
-        await until(lambda: all(node.healthy() for node in nodes.values()), what="that all brokers are healthy")
+        await until(lambda: all(node.ailment() is None for node in nodes.values()), what="that all brokers are healthy")
         yield nodes
     finally:
         for node in nodes.values():

@@ -1,6 +1,7 @@
 """Dialling: a broker calls a neighbour, and the connection is nobody's until the neighbour has said who it is."""
 
 import asyncio
+import ssl
 from typing import Protocol
 
 from overweave.contract.wire import Message, Open
@@ -56,3 +57,19 @@ class Dialling:
                 self.answered.set_result(None)
             else:
                 self.answered.set_exception(error)
+
+
+def why_not(error: Exception) -> str:
+    """Why a connection could not be had, for people.
+
+    >>> why_not(ConnectionRefusedError(111, "Connection refused"))
+    'connection refused'
+    """
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"expected a certificate that can be trusted, found one with: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"expected a broker that speaks TLS, found: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+    return text[:1].lower() + text[1:]

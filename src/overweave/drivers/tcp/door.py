@@ -5,7 +5,8 @@ from overweave.contract.raw import RawRows
 from overweave.drivers.tcp.security import Rights
 from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header
-from overweave.language.messages import LinkState, Standing
+from overweave.language.messages import Advertise, LinkState, Standing, Subscribe
+from overweave.language.values import excerpt
 
 _PLAIN = Header()
 
@@ -28,7 +29,7 @@ def _check_batch(frame: BatchFrame, client: str, rights: Rights) -> None:
     except InvalidInput as error:
         raise Refused("bad-publication", str(error)) from None
     if not rights.may_publish(frame.batch):
-        raise Refused("not-allowed", f"client {client!r} may not publish in this class")
+        raise Refused("not-allowed", f"client {client!r} may not publish this; {_allowed('publish', rights.publish)}")
 
 
 def _check_word(frame: WordFrame, client: str, rights: Rights) -> None:
@@ -40,5 +41,10 @@ def _check_word(frame: WordFrame, client: str, rights: Rights) -> None:
     if not word.id.startswith(f"{client}/"):
         raise Refused("bad-id", f"id {word.id[:64]!r}: expected one that begins with {client + '/'!r}")
     if not rights.may_say(word):
-        what = type(word).__name__.lower()
-        raise Refused("not-allowed", f"client {client!r} may not {what} in this class: {word.id!r}")
+        assert isinstance(word, Advertise | Subscribe)
+        what, classes = ("advertise", rights.publish) if isinstance(word, Advertise) else ("subscribe to", rights.subscribe)
+        raise Refused("not-allowed", f"client {client!r} may not {what} {excerpt(str(word.filter))}; {_allowed(what, classes)}")
+
+
+def _allowed(what: str, classes: tuple[str, ...]) -> str:
+    return f"it may {what} what is of class {' or '.join(map(repr, classes))}" if classes else f"it may {what} nothing"

@@ -26,7 +26,7 @@ from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.live_trace import LiveTrace
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.connection import Connection
-from overweave.drivers.tcp.dialling import Dialling
+from overweave.drivers.tcp.dialling import Dialling, why_not
 from overweave.drivers.tcp.door import check_frame
 from overweave.drivers.tcp.journal import JournalFile
 from overweave.drivers.tcp.logs import Log
@@ -35,6 +35,7 @@ from overweave.drivers.tcp.network_file import check_listen
 from overweave.drivers.tcp.observe import Observatory, host_and_port
 from overweave.drivers.tcp.security import Gate, Rights, client_context, server_context
 from overweave.drivers.tcp.settings import BrokerSettings
+from overweave.drivers.trace_names import check_directory
 from overweave.errors import OverweaveError, Refused
 from overweave.routing import PROTOCOLS
 
@@ -59,6 +60,8 @@ class BrokerNode:
         #: The brokers that may come: the neighbours, or all where the overlay organises itself; and the tasks that call some.
         self._welcome = settings.overlay.ids if "self_organise" in settings.modules else tuple(self._neighbours)
         self._reaching: dict[str, asyncio.Task[None]] = {}
+        #: Why neighbours could not be reached when they were last tried.
+        self._unreached: dict[str, str] = {}
         #: Peers that are connected now, what clients may do, and the keys by which they may come back.
         self._connections: dict[str, Connection] = {}
         self._rights: dict[str, Rights] = {}
@@ -101,7 +104,7 @@ class BrokerNode:
         for client in self.core.clients():
             self._expect_back(client)
         if self.settings.metrics is not None:
-            observatory = Observatory(self.settings.id, self.core.statistics, self.gauges, self.healthy)
+            observatory = Observatory(self.settings.id, self.core.statistics, self.gauges, self.ailment)
             self._metrics = await observatory.serve_http(*host_and_port(self.settings.metrics))
         self._run(self._keep_alive())
         self._run(self._measure())
@@ -147,9 +150,16 @@ class BrokerNode:
             "trace_rows_dropped": 0 if self._trace is None else self._trace.dropped,
         }
 
-    def healthy(self) -> bool:
-        """Whether all neighbours are there."""
-        return not self._draining and all(neighbour in self._connections for neighbour in self._neighbours)
+    def ailment(self) -> str | None:
+        """What is wrong; None when all neighbours are there."""
+        if self._draining:
+            return "it is stopping"
+        missing = [neighbour for neighbour in self._neighbours if neighbour not in self._connections]
+        if not missing:
+            return None
+        return "no link to " + ", ".join(
+            f"{neighbour} ({self._unreached[neighbour]})" if neighbour in self._unreached else neighbour for neighbour in missing
+        )
 
     # ---- the core
 
@@ -377,11 +387,18 @@ class BrokerNode:
             if neighbour not in self._connections:
                 try:
                     await asyncio.wait_for(self._dial(neighbour), timeout=5.0)
-                    retry_s = RETRY_S
+                    self._unreached.pop(neighbour, None)
                 except (OSError, TimeoutError, OverweaveError) as error:
-                    self._log.info("unreachable", peer=neighbour, text=str(error) or type(error).__name__)
+                    self._could_not_reach(neighbour, why_not(error), retry_s)
             await asyncio.sleep(retry_s)
             retry_s = RETRY_S if neighbour in self._connections else min(2 * retry_s, RETRY_S_MAX)
+
+    def _could_not_reach(self, neighbour: str, why: str, retry_s: float) -> None:
+        """Warn, once for each reason, when the neighbour had the time to start."""
+        is_news = retry_s > RETRY_S_MAX / 2 and self._unreached.get(neighbour) != why
+        if is_news:
+            self._unreached[neighbour] = why
+        (self._log.warning if is_news else self._log.info)("unreachable", peer=neighbour, text=why)
 
     async def _dial(self, neighbour: str) -> None:
         host, port, tls = parse_address(self.settings.urls[neighbour])
@@ -413,16 +430,22 @@ class BrokerNode:
                     stranger.abort()
 
     async def _measure(self) -> None:
+        failure = ""
         while True:
             await asyncio.sleep(_MEASURE_S)
             bytes_out = sum(connection.bytes_out for connection in self._connections.values())
             unsettled = sum(self.core.statistics().unsettled.values())
             self.handle(self._load.measure(bytes_out, unsettled))
+            if self._trace is not None and str(self._trace.failure or "") != failure:
+                failure = str(self._trace.failure)
+                self._log.warning("trace-failed", rows=self._trace.dropped, text=failure)
 
 
 def _trace_of(settings: BrokerSettings) -> LiveTrace | None:
     if settings.trace is None:
         return None
+    check_directory(settings.trace)
+    settings.trace.mkdir(parents=True, exist_ok=True)  # what is wrong with it is to be known at the start
     return LiveTrace(settings.trace, settings.run, settings.id, seconds_per_file=settings.trace_every_s)
 
 

@@ -2,7 +2,7 @@
 
 =============== ==========================================================================================
 ``/metrics``    the text format of Prometheus
-``/health``     status 200 or 503, ``{"broker": "B1", "status": "ok"}``
+``/health``     status 200 or 503, ``{"broker": "B1", "status": "ok"}``, or ``"unhealthy"`` with a ``reason``
 ``/statistics`` a `Snapshot` as JSON; this is what ``overweave status`` and ``top`` read
 =============== ==========================================================================================
 
@@ -65,6 +65,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     uptime_s: float
     statistics: Statistics
     gauges: dict[str, float | None]
+    #: Why it is not healthy.
+    reason: str | None = None
 
 
 class Unobservable(OverweaveError):
@@ -72,19 +74,19 @@ class Unobservable(OverweaveError):
 
 
 class Observatory:
-    """What one broker shows: ``statistics`` is asked anew for every answer, and so are ``gauges`` (by name) and ``healthy``."""
+    """What one broker shows: ``statistics`` is asked anew for every answer, and so are ``gauges`` (by name) and ``ailment``."""
 
     def __init__(
         self,
         broker: str,
         statistics: Callable[[], Statistics],
         gauges: Callable[[], Mapping[str, float]] = dict,
-        healthy: Callable[[], bool] = lambda: True,
+        ailment: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._broker = broker
         self._statistics = statistics
         self._gauges = gauges
-        self._healthy = healthy
+        self._ailment = ailment
         self._log = Log(broker)
         self._since_s = time.monotonic()
         self._connections = 0
@@ -97,7 +99,8 @@ class Observatory:
     def snapshot(self) -> Snapshot:
         """The broker now."""
         gauges: dict[str, float | None] = dict(self._gauges())
-        return Snapshot(self._broker, self._healthy(), time.monotonic() - self._since_s, self._statistics(), gauges)
+        ailment = self._ailment()
+        return Snapshot(self._broker, ailment is None, time.monotonic() - self._since_s, self._statistics(), gauges, ailment)
 
     async def serve_http(self, host: str, port: int) -> asyncio.Server:
         """Answer from now on, in the running loop, until the server that this returns is closed."""
@@ -158,9 +161,10 @@ class Observatory:
         return 200, _PROMETHEUS, generate_latest(self.registry)
 
     def _health(self) -> tuple[int, str, bytes]:
-        healthy = self._healthy()
-        status = {"broker": self._broker, "status": "ok" if healthy else "unhealthy"}
-        return 200 if healthy else 503, _JSON, msgspec.json.encode(status)
+        ailment = self._ailment()
+        if ailment is None:
+            return 200, _JSON, msgspec.json.encode({"broker": self._broker, "status": "ok"})
+        return 503, _JSON, msgspec.json.encode({"broker": self._broker, "status": "unhealthy", "reason": ailment})
 
     def _snapshot_page(self) -> tuple[int, str, bytes]:
         return 200, _JSON, msgspec.json.encode(self.snapshot())
