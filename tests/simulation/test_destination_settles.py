@@ -84,3 +84,38 @@ def test_a_link_that_is_not_tried_delays_word_of_the_others_for_a_heartbeat_only
     assert set(network.broker("B1")._routing.overlay().members) == set()
     network.kernel.run(0.25)  # long before B2 gives the link to B3 up
     assert set(network.broker("B1")._routing.overlay().members) == {"B2"}
+
+
+@pytest.mark.parametrize("how", ["one by one", "batch", "word"])
+def test_a_publisher_never_has_more_on_its_way_than_can_be_told_from_duplicates(how):
+    """A link fails and later rows come first, by another way; then comes the first window, of which nothing may count as seen."""
+    window, first, count = 8, 7, 207
+    overlay = Overlay(
+        [f"B{number}" for number in range(5)], [("B0", "B1"), ("B1", "B4"), ("B0", "B2"), ("B2", "B3"), ("B3", "B4")]
+    )
+    config = BrokerConfig(SessionConfig(window=window, resend_s=0.2), heartbeat_s=0.1, silence_s=0.35)
+    network = SimulatedNetwork(overlay, PROTOCOLS["destination"].make, config=config)
+    network.add_client("p", "B0")
+    network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
+    network.kernel.run(0.5)
+    network.crash("B4", 0.05)  # so that its pulse has another phase than that of B1
+    network.kernel.run(2)
+    network.add_client("s", "B4")
+    network.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
+    network.kernel.run(3)
+    network.cut(("B1", "B4"))
+    events = [parse_publication(f"[x,{number}]") for number in range(count)]
+    for event in events[:first]:
+        network.publish("p", event)
+    while network.broker("B0")._routing.overlay().distances["B4"] == 2:
+        network.kernel.run(network.kernel.now_s + 0.0001)
+    if how == "batch":
+        network.publish("p", *events[first:])
+    else:
+        for event in events[first:]:
+            network.publish("p", event)
+    if how == "word":
+        network.say("p", Advertise("a2", parse_filter("[y,>=,0]")))
+    network.kernel.run(30)
+    assert dict(network.deliveries) == {("p", number, "s"): 1 for number in range(count)}
+    assert network.unsettled() == 0

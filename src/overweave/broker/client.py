@@ -6,6 +6,8 @@ a broker that has forgotten them. Whatever comes twice is handed out once.
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from overweave.broker.seen import Seen
 from overweave.broker.session import Debts, Session
 from overweave.contract.batches import Batch, Rows
@@ -52,7 +54,7 @@ class ClientCore:
         elif isinstance(message, Unsubscribe) and self._subscriptions and message.id in self._subscriptions:
             self._subscriptions.remove(message.id)
         effects: list[Effect] = []
-        self._session.say(message, effects)
+        self._session.say_in_turn(message, effects)
         return self._watch(effects, now_s)
 
     def publish(self, publications: Sequence[Publication], now_s: float) -> list[Effect]:
@@ -61,10 +63,18 @@ class ClientCore:
         return self.send(Rows(tuple(map(Publish, publications, headers))), now_s)
 
     def send(self, batch: Batch, now_s: float) -> list[Effect]:
-        """Publish rows that have their headers, numbered from `next_sequence` on."""
+        """Publish rows that have their headers, numbered from `next_sequence` on.
+
+        No more than two windows of them are ever on their way: nobody could tell more from duplicates (`Seen`).
+        """
         effects: list[Effect] = []
-        self._session.send(batch, None, effects)
-        self._sequence += batch.count
+        count, window = batch.count, self._config.window
+        if count <= window:
+            self._session.send(batch, None, effects)
+        else:
+            for first in range(0, count, window):
+                self._session.send(batch.take(np.arange(first, min(first + window, count))), None, effects)
+        self._sequence += count
         return self._watch(effects, now_s)
 
     @property

@@ -273,6 +273,7 @@ class BrokerCore:
         self._neighbours[neighbour] = None
         self._telling.add(neighbour)
         self._routing.add_neighbour(neighbour)
+        self._traffic.links_change()
 
     def _add_client(self, client: str) -> None:
         self._sessions[client] = Session(client, self._incarnation, self.config.session, self._debts)
@@ -331,6 +332,7 @@ class BrokerCore:
             self._telling.remove(peer)
             self._pulse.forget(peer)
             self._tell(self._routing.remove_neighbour(peer))
+            self._traffic.links_change()
             self._tell_on()
             for what, custody in taken:
                 self._traffic.go_on(what, peer, custody)

@@ -11,7 +11,7 @@ All that goes out is appended to the effects of whoever asked.
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from overweave.broker.custody import Custody, Kept
 from overweave.contract.batches import Batch
@@ -100,7 +100,7 @@ class Session:
         self._waiting = 0
         #: How many of their rows the window counts; and what is held back until there is room in it, without numbers yet.
         self._counted = 0
-        self._behind: deque[tuple[Batch, Custody | Kept | None]] = deque()
+        self._behind: deque[_Unsettled] = deque()
         self._behind_rows = 0
         #: The number after the last of them.
         self._end = 0
@@ -148,6 +148,14 @@ class Session:
         self._waiting += 1
         self._send_on(effects)
 
+    def say_in_turn(self, word: Word, effects: list[Effect]) -> None:
+        """Send a word when there was room for all that is held back."""
+        if self._behind:
+            self._behind.append((word, None, 1, None, 0))
+            self._behind_rows += 1
+        else:
+            self.say(word, effects)
+
     def send(self, batch: Batch, custody: Custody | None, effects: list[Effect], under_way: bool = False) -> None:
         """Send publications; ``custody`` is released when the peer has settled them, or at once.
 
@@ -158,7 +166,7 @@ class Session:
         if under_way:
             self._unsettled.append((None, batch, rows, keeper, 0))
         elif self._counted >= self._window:
-            self._behind.append((batch, keeper))
+            self._behind.append((None, batch, rows, keeper, rows))
             self._behind_rows += rows
             return
         else:
@@ -200,9 +208,9 @@ class Session:
         for word, batch, rows, custody, counted in reversed(held):
             keeper = self._keep(batch, custody) if self.relieved and batch is not None else custody
             self._unsettled.append((word, batch, rows, keeper, counted))
-        for place, (behind, custody) in enumerate(self._behind):
-            if self.relieved:
-                self._behind[place] = behind, self._keep(behind, custody)
+        for place, (word, batch, rows, custody, counted) in enumerate(self._behind):
+            if self.relieved and batch is not None:
+                self._behind[place] = (word, batch, rows, self._keep(batch, custody), counted)
 
     def hold_back(self) -> None:
         """From now on those who send wait again until the peer settles."""
@@ -210,11 +218,8 @@ class Session:
 
     def batches(self) -> Iterator[tuple[Batch, Custody]]:
         """The publications that the peer has not settled, with their custody."""
-        for _, batch, _, custody, _ in self._unsettled:
+        for _, batch, _, custody, _ in chain(self._unsettled, self._behind):
             if batch is not None and isinstance(custody, Custody):
-                yield batch, custody
-        for batch, custody in self._behind:
-            if isinstance(custody, Custody):
                 yield batch, custody
 
     def resend(self, effects: list[Effect]) -> None:
@@ -342,11 +347,11 @@ class Session:
         assert self._next == self._base + sum(rows for _, _, rows, _, _ in sent)
         assert self._counted == sum(counted for _, _, _, _, counted in self._unsettled)
         assert self._counted >= self._window or not self._behind
-        assert self._behind_rows == sum(batch.count for batch, _ in self._behind)
+        assert self._behind_rows == sum(rows for _, _, rows, _, _ in self._behind)
         assert -1 <= self._acknowledged <= self._settled <= self._expected
         assert all(self._settled < start < end <= self._expected for start, end in self._settled_ahead.items())
         assert self.connected or not self.established
-        keepers = [*(entry[3] for entry in self._unsettled), *(keeper for _, keeper in self._behind)]
+        keepers = (entry[3] for entry in chain(self._unsettled, self._behind))
         assert self.kept_bytes == sum(keeper.bytes for keeper in keepers if isinstance(keeper, Kept))
 
     # ---- helpers
@@ -415,12 +420,11 @@ class Session:
 
     def _let_in(self) -> None:
         """Number the first of what was held back."""
-        batch, keeper = self._behind.popleft()
-        rows = batch.count
-        self._unsettled.append((None, batch, rows, keeper, rows))
-        self._behind_rows -= rows
-        self._counted += rows
-        self._end += rows
+        entry = self._behind.popleft()
+        self._unsettled.append(entry)
+        self._behind_rows -= entry[2]
+        self._end += entry[2]
+        self._counted += entry[4]
         self._waiting += 1
 
     def _send_on(self, effects: list[Effect]) -> None:

@@ -36,8 +36,9 @@ class _Held(NamedTuple):
     peer: str
     custody: Custody | None
     since_s: float
-    #: Whether it was routed before.
+    #: Whether it was routed before, and whether it is for others than this broker's clients.
     again: bool = False
+    elsewhere: bool = False
 
 
 class Traffic:
@@ -61,7 +62,10 @@ class Traffic:
         self._held: deque[_Held] = deque()
         #: Duplicates that wait for the copies that came first, and since when: after crashes they might do so in a circle.
         self._following: deque[tuple[float, Custody, Custody]] = deque()
+        #: What has come, for this broker's clients and by lane; and the lanes of what comes from neighbours and clients (None).
         self._seen = Seen(2 * config.session.window)
+        self._seen_on: dict[str, Seen] = {}
+        self._lanes: dict[str | None, list[Seen]] = {}
         self.patience = Patience(config)
         self.story = Story(config.story_length)
         #: Whether somebody wants to know of each batch where it goes.
@@ -78,7 +82,8 @@ class Traffic:
             self.control_in += batch.count
         else:
             self.rows_in += batch.count
-        here, passing = self._routing.arriving(batch, peer if peer in self._neighbours else None)
+        origin = peer if peer in self._neighbours else None
+        here, passing = self._routing.arriving(batch, origin)
         if passing is not None:
             custody.hold()
             if here is not None and self._desk.watches_passed:
@@ -88,20 +93,53 @@ class Traffic:
         if here is None:
             custody.release()
             return
-        new = here.new(self._seen)
+        lanes = self._lanes.get(origin)
+        if lanes is None:
+            lanes = self._lanes_of(origin)
+        new = here.new(lanes[0] if lanes and origin is not None else self._seen)
         if new is not None:
             self._follow_first_copies(here, new, peer, custody)
             if not len(new):
                 custody.release()
                 return
             here = here.take(new)
-        self._route_or_hold(here, peer, custody)
+        if not lanes:
+            self._route_or_hold(here, peer, custody)
+        else:
+            self._route_on_lanes(here, origin, peer, custody, lanes)
 
     def take_own(self, batch: Batch, module: str) -> None:
         """A module of this broker publishes."""
-        for identity in batch.identities():
-            self._seen.add(*identity)
+        for seen in (self._seen, *self._lanes_of(None)):
+            batch.new(seen)
         self._route_or_hold(batch, module, None)
+
+    def links_change(self) -> None:
+        """Neighbours come or go."""
+        self._lanes.clear()
+
+    def _lanes_of(self, origin: str | None) -> list[Seen]:
+        size = 2 * self._config.session.window
+        found = self._lanes[origin] = [self._seen_on.setdefault(lane, Seen(size)) for lane in self._routing.lanes(origin)]
+        return found
+
+    def _route_on_lanes(self, batch: Batch, origin: str | None, peer: str, custody: Custody, lanes: list[Seen]) -> None:
+        """Route what is new on its lane; what has come on another one before goes to no client of this broker again."""
+        if origin is None:
+            for lane in lanes:
+                batch.new(lane)
+            self._route_or_hold(batch, peer, custody)
+            return
+        new = batch.new(self._seen)
+        if new is None:
+            self._route_or_hold(batch, peer, custody)
+            return
+        self._follow_first_copies(batch, new, peer, custody)
+        old = np.setdiff1d(np.arange(batch.count), new)
+        if len(new):
+            custody.hold()
+            self._route_or_hold(batch.take(new), peer, custody)
+        self._route_or_hold(batch.take(old), peer, custody, elsewhere=True)
 
     def _route_apart(self, passing: Batch, here: Batch, peer: str, custody: Custody) -> None:
         """Route what passes so that modules see each publication come once: those that are looked at here too, they see then."""
@@ -132,13 +170,15 @@ class Traffic:
 
     # ---- where it goes
 
-    def _route_or_hold(self, batch: Batch, peer: str, custody: Custody | None, again: bool = False) -> None:
+    def _route_or_hold(
+        self, batch: Batch, peer: str, custody: Custody | None, again: bool = False, elsewhere: bool = False
+    ) -> None:
         if not self._telling.unsynced or self._telling.knows_all_but(peer):
-            self._route(batch, peer, custody, again)
+            self._route(batch, peer, custody, again, elsewhere)
         else:
-            self._held.append(_Held(batch, peer, custody, self._turn.now_s, again))
+            self._held.append(_Held(batch, peer, custody, self._turn.now_s, again, elsewhere))
 
-    def _route(self, batch: Batch, peer: str, custody: Custody | None, again: bool) -> None:
+    def _route(self, batch: Batch, peer: str, custody: Custody | None, again: bool, elsewhere: bool) -> None:
         sessions, neighbours, effects = self._sessions, self._neighbours, self._turn.effects
         after, from_neighbour = batch if again else batch.hopped(), peer in neighbours
         try:
@@ -146,6 +186,8 @@ class Traffic:
         except InvalidInput as error:
             effects.append(Refuse(peer, "not-advertised", str(error)))
             forwards = []
+        if elsewhere:
+            forwards = [(to, some) for to, some in forwards if to is None or to in neighbours]
         if self._observed:
             self._observe(Passed(batch, peer, forwards, again), after)
         if after.ttl <= 0:
@@ -153,10 +195,10 @@ class Traffic:
         if custody is not None:
             custody.spread(len(forwards))
         # What is under way never waits for room between brokers: they might wait for each other in a circle.
-        under_way = again or from_neighbour
+        under_way = from_neighbour or (again and batch.is_bound())
         for to, some in forwards:
             if to is None:
-                self.hold(some, peer, custody)
+                self.hold(some, peer, custody, elsewhere)
                 continue
             session = sessions.get(to)
             if session is None:
@@ -192,23 +234,25 @@ class Traffic:
 
     # ---- what is held, and goes on
 
-    def hold(self, what: Batch | Control, peer: str, custody: Custody | None) -> None:
+    def hold(self, what: Batch | Control, peer: str, custody: Custody | None, elsewhere: bool = False) -> None:
         """Keep what has nowhere to go at present."""
-        self._held.append(_Held(what, peer, custody, self._turn.now_s, again=True))
+        self._held.append(_Held(what, peer, custody, self._turn.now_s, True, elsewhere))
 
     def let_go(self) -> None:
         """Route what was held, as far as it is known now where it goes."""
         held, self._held = self._held, deque()
         for entry in held:
             before = len(self._held)
-            self.go_on(entry.what, entry.peer, entry.custody, entry.again)
+            self.go_on(entry.what, entry.peer, entry.custody, entry.again, entry.elsewhere)
             if len(self._held) > before:
                 self._held[-1] = self._held[-1]._replace(since_s=entry.since_s)
 
-    def go_on(self, what: Batch | Control, peer: str, custody: Custody | None, again: bool = True) -> None:
+    def go_on(
+        self, what: Batch | Control, peer: str, custody: Custody | None, again: bool = True, elsewhere: bool = False
+    ) -> None:
         """What was held, or went a way that does not lead on, goes where it can."""
         if not isinstance(what, Control):
-            self._route_or_hold(what, peer, custody, again)
+            self._route_or_hold(what, peer, custody, again, elsewhere)
             return
         self._tell_again(what, peer, custody)
         if custody is not None:

@@ -51,6 +51,12 @@ class Routing(Protocol):
     def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
         """The publications that are looked at here, each once however many copies come; and those that only pass."""
 
+    def lanes(self, origin: str | None) -> tuple[str, ...]:
+        """Which way publications come from there, where ways lead on to different brokers; those of clients come on all.
+
+        A copy that is the first on its lane is routed. To clients of this broker a publication goes once, whichever lane it came.
+        """
+
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """There is none any more, and nothing that came over it holds."""
 
@@ -107,6 +113,10 @@ class Steady:
     def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:  # noqa: ARG002
         """See `Routing.arriving`."""
         return batch, None
+
+    def lanes(self, origin: str | None) -> tuple[str, ...]:  # noqa: ARG002
+        """See `Routing.lanes`."""
+        return ()
 
     def compared_with(self, batch: Batch, origin: str | None) -> int:  # noqa: ARG002
         """See `Routing.compared_with`."""

@@ -77,6 +77,10 @@ class DestinationBased:
         """See `Routing.arriving`."""
         return (batch, None) if origin is None else batch.meant_for(self._number)
 
+    def lanes(self, origin: str | None) -> tuple[str, ...]:  # noqa: ARG002
+        """See `Routing.lanes`."""
+        return ()
+
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
         if batch.is_bound():

@@ -59,6 +59,8 @@ class Member:
         #: the numbers of the statements.
         self._unanswered: dict[str, dict[str, int]] = {}
         self._knows, self._owed = knows, dict[str, dict[str, int]]()
+        #: Who has not said yet what it stands for.
+        self._untold: set[str] = set()
         #: The numbers of those who stood for other clusters and cannot be reached any more.
         self.gone: set[int] = set()
         self._early: list[Control] = []
@@ -184,9 +186,12 @@ class Member:
             case Unsubscribe(id):
                 self.subscriptions.remove(source, id, number)
             case Standing(_, entries, answers=None):
+                if number >= self._met[source] * _STATEMENTS_MAX:  # else it is of an earlier life
+                    self._untold.discard(source)
                 self.advertisements.replace(source, entries, number)
                 sends = self._owe(source, [id for id, _, _ in entries], number)
-                return [*sends, *(self._stand_before([source], asks=False) if message.asks and self.advertised else [])]
+                stands = message.asks and (self.advertised or self.cluster is not None)
+                return [*sends, *(self._stand_before([source], asks=False) if stands else [])]
             case Standing(_, entries, answers=answers) if answers is not None:
                 # Advertisements may have been withdrawn meanwhile.
                 answered = {id: self.advertised[id] for id, _ in answers if id in self.advertised}
@@ -250,6 +255,11 @@ class Member:
         """Whether it is known what everybody wants."""
         return not self._unanswered and self.topology.whole
 
+    @property
+    def told_all(self) -> bool:
+        """Whether it is known what everybody stands for."""
+        return not self._untold and self.topology.whole
+
     def _meet(self) -> list[Send]:
         """Tell newcomers what stands, and forget those who are gone, after a change of the overlay."""
         members = self.topology.members
@@ -265,19 +275,27 @@ class Member:
         if not newcomers:
             return []
         for broker in newcomers:
-            self._forget(broker)
+            if broker in self._met:
+                self._expect_nothing(broker)  # what it said in its last life holds until it has said what does now
+            else:
+                self._forget(broker)
             self._met[broker] = members[broker]
+            self._untold.add(broker)
         sends = self._stand_before(newcomers, asks=True)
         early, self._early = self._early, []
         return [*sends, *(send for message in early for send in self._hear(message))]
 
     def _forget(self, broker: str) -> None:
         self._met.pop(broker, None)
+        self._untold.discard(broker)
+        self._expect_nothing(broker)
+        self.advertisements.forget(broker)
+        self.subscriptions.forget(broker)
+
+    def _expect_nothing(self, broker: str) -> None:
         for id in list(self._unanswered):
             self._answered(id, broker, self._statement)
         self._owed.pop(broker, None)
-        self.advertisements.forget(broker)
-        self.subscriptions.forget(broker)
 
     # ---- destination lists
 

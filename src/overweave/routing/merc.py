@@ -169,12 +169,20 @@ class Merc:
         """See `Routing.arriving`."""
         return (batch, None) if origin is None else batch.meant_for(self._number)
 
+    def lanes(self, origin: str | None) -> tuple[str, ...]:
+        """See `Routing.lanes`: what came through one cluster goes into the others, and another copy may have to go into that one.
+
+        Who brings it into a cluster need not know all there who want it: on a longer way it has not told the advertisement.
+        """
+        member = None if origin is None else self._links.get(origin)
+        return tuple(self._members) if member is None else (str(member.cluster),)
+
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
         if batch.is_bound():
             return batch.parted(self._all_ways())
-        members = self._beyond(origin)
-        if not all(member.ready for member in members):
+        members, source = self._beyond(origin), None if origin is None else self._links.get(origin)
+        if not all(member.ready for member in members) or (members and source is not None and not source.told_all):
             return [(None, batch)]
         here = self._subscriptions.route(batch, None)
         there = self._there(origin)
