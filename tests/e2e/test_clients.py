@@ -1,6 +1,7 @@
 """Clients that are away too long, say much at once, or never say who they are."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -11,6 +12,7 @@ from overweave.overlay.graph import Overlay
 from overweave.testing.live import network_settings, running, until
 
 ONE = Overlay(["B1"])
+CHAIN = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")])
 WITHIN_S = 20
 
 
@@ -43,6 +45,35 @@ def test_a_client_that_was_away_goes_on(away_s):
                         await asyncio.wait_for(publisher.flush(), WITHIN_S)
                         message = await asyncio.wait_for(anext(aiter(subscription)), WITHIN_S)
                         assert message["n"] == number
+
+    run(work())
+
+
+def test_clients_that_come_anew_under_their_names_at_other_brokers_are_served():
+    """Also when their first brokers, which waited for them, withdraw what they had said there."""
+
+    async def work():
+        async with running(network_settings(CHAIN, grace_s=1.0)) as nodes, contextlib.AsyncExitStack() as stack:
+
+            async def served(publishes_at, subscribes_at, waits_s):
+                publisher, subscriber = [
+                    await stack.enter_async_context(connect(nodes[broker].settings.listen, name=name))
+                    for broker, name in ((publishes_at, "p"), (subscribes_at, "s"))
+                ]
+                await publisher.advertise("[n,>=,0]")
+                subscription = await stack.enter_async_context(subscriber.subscribe("[n,>=,0]"))
+                await asyncio.sleep(waits_s)
+                await publisher.publish({"n": 1})
+                await asyncio.wait_for(anext(aiter(subscription)), WITHIN_S)
+                await publisher.flush()
+                return publisher, subscriber
+
+            for client in await served("B1", "B3", 0.3):
+                client._address = client._address._replace(port=1)  # it is not seen again
+                client._connection.abort()
+                client._closed = True
+            await served("B3", "B1", 2.5)
+            assert sum(node.core.statistics().tables["advertisements"] for node in nodes.values()) == 3
 
     run(work())
 

@@ -132,6 +132,8 @@ class Client:
         now_us = time.time_ns() // 1_000
         self._epoch_s = time.time() - time.monotonic()
         self._core = ClientCore(self.name, "", CONFIG, incarnation=now_us // 1_000, first_sequence=now_us if name else 0)
+        #: Part of all ids: who comes anew under its name, perhaps to another broker, says nothing that is said already.
+        self._life = f"-{now_us // 1_000:x}" if name else ""
         self._connection: Connection | None = None
         self._subscriptions: dict[str, Subscription] = {}
         #: Subscriptions for which so much waits that nothing is read.
@@ -271,7 +273,7 @@ class Client:
 
     def _new_id(self, kind: str) -> str:
         self._counter += 1
-        return f"{self.name}/{kind}{self._counter}"
+        return f"{self.name}/{kind}{self._counter}{self._life}"
 
     def _send_outbox(self) -> None:
         if self._outbox:
