@@ -5,6 +5,7 @@ dropped. A subscription goes up the tree of each advertisement it intersects, by
 id of its advertisement and is matched against the subscriptions of that tree alone, so it reaches a broker once.
 """
 
+import itertools
 from collections.abc import Iterable
 
 import msgspec
@@ -24,9 +25,10 @@ _GONE_MAX = 65_536
 class _Tree:
     """One advertisement at one broker: the way up, what came from below, and what was told upwards."""
 
-    def __init__(self, filter: Filter, parent: str | None, path: tuple[str, ...]) -> None:
+    def __init__(self, filter: Filter, source: str, parent: str | None, path: tuple[str, ...]) -> None:
         self.filter = filter
-        self.parent = parent
+        #: Who told of it: the neighbour that is the way up (``parent``), or a client.
+        self.source, self.parent = source, parent
         #: The brokers between the advertiser and this one: who is among them does not hear of it from here, or a broker that
         #: comes back could hang its tree onto its own branches.
         self.path = path
@@ -67,10 +69,12 @@ class FilterBasedGeneral(ByKind):
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
         forwards = self._local.route(batch, None)
-        for id, rows in self._by_tree(batch, origin).items():
+        rows = [publish if origin is not None else self._on_its_tree(publish) for publish in batch.publishes()]
+        # Those of one tree together, as far as they follow each other: no publication overtakes another.
+        for id, some in itertools.groupby(rows, key=lambda publish: str(publish.header.tree)):
             tree = self._trees.get(id)
             if tree is not None:
-                forwards = [*forwards, *tree.table.route(Rows(tuple(rows)), origin)]
+                forwards = [*forwards, *tree.table.route(Rows(tuple(some)), origin)]
         return forwards
 
     def announce(self, neighbour: str) -> Iterable[Control]:
@@ -104,17 +108,10 @@ class FilterBasedGeneral(ByKind):
             "offers": sum(len(tree.offers) for tree in self._trees.values()),
         }
 
-    def _by_tree(self, batch: Batch, origin: str | None) -> dict[str, list[Publish]]:
-        found: dict[str, list[Publish]] = {}
-        for publish in batch.publishes():
-            known = publish if origin is not None else self._on_its_tree(publish)
-            found.setdefault(str(known.header.tree), []).append(known)
-        return found
-
     def _on_its_tree(self, publish: Publish) -> Publish:
-        """A client's publication with the id of the advertisement that it falls under."""
+        """A client's publication with the id of the advertisement of the client that it falls under."""
         for id, tree in self._trees.items():
-            if tree.parent is None and matches(tree.filter, publish.publication):
+            if tree.source == publish.header.publisher and matches(tree.filter, publish.publication):
                 return msgspec.structs.replace(publish, header=msgspec.structs.replace(publish.header, tree=id))
         raise InvalidInput(f"publication {publish.publication}: expected one within an advertisement of its publisher")
 
@@ -124,7 +121,7 @@ class FilterBasedGeneral(ByKind):
             return []
         near = peer in self._neighbours
         tree = self._trees[message.id] = _Tree(
-            message.filter, peer if near else None, (*message.header.path, peer) if near else ()
+            message.filter, peer, peer if near else None, (*message.header.path, peer) if near else ()
         )
         told = Advertise(message.id, message.filter, Header(path=tree.path))
         sends: list[Send] = [(neighbour, told) for neighbour in self._neighbours if neighbour not in tree.path]
@@ -135,12 +132,13 @@ class FilterBasedGeneral(ByKind):
         return sends
 
     def _unadvertise(self, message: Unadvertise, peer: str) -> list[Send]:
-        if message.id in self._gone:
-            return []
+        tree = self._trees.get(message.id)
+        if tree is None or tree.source != peer:
+            return []  # it comes by the way of the publications too, behind the last of them
         self._gone[message.id] = None
         if len(self._gone) > _GONE_MAX:
             del self._gone[next(iter(self._gone))]
-        self._trees.pop(message.id, None)
+        del self._trees[message.id]
         self._early.pop(message.id, None)
         return [(neighbour, message) for neighbour in self._neighbours if neighbour != peer]
 

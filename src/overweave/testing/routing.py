@@ -96,7 +96,8 @@ class ToyNetwork:
         self._deliveries.clear()
         self._hops_before = self.hops
         self._sequence += 1
-        self._take(broker, Publish(publication, Header(publisher=advertisement, sequence=self._sequence)), None)
+        header = Header(publisher=_client_of(advertisement), sequence=self._sequence)
+        self._take(broker, Publish(publication, header), None)
         self.rest()
         return self._deliveries
 
@@ -118,7 +119,7 @@ class ToyNetwork:
 
     def _take(self, broker: str, message: Control | Publish, origin: str | None) -> None:
         if not isinstance(message, Publish):
-            self._go_on(broker, message, origin or f"client of {message.id}")
+            self._go_on(broker, message, origin or _client_of(message.id))
             return
         self.hops += origin is not None
         assert self.hops < 5_000 + self._hops_before, "publications run in circles"
@@ -275,3 +276,7 @@ class _Script:
 
     def _shuffled(self, several: list[str]) -> list[str]:
         return [several[i] for i in self._random.permutation(len(several))]
+
+
+def _client_of(id: str) -> str:
+    return f"client of {id}"
