@@ -29,7 +29,7 @@ _COVERING = ("covering", "covering-peer")
 
 def analyze(
     topology: Annotated[
-        str, typer.Option(metavar="T", help="T1, T2, … T64, an overlay (.json, .graphml), or a table broker,parent.")
+        str, typer.Option(metavar="T", help="T1, T2, … (STOCH), an overlay (.json, .graphml), or a table broker,parent.")
     ] = "T8",
     subscriptions: Annotated[float, typer.Option(metavar="N", help="How many in all, on average.")] = 10_000,
     classes: Annotated[int, typer.Option(min=1, metavar="N", help="How many filter classes: F1 to FN.")] = 1000,

@@ -26,7 +26,7 @@ def profile(
     traces: Annotated[Path, typer.Argument(metavar="TRACES", help="A directory of traces.", show_default=False)],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the tables go.", show_default=False)],
     run: Annotated[str | None, typer.Option(metavar="RUN", help="Which run, where there are several.")] = None,
-    bits: Annotated[int, typer.Option(metavar="N", help="How many of a publisher's last publications profiles tell of.")] = 1280,
+    bits: Annotated[int, typer.Option(metavar="N", help="Last publications that profiles tell of; a multiple of 64.")] = 1280,
     bucket: Annotated[float, typer.Option(metavar="SECONDS", help="How finely the load is told.")] = 1.0,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
     skip_bad: Annotated[
