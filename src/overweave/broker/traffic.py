@@ -135,11 +135,11 @@ class Traffic:
             self._route_or_hold(batch, peer, custody)
             return
         self._follow_first_copies(batch, new, peer, custody)
-        old = np.setdiff1d(np.arange(batch.count), new)
-        if len(new):
+        is_new = np.isin(np.arange(batch.count), new)
+        for rows in np.split(np.arange(batch.count), np.flatnonzero(np.diff(is_new)) + 1):  # in their order
             custody.hold()
-            self._route_or_hold(batch.take(new), peer, custody)
-        self._route_or_hold(batch.take(old), peer, custody, elsewhere=True)
+            self._route_or_hold(batch.take(rows), peer, custody, elsewhere=not is_new[rows[0]])
+        custody.release()
 
     def _route_apart(self, passing: Batch, here: Batch, peer: str, custody: Custody) -> None:
         """Route what passes so that modules see each publication come once: those that are looked at here too, they see then."""
