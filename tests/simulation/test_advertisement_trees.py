@@ -14,9 +14,9 @@ RING = Overlay(IDS, [("B0", "B1"), ("B1", "B3"), ("B0", "B2"), ("B2", "B3")])
 
 
 @pytest.mark.parametrize("protocol", ["filter-general", "destination", "merc"])
-@pytest.mark.parametrize("publisher", ["p1", "p2"])
-def test_a_withdrawal_overtakes_no_publication(protocol, publisher):
-    """B1 is slow, and the withdrawal may come round by B2; the other publisher has nothing to do with it."""
+@pytest.mark.parametrize(("publisher", "waits_s"), [("p1", 0.0), ("p2", 0.03)])
+def test_a_withdrawal_overtakes_no_publication(protocol, publisher, waits_s):
+    """B1 is slow, and the withdrawal may come round by B2, while some are on their way. It is not the other publisher's."""
     costs, slow = Costs(matching_delay_base_s=0.001), Costs(matching_delay_base_s=0.003)
     network = SimulatedNetwork(RING, PROTOCOLS[protocol].make, costs=costs, own_costs={"B1": slow})
     for client in ("p1", "p2"):
@@ -28,6 +28,7 @@ def test_a_withdrawal_overtakes_no_publication(protocol, publisher):
     network.kernel.run(5)
     for x in range(20):
         network.publish(publisher, parse_publication(f"[x,{x}]"))
+    network.kernel.run(5 + waits_s)
     network.say("p1", Unadvertise("ap1"))
     network.settle()
     assert dict(network.deliveries) == {(publisher, x, "s"): 1 for x in range(20)}
@@ -57,3 +58,15 @@ def test_a_batch_over_several_advertisements_arrives_in_order(protocol):
     network.publish("p", *[parse_publication(f"[class,'{kind}']") for kind in "abab"])
     network.kernel.run(3)
     assert got == [0, 1, 2, 3]
+
+
+def test_nobody_publishes_under_the_advertisement_of_another():
+    network = SimulatedNetwork(RING, PROTOCOLS["filter-general"].make)
+    for client in ("p", "q"):
+        network.add_client(client, "B0")
+    network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
+    network.kernel.run(1)
+    for client in ("p", "q"):
+        network.publish(client, parse_publication("[x,1]"))
+    network.kernel.run(2)
+    assert [(refusal.peer, refusal.code) for refusal in network.refusals] == [("q", "not-advertised")]
