@@ -1,5 +1,6 @@
 """The broker core through its one door."""
 
+import msgspec
 import pytest
 
 from overweave.broker.core import BrokerCore
@@ -8,8 +9,10 @@ from overweave.contract.batches import Rows
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Keep, Refuse, SendFrame
 from overweave.contract.frames import BatchFrame
+from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerLeft
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.errors import WireError
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Publish, Subscribe, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
@@ -53,6 +56,22 @@ def test_statistics_count_what_happened():
     assert (middle.publications_in, middle.publications_out, middle.deliveries) == (1, 1, 0)
     assert (last.publications_in, last.publications_out, last.deliveries) == (1, 0, 1)
     assert last.tables == {"advertisements": 1, "subscriptions": 1, "offers": 1}
+
+
+def test_rows_that_are_not_sound_are_refused_before_anything_is_done_with_them():
+    made = network("destination")
+    rows = encode_rows([Publish(parse_publication("[class,'STOCK'],[x,9]"), Header("p", 7))])
+    number = make_overlay("chain", brokers=3).ids.index("B3")
+    effects = []
+    made.broker("B2")._sessions["B3"].send(RawRows(rows, 1, bound=1 << number, ttl=9), None, effects, under_way=True)
+    sound = effects[0].frame
+    broken = msgspec.structs.replace(sound, batch=RawRows(b"\xff" + rows[1:], 1, bound=1 << number, ttl=9))
+    last = made.broker("B3")
+    with pytest.raises(WireError):
+        last.handle(FrameArrived("B2", broken), 1.0)
+    assert last.statistics().publications_in == 0
+    last.handle(FrameArrived("B2", sound), 1.0)
+    assert last.statistics().publications_in == 1
 
 
 def test_a_publisher_without_an_advertisement_is_refused_where_one_is_needed():

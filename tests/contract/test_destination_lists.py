@@ -37,6 +37,23 @@ def assert_same(objects, raw):
 @given(LISTS, NUMBERS, st.lists(st.sets(NUMBERS, max_size=150), max_size=4))
 def test_lists_are_split_alike_and_nobody_is_forgotten(lists, number, reach):
     objects, raw = both(lists)
+    split_alike(objects, raw, lists, number, reach)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.sets(NUMBERS, min_size=1, max_size=60), min_size=1, max_size=8), st.sets(NUMBERS, max_size=3), NUMBERS,
+    st.lists(st.sets(NUMBERS, max_size=150), max_size=4),
+)  # fmt: skip
+def test_so_are_lists_whose_brokers_are_told_in_advance(lists, others, number, reach):
+    objects, raw = both(lists)
+    told = RawRows(raw.data, raw.count, bound=bits_of(set().union(*lists, others)), ttl=255)
+    assert told.destinations() == objects.destinations()
+    for some in {number, *others}:
+        split_alike(objects, told, lists, some, reach)
+
+
+def split_alike(objects, raw, lists, number, reach):
     for one, other in zip(objects.meant_for(number), raw.meant_for(number), strict=True):
         assert_same(one, other)
     taken, hops = set(), []

@@ -1,5 +1,7 @@
 """Messages in their wire form: they come back as they were, and whatever is broken is refused as broken input."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -52,7 +54,10 @@ batches = st.lists(publishes, min_size=1, max_size=4).map(lambda rows: Rows(tupl
 messages = (
     st.builds(Open, texts, texts, st.none() | texts, st.none() | texts, st.integers(0, 9)) | st.builds(Refused, texts, texts)
     | st.builds(Ping) | st.builds(Bye) | st.builds(Hello, numbers, numbers, numbers, numbers, st.booleans())
-    | st.builds(Acknowledgement, numbers, numbers, numbers, numbers)
+    | st.builds(
+        Acknowledgement, st.integers(0, 1), st.integers(0, 1), numbers, numbers,
+        st.lists(st.tuples(numbers, numbers), max_size=2).map(tuple),
+    )
     | st.builds(WordFrame, numbers, numbers, numbers, numbers, words)
     | st.builds(BatchFrame, numbers, numbers, numbers, numbers, batches)
 )  # fmt: skip
@@ -100,8 +105,27 @@ def test_a_stream_may_be_cut_anywhere(some, data):
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     pieces = [stream[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     frames = reader()
-    found = [message for piece in pieces for message in frames.feed(piece)]
-    assert list(map(told, found)) == list(map(told, some))
+    found = [told(message) for piece in pieces for message in frames.feed(piece)]
+    for message, after in reversed(list(pairwise([*some, None]))):
+        if found and found[-1] == told(message):
+            found.pop()
+        else:
+            assert makes_outdated(after, message)
+    assert not found
+
+
+def makes_outdated(after, message):
+    """Whether nobody needs to hear a message that came together with the next one."""
+    both = (message, after)
+    if not all(isinstance(some, Acknowledgement) and not some.ahead for some in both):
+        return False
+    return (message.incarnation, message.peer_incarnation) == (after.incarnation, after.peer_incarnation)
+
+
+def test_of_acknowledgements_that_come_together_the_last_is_heard():
+    some = [Acknowledgement(1, 2, n, n) for n in range(5)]
+    others = [Acknowledgement(2, 2, 7, 7), Acknowledgement(2, 2, 8, 8, ((9, 10),)), Acknowledgement(2, 2, 8, 8), Ping()]
+    assert list(reader().feed(b"".join(map(wire, [*some, *others])))) == [some[-1], *others]
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -155,6 +179,37 @@ def test_rows_that_are_all_for_the_same_brokers_are_not_touched():
     broken[broken.index(encode_list((7, 130)))] = 9
     with pytest.raises(WireError, match="destination list"):
         decode(BATCH, bytes(broken[HEAD.size :]))
+
+
+def test_rows_that_all_go_on_the_same_way_are_not_looked_at():
+    rows = rows_of(3, b"payload")
+    alike, differing = rows.addressed([(7, np.arange(3))]), rows.addressed([(7, np.array([0, 2])), (130, np.array([1]))])
+    for bound in (alike, differing):
+        broken = bytearray(wire(BatchFrame(1, 2, 0, 0, bound)))
+        broken[-len(bound.data)] ^= 255  # the length of the first row
+        back = decode(BATCH, bytes(broken[HEAD.size :])).batch
+        assert (back.ttl, back.is_bound()) == (rows.ttl, True)
+        assert back.meant_for(8) == (None, back)
+        [(hop, passed)] = back.parted(Ways([("B2", 1 << 7 | 1 << 130), ("B3", 1 << 9)]))
+        assert (hop, passed.data.tobytes()) == ("B2", back.data.tobytes())
+        with pytest.raises(WireError):
+            back.meant_for(7)
+
+
+def test_lists_hold_nobody_whom_the_frame_does_not():
+    lists = RawRows(rows_of(2, b"").addressed([(7, np.array([0])), (900, np.array([1]))]).data, 2, bound=1 << 7, ttl=9)
+    with pytest.raises(WireError, match="destination lists"):
+        lists.meant_for(7)
+
+
+def test_the_tired_are_dropped_though_their_frame_is_not_looked_at():
+    some = [Publish(Publication({"x": n}), Header("p", n, ttl=n + 1)) for n in range(3)]
+    rows = RawRows(encode_rows(some), 3).addressed([(7, np.arange(3))]).hopped()
+    back = decode(BATCH, wire(BatchFrame(1, 2, 0, 0, rows))[HEAD.size :]).batch
+    assert back.ttl == 0
+    alive = back.alive()
+    assert ([publish.header.sequence for publish in alive.publishes()], alive.ttl, alive.alive()) == ([1, 2], 1, alive)
+    assert decode(BATCH, wire(BatchFrame(1, 2, 0, 0, alive))[HEAD.size :]).batch.ttl == 1
 
 
 def rows_of(count, payload):

@@ -178,10 +178,7 @@ class BrokerCore:
         if self._pulse.beat_s is not None and peer in self._neighbours:
             self._pulse.heard(peer, self._turn.now_s)
         if isinstance(frame, BatchFrame):
-            batch = frame.batch
-            count = batch.count
-            if session.accepts(frame, count, self._turn.effects):
-                self._traffic.take(batch, peer, Custody(session, frame.sequence, count))
+            self._traffic.take(frame, peer, session)
         elif isinstance(frame, WordFrame):
             if session.accepts(frame, 1, self._turn.effects):
                 custody = Custody(session, frame.sequence, 1)

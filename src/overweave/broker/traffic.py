@@ -22,6 +22,7 @@ from overweave.broker.turn import Turn
 from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Refuse
+from overweave.contract.frames import BatchFrame
 from overweave.contract.modules import Passed
 from overweave.errors import InvalidInput
 from overweave.language.headers import Priority
@@ -76,14 +77,18 @@ class Traffic:
 
     # ---- what arrives
 
-    def take(self, batch: Batch, peer: str, custody: Custody) -> None:
+    def take(self, frame: BatchFrame, peer: str, session: Session) -> None:
         """Publications have arrived."""
+        batch, origin = frame.batch, peer if peer in self._neighbours else None
+        here, passing = self._routing.arriving(batch, origin)  # first: it may find that they are not sound
+        count = batch.count
+        if not session.accepts(frame, count, self._turn.effects):
+            return
+        custody = Custody(session, frame.sequence, count)
         if self._desk.staffed and _is_control(batch):
-            self.control_in += batch.count
+            self.control_in += count
         else:
-            self.rows_in += batch.count
-        origin = peer if peer in self._neighbours else None
-        here, passing = self._routing.arriving(batch, origin)
+            self.rows_in += count
         if passing is not None:
             custody.hold()
             if here is not None and self._desk.watches_passed:

@@ -10,8 +10,8 @@
                                 | u8 1, a bitmap by number, whose last byte is not 0
 
 Routing copies the rows it selects, and with lists that get shorter where it goes by destination; rows that all go the same way
-are not touched. What hops they take is told by the frame they are in, and whom they are meant for if that is the same for all.
-Nothing is decoded but what some filter mentions.
+are not touched. What hops they take is told by the frame they are in, and whom they are meant for: a broker that passes them all
+on the same way does not even look where they begin. Nothing is decoded but what some filter mentions.
 """
 
 import struct
@@ -42,10 +42,10 @@ from overweave.contract.row_kernels import (
     mark_seen,
     read_destinations,
     unite_destinations,
-    walk_rows,
     write_destinations,
     write_heads,
 )
+from overweave.contract.row_layout import Bytes, Layout
 from overweave.errors import InvalidInput, LanguageError, WireError
 from overweave.language.codec import decode_publication, encode_publication
 from overweave.language.headers import Header, Priority
@@ -63,7 +63,6 @@ _FIXED = {
     "destinations": (),
 }  # fmt: skip
 _header_decoder = msgspec.msgpack.Decoder(Header)
-Bytes = NDArray[np.uint8]
 #: The numbers of brokers in destination lists are below this, so that a bitmap of them is short enough.
 NUMBERS_MAX = 8 * (LIST_BYTES_MAX - 1)
 
@@ -78,11 +77,21 @@ def encode_rows(publishes: Iterable[Publish]) -> bytes:
     return b"".join(map(_encode_row, publishes))
 
 
-def wire_of(batch: Batch) -> tuple[bytes | Bytes, int, bytes]:
-    """The rows of any batch in their wire form, how many hops they have taken since, and the destination list of all of them."""
-    if isinstance(batch, RawRows):
-        return batch.data, batch.passed, encode_list(numbers_of(batch.bound))
-    return encode_rows(batch.publishes()), 0, b""
+class Wire(NamedTuple):
+    """A batch in its wire form."""
+
+    rows: Bytes
+    #: How many hops the rows have taken since they were written, and the least that one of them was allowed then.
+    passed: int
+    ttl: int
+    #: All brokers that they are meant for, as a destination list.
+    listed: bytes
+
+
+def wire_of(batch: Batch) -> Wire:
+    """Any batch in its wire form."""
+    rows = batch if isinstance(batch, RawRows) else RawRows(encode_rows(batch.publishes()), batch.count)
+    return Wire(rows.data, rows.passed, rows.written_ttl, encode_list(numbers_of(rows.bound)))
 
 
 class _Union(NamedTuple):
@@ -96,8 +105,9 @@ class _Union(NamedTuple):
 class RawRows:
     """Rows that lie one after the other in ``data``; anything unsound in their layout is a `WireError`.
 
-    They have taken ``passed`` hops since they were written there, and all are meant for the brokers in ``bound``, a set of bits;
-    if that is empty, each has a destination list of its own, or none has.
+    They have taken ``passed`` hops since they were written there. They are meant for brokers in ``bound``, a set of bits: each
+    for all of them unless it has a destination list; if the set is empty, only the lists tell. Where the set is told, with the
+    least ttl of any row, rows are not looked at before somebody has to.
 
     >>> from overweave.language.publications import Publication
     >>> rows = RawRows(encode_rows([Publish(Publication({"x": i}), Header("p", i)) for i in range(3)]), 3)
@@ -105,31 +115,19 @@ class RawRows:
     2
     """
 
-    __slots__ = (
-        "__dict__", "_content_ends", "_content_starts", "_data", "_hops", "_new_publisher", "_sequences", "_starts", "_times",
-        "bound", "count", "passed", "picked", "ttl",
-    )  # fmt: skip
+    __slots__ = ("__dict__", "_data", "_listed", "bound", "count", "passed", "picked", "ttl", "written_ttl")
 
-    def __init__(self, data: bytes | memoryview | Bytes, count: int, passed: int = 0, bound: int = 0) -> None:
+    def __init__(self, data: bytes | memoryview | Bytes, count: int, passed: int = 0, bound: int = 0, ttl: int = 0) -> None:
         self._data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
         self.count, self.passed, self.bound = count, passed, bound
         #: Which rows these are of the batch that they were taken from; None: all.
         self.picked: NDArray[np.int64] | None = None
-        if not 0 < count <= len(self._data) // HEAD:
+        if not bound:
+            ttl = self._layout.ttl
+        elif not 0 < count <= len(self._data) // HEAD:
             raise WireError(0, f"rows of at least {HEAD} bytes, got {count} in {len(self._data)} bytes")
-        self._starts, *others = np.empty(count + 1, np.int64), *(np.empty(count, np.int64) for _ in range(3))
-        self._content_starts, self._content_ends, self._sequences = others
-        self._hops, self._new_publisher = np.empty(count, np.uint8), np.empty(count, np.bool_)
-        self._times = np.empty(count, np.float64)
-        sound, ttl = walk_rows(
-            self._data, count, self._starts, self._content_starts, self._content_ends, self._sequences,
-            self._times.view(np.uint64), self._hops, self._new_publisher,
-        )  # fmt: skip
-        if sound != count:
-            raise WireError(int(self._starts[sound - 1]) if sound else 0, f"row {sound} of {count} in its wire form")
-        if bound and self._data[LIST_LENGTH]:
-            raise WireError(0, "a destination list for all rows, or one for each")
-        self.ttl = max(ttl - passed, 0)
+        self._listed = bool(self._data[LIST_LENGTH])
+        self.written_ttl, self.ttl = ttl, max(ttl - passed, 0)
 
     @property
     def data(self) -> Bytes:
@@ -137,30 +135,34 @@ class RawRows:
         return self._data
 
     @cached_property
+    def _layout(self) -> Layout:
+        return Layout(self._data, self.count)
+
+    @cached_property
     def _runs(self) -> list[tuple[str, int, int]]:
         """The publishers, with the stretches of rows that each has."""
-        begins = np.flatnonzero(self._new_publisher).tolist()
+        begins = np.flatnonzero(self._layout.new_publisher).tolist()
         return [(self._publisher(begin), begin, end) for begin, end in zip(begins, [*begins[1:], self.count], strict=True)]
 
     def published_at_s(self) -> NDArray[np.float64]:
         """When each row was published."""
-        return self._times
+        return self._layout.times
 
     def validate(self) -> None:
         """Refuse contents that the codec would refuse."""
         verdicts = np.empty(self.count, np.uint8)
-        check_contents(self._data, self._content_starts, self._content_ends, verdicts)
+        check_contents(self._data, self._layout.content_starts, self._layout.content_ends, verdicts)
         if (verdicts == GOOD).all():
             return
         for row in np.flatnonzero(verdicts != GOOD).tolist():
             if verdicts[row] == BAD:
-                raise WireError(int(self._content_starts[row]), f"a publication in its wire form (row {row})")
+                raise WireError(int(self._layout.content_starts[row]), f"a publication in its wire form (row {row})")
             self._content(row)
 
     def check_origin(self, publisher: str) -> None:
         """Refuse rows that cannot have come from this publisher: other names, hops, headers that only brokers write."""
-        foreign = foreign_head(self._data, self._starts)
-        if foreign == FROM_BROKERS or self.passed or self.bound:
+        foreign = FROM_BROKERS if self.passed or self.bound else foreign_head(self._data, self._layout.starts)
+        if foreign == FROM_BROKERS:
             raise WireError(0, "rows that no broker has seen yet")
         if foreign or [name for name, _, _ in self._runs] != [publisher]:
             raise WireError(0, f"publications of {publisher!r} and nobody else")
@@ -168,7 +170,7 @@ class RawRows:
     def numbered(self, first: int, published_at_s: float) -> "RawRows":
         """The same rows as they are published anew, from a number on."""
         data = self._data.copy()
-        write_heads(data, self._starts, first, np.uint64(_U64.unpack(_F64.pack(published_at_s))[0]))
+        write_heads(data, self._layout.starts, first, np.uint64(_U64.unpack(_F64.pack(published_at_s))[0]))
         return RawRows(data, self.count)
 
     # ---- what a batch can do
@@ -180,7 +182,7 @@ class RawRows:
     def identities(self) -> Iterator[tuple[str, int]]:
         """See `Batch.identities`."""
         for publisher, begin, end in self._runs:
-            for sequence in self._sequences[begin:end].tolist():
+            for sequence in self._layout.sequences[begin:end].tolist():
                 yield publisher, sequence
 
     def new(self, seen: SeenRows) -> NDArray[np.int64] | None:
@@ -188,9 +190,9 @@ class RawRows:
         fresh = np.empty(self.count, np.bool_)
         new = 0
         for publisher, begin, end in self._runs:
-            highest, ring = seen.marks(publisher, int(self._sequences[begin]))
+            highest, ring = seen.marks(publisher, int(self._layout.sequences[begin]))
             some, highest[0] = mark_seen(
-                np.frombuffer(ring, np.uint8), len(ring) * 8 - 1, highest[0], self._sequences[begin:end], fresh[begin:end]
+                np.frombuffer(ring, np.uint8), len(ring) * 8 - 1, highest[0], self._layout.sequences[begin:end], fresh[begin:end]
             )
             new += some
         return None if new == self.count else np.flatnonzero(fresh)
@@ -200,8 +202,8 @@ class RawRows:
         if len(rows) == self.count:
             return self
         starts = np.empty(len(rows) + 1, np.int64)
-        data = np.empty(int((self._starts[rows + 1] - self._starts[rows]).sum()), np.uint8)
-        gather_rows(self._data, self._starts, rows, data, starts)
+        data = np.empty(int((self._layout.starts[rows + 1] - self._layout.starts[rows]).sum()), np.uint8)
+        gather_rows(self._data, self._layout.starts, rows, data, starts)
         return self._picked(rows, data, starts, 0)
 
     def hopped(self) -> "RawRows":
@@ -214,28 +216,34 @@ class RawRows:
         """See `Batch.alive`."""
         if self.ttl > 0:
             return self
-        rows = np.flatnonzero(self._data[self._starts[:-1] + TTL] > self.passed)
-        return self.take(rows) if len(rows) else None
+        ttls = self._data[self._layout.starts[:-1] + TTL]
+        rows = np.flatnonzero(ttls > self.passed)
+        if not len(rows):
+            return None
+        made = self._same() if len(rows) == self.count else self.take(rows)
+        made.written_ttl = int(ttls[rows].min())
+        made.ttl = made.written_ttl - made.passed
+        return made
 
     def spread(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, RawRows]]":
         """See `Batch.spread`."""
-        found = index.links_of_rows(self._data, self._content_starts, self._content_ends, exclude)
+        found = index.links_of_rows(self._data, self._layout.content_starts, self._layout.content_ends, exclude)
         return [(link, self.take(rows)) for link, rows in found]
 
     def is_bound(self) -> bool:
         """See `Batch.is_bound`."""
-        return bool(self.bound or self._data[LIST_LENGTH])
+        return bool(self.bound or self._listed)
 
     def destinations(self) -> Mapping[int, int]:
         """See `Batch.destinations`."""
-        if self.bound:
+        if self.bound and not self._listed:
             return dict.fromkeys(numbers_of(self.bound), self.count)
         counts = np.unpackbits(self._lists.view(np.uint8), axis=1, bitorder="little").sum(axis=0)
         return {number: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
 
     def matching(self, index: Index) -> "Iterable[tuple[Link, NDArray[np.int64]]]":
         """See `Batch.matching`."""
-        return index.links_of_rows(self._data, self._content_starts, self._content_ends, None)
+        return index.links_of_rows(self._data, self._layout.content_starts, self._layout.content_ends, None)
 
     def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "RawRows | None":
         """See `Batch.addressed`."""
@@ -249,10 +257,10 @@ class RawRows:
 
     def parted(self, ways: Ways) -> "list[tuple[str | None, Batch]]":
         """See `Batch.parted`."""
-        if self.bound:
-            return [(hop, self._same(bits)) for hop, bits in ways.parts(self.bound)]
-        united, _, empty = self._union
-        if not empty:
+        if self.bound and not self._listed:
+            return [(hop, self if bits == self.bound else self._same(bits)) for hop, bits in ways.parts(self.bound)]
+        united = self.bound or (0 if self._union.empty else self._union.numbers)
+        if united:
             for hop, bits in ways.reach:
                 if not united & ~bits:
                     return [(hop, self)]  # as most often: all the same way
@@ -264,20 +272,22 @@ class RawRows:
 
     def meant_for(self, number: int) -> "tuple[RawRows | None, RawRows | None]":
         """See `Batch.meant_for`."""
-        if self.bound:
-            rest = self.bound & ~(1 << number)
-            return (None, self) if rest == self.bound else (self._same(0), self._bound_to(rest))
+        if not (self.bound or self._union.numbers) >> number & 1:
+            return None, self
+        if self.bound and not self._listed:
+            self._find_rows()
+            return self._same(0), self._bound_to(self.bound & ~(1 << number))
+        lists, word, bit = self._lists, number >> 6, np.uint64(1 << (number & 63))
         if not self._union.numbers >> number & 1:
             return None, self
-        lists, word, bit = self._lists, number >> 6, np.uint64(1 << (number & 63))
-        here = np.flatnonzero(lists[:, word] & bit)
+        mine = np.flatnonzero(lists[:, word] & bit)
         others = lists.copy()
         others[:, word] &= ~bit
-        return self._with_lists(here, np.zeros((len(here), 1), np.uint64)), self._bound_for(others)
+        return self._with_lists(mine, np.zeros((len(mine), 1), np.uint64)), self._bound_for(others)
 
     def ids(self, index: Index) -> Iterator[list[Id]]:
         """See `Batch.ids`."""
-        ids, ends = index.ids_of_rows(self._data, self._content_starts, self._content_ends)
+        ids, ends = index.ids_of_rows(self._data, self._layout.content_starts, self._layout.content_ends)
         begin = 0
         for end in ends.tolist():
             yield ids[begin:end]
@@ -293,7 +303,7 @@ class RawRows:
 
     def slots(self, index: Index) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """`ids` as numbers (see `Index.slots_of_rows`)."""
-        return index.slots_of_rows(self._data, self._content_starts, self._content_ends)
+        return index.slots_of_rows(self._data, self._layout.content_starts, self._layout.content_ends)
 
     def records(
         self, rows: NDArray[np.int64] | slice, texts: list[str], clients: list[str], codes: NDArray[np.int32], now_s: float
@@ -303,8 +313,8 @@ class RawRows:
         for code, (_, begin, _) in enumerate(self._runs[1:], start=1):
             publisher[begin:] = code
         return Columns(
-            [name for name, _, _ in self._runs], publisher[rows], self._sequences[rows], texts, codes, clients, codes,
-            self._hops_now()[rows], self._times[rows], now_s, self._sizes()[rows],
+            [name for name, _, _ in self._runs], publisher[rows], self._layout.sequences[rows], texts, codes, clients, codes,
+            self._hops_now()[rows], self._layout.times[rows], now_s, self._sizes()[rows],
         )  # fmt: skip
 
     def size_bytes(self) -> int:
@@ -317,10 +327,14 @@ class RawRows:
 
     # ---- helpers
 
+    def _find_rows(self) -> None:
+        """Whoever is to do something with the rows hears now if they are not sound."""
+        _ = self._layout
+
     @cached_property
     def _union(self) -> "_Union":
         words = np.empty(-(-NUMBERS_MAX // 64), np.uint64)
-        highest, empty = unite_destinations(self._data, self._starts, words)
+        highest, empty = unite_destinations(self._data, self._layout.starts, words)
         if highest < -1:
             raise WireError(0, "destination lists in their wire form")
         numbers = int.from_bytes(words[: highest // 64 + 1].astype("<u8").tobytes(), "little")
@@ -329,8 +343,10 @@ class RawRows:
     @cached_property
     def _lists(self) -> NDArray[np.uint64]:
         """The destination lists of all rows, as sets of bits."""
+        if self.bound and self._union.numbers & ~self.bound:
+            raise WireError(0, "destination lists of brokers that all rows are meant for")
         lists = np.empty((self.count, max(self._union.highest, 0) // 64 + 1), np.uint64)
-        read_destinations(self._data, self._starts, lists)
+        read_destinations(self._data, self._layout.starts, lists)
         return lists
 
     def _bound_for(self, lists: NDArray[np.uint64]) -> "RawRows | None":
@@ -347,12 +363,13 @@ class RawRows:
         sizes = np.empty(len(rows), np.int64)
         if list_sizes(lists, sizes) > LIST_BYTES_MAX:
             raise InvalidInput(f"expected destination lists of numbers below {NUMBERS_MAX:,}")
-        grown = sizes - self._data[self._starts[rows] + LIST_LENGTH]
-        data = np.empty(int((self._starts[rows + 1] - self._starts[rows] + grown).sum()), np.uint8)
+        grown = sizes - self._data[self._layout.starts[rows] + LIST_LENGTH]
+        data = np.empty(int((self._layout.starts[rows + 1] - self._layout.starts[rows] + grown).sum()), np.uint8)
         starts = np.empty(len(rows) + 1, np.int64)
-        write_destinations(self._data, self._starts, rows, lists, sizes, data, starts)
+        write_destinations(self._data, self._layout.starts, rows, lists, sizes, data, starts)
         made = self._picked(rows, data, starts, grown)
-        made.bound = 0
+        made.bound = int.from_bytes(np.bitwise_or.reduce(lists, axis=0).astype("<u8").tobytes(), "little")
+        made._listed = made.bound > 0
         return made
 
     def _picked(
@@ -360,24 +377,18 @@ class RawRows:
     ) -> "RawRows":
         """Some rows where they lie in other bytes, the content of each so much farther from its begin."""
         made = object.__new__(RawRows)
-        made._data, made._starts, made.count, made.picked = data, starts, len(rows), rows
-        made.passed, made.bound, made.ttl = self.passed, self.bound, self.ttl
-        some = slice(None) if len(rows) == self.count else rows
-        moved = starts[:-1] - self._starts[:-1][some] + grown
-        made._content_starts, made._content_ends = self._content_starts[some] + moved, self._content_ends[some] + moved
-        made._sequences, made._times, made._hops = self._sequences[some], self._times[some], self._hops[some]
-        runs = np.cumsum(self._new_publisher)[some]
-        made._new_publisher = np.concatenate(([True], runs[1:] != runs[:-1]))
+        made._data, made.count, made.picked = data, len(rows), rows
+        made.passed, made.ttl, made.written_ttl = self.passed, self.ttl, self.written_ttl
+        made.bound, made._listed = self.bound, self._listed
+        made._layout = self._layout.picked(rows, starts, grown)
         return made
 
     def _same(self, bound: int | None = None) -> "RawRows":
         """The same rows, meant for others if that is said."""
         made = object.__new__(RawRows)
-        made._data, made.count, made.picked, made.passed, made.ttl = self._data, self.count, None, self.passed, self.ttl
-        made._starts, made._sequences, made._new_publisher = self._starts, self._sequences, self._new_publisher
-        made._content_starts, made._content_ends = self._content_starts, self._content_ends
-        made._times, made._hops = self._times, self._hops
-        made.bound = self.bound if bound is None else bound
+        made._data, made.count, made.picked = self._data, self.count, None
+        made.passed, made.ttl, made.written_ttl = self.passed, self.ttl, self.written_ttl
+        made.bound, made._listed = self.bound if bound is None else bound, self._listed
         made.__dict__.update(self.__dict__)
         return made
 
@@ -385,14 +396,14 @@ class RawRows:
         return self._same(bound) if bound else None
 
     def _hops_now(self) -> NDArray[np.int32]:
-        return np.minimum(self._hops.astype(np.int32) + self.passed, 255)
+        return np.minimum(self._layout.hops.astype(np.int32) + self.passed, 255)
 
     def _sizes(self) -> NDArray[np.int64]:
         """The content and payload of each row: all from where its content begins."""
-        return self._starts[1:] - self._content_starts
+        return self._layout.starts[1:] - self._layout.content_starts
 
     def _publisher(self, row: int) -> str:
-        at = int(self._starts[row])
+        at = int(self._layout.starts[row])
         length = int(self._data[at + 24]) | int(self._data[at + 25]) << 8
         return _text(self._data[at + HEAD : at + HEAD + length].tobytes(), at)
 
@@ -400,12 +411,12 @@ class RawRows:
         return numbers_of(int.from_bytes(self._lists[row].tobytes(), "little"))
 
     def _content(self, row: int) -> bytes:
-        content = self._data[self._content_starts[row] : self._content_ends[row]].tobytes()
+        content = self._data[self._layout.content_starts[row] : self._layout.content_ends[row]].tobytes()
         decode_publication(content)
         return content
 
     def _publish(self, row: int) -> Publish:
-        start, end = int(self._starts[row]), int(self._starts[row + 1])
+        start, end = int(self._layout.starts[row]), int(self._layout.starts[row + 1])
         data = self._data[start:end].tobytes()
         _, sequence, published_at_s, hops, ttl, priority, listed, publisher, extra, content = _ROW.unpack_from(data)
         rest_at = HEAD + publisher + listed
@@ -415,7 +426,7 @@ class RawRows:
             header = msgspec.structs.replace(
                 rest, publisher=_text(data[HEAD : HEAD + publisher], start), sequence=sequence, published_at_s=published_at_s,
                 hops=min(hops + self.passed, 255), ttl=max(ttl - self.passed, 0), priority=Priority(priority),
-                destinations=numbers_of(self.bound) if self.bound else self._numbers(row) if listed else (),
+                destinations=self._numbers(row) if listed else numbers_of(self.bound),
             )  # fmt: skip
         except (msgspec.MsgspecError, LanguageError, ValueError) as error:
             raise WireError(start, f"a header in its wire form: {error}") from None

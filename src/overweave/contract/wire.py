@@ -13,7 +13,9 @@
                        u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
                        filter (codec), for link states and what stands msgpack of `_Links` or `_Standing`
     BATCH           := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u32 rows, u8 hops that they have
-                       taken since they were written, u8 d, d bytes destination list of all, rows (`contract.raw`)
+                       taken since they were written, u8 least ttl that one was written with, u8 d, d bytes destination list (the
+                       brokers that all of them together are meant for; each is for all of these unless it has a list), rows
+                       (`contract.raw`)
 """
 
 import struct
@@ -23,13 +25,13 @@ from typing import Annotated
 import msgspec
 
 from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Frame, Hello, Synced, Word, WordFrame
-from overweave.contract.raw import NUMBERS_MAX, Bytes, RawRows, decode_list, wire_of
+from overweave.contract.raw import NUMBERS_MAX, RawRows, decode_list, wire_of
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, LinkState, Standing, Subscribe, Unadvertise, Unsubscribe
 
-VERSION = 2
+VERSION = 3
 #: No frame is longer.
 FRAME_BYTES_MAX = 16 << 20
 #: Before a peer has said who it is, it is not given that much.
@@ -38,12 +40,13 @@ OPEN_BYTES_MAX = 4096
 OPEN, REFUSED, PING, BYE, HELLO, ACKNOWLEDGEMENT, WORD, BATCH = range(8)
 #: The length and the kind of a frame.
 HEAD = struct.Struct("<IB")
+_HEAD_AND_INCARNATIONS = HEAD.size + 16
 _HELLO = struct.Struct("<QQQQB")
 _ACKNOWLEDGEMENT = struct.Struct("<QQQQ")
 _STRETCH = struct.Struct("<QQ")
 _WORD = struct.Struct("<QQQQB")
 _ID = struct.Struct("<HH")
-_BATCH = struct.Struct("<QQQQIBB")
+_BATCH = struct.Struct("<QQQQIBBB")
 _WORDS: tuple[type[Word], ...] = (Advertise, Unadvertise, Subscribe, Unsubscribe, Announced, Synced, LinkState, Standing)
 
 
@@ -99,19 +102,19 @@ _header_decoder = msgspec.msgpack.Decoder(Header)
 _links_decoder, _standing_decoder = msgspec.msgpack.Decoder(_Links), msgspec.msgpack.Decoder(_Standing)
 
 
-def encode(message: Message) -> Sequence[bytes | Bytes]:
+def encode(message: Message) -> Sequence[bytes | memoryview]:
     """A message in its wire form, in pieces, so that rows are not copied.
 
     >>> b"".join(encode(Ping())).hex(" ")
     '01 00 00 00 02'
     """
     if isinstance(message, BatchFrame):
-        rows, passed, listed = wire_of(message.batch)
+        rows, passed, ttl, listed = wire_of(message.batch)
         if len(rows) > FRAME_BYTES_MAX - _BATCH.size - 1 - len(listed):
             raise InvalidInput(f"expected publications of at most {FRAME_BYTES_MAX:,} bytes together, got {len(rows):,}")
         numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
         head = HEAD.pack(1 + _BATCH.size + len(listed) + len(rows), BATCH)
-        return head + _BATCH.pack(*numbers, message.batch.count, passed, len(listed)) + listed, rows
+        return head + _BATCH.pack(*numbers, message.batch.count, passed, ttl, len(listed)) + listed, rows.data
     kind, body = _encoded(message)
     return (HEAD.pack(1 + len(body), kind) + body,)
 
@@ -124,16 +127,28 @@ def decode(kind: int, body: bytes | memoryview) -> Message:
     """
     try:
         if kind == BATCH:
-            incarnation, peer_incarnation, sequence, acknowledged, count, passed, listed = _BATCH.unpack_from(body)
+            incarnation, peer_incarnation, sequence, acknowledged, count, passed, ttl, listed = _BATCH.unpack_from(body)
             rows_at = _BATCH.size + listed
             bound = decode_list(bytes(body[_BATCH.size : rows_at])) if listed else 0
-            rows = RawRows(memoryview(body)[rows_at:], count, passed, bound)
+            rows = RawRows(memoryview(body)[rows_at:], count, passed, bound, ttl)
             return BatchFrame(incarnation, peer_incarnation, sequence, acknowledged, rows)
         return _decoded(kind, bytes(body))
     except struct.error:
         raise WireError(0, f"a frame of kind {kind}, got {len(body)} bytes") from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise WireError(0, f"a frame of kind {kind}: {error}") from None
+
+
+def is_outdated(frame: memoryview, following: memoryview) -> bool:
+    """Whether a frame says nothing that the one after it does not: acknowledgements come in flocks, and each would be passed on.
+
+    >>> older, newer = (memoryview(b"".join(encode(Acknowledgement(1, 1, number, number)))) for number in (7, 9))
+    >>> is_outdated(older, newer), is_outdated(older, newer[:-1])
+    (True, False)
+    """
+    if frame[4] != ACKNOWLEDGEMENT or len(frame) != HEAD.size + _ACKNOWLEDGEMENT.size:
+        return False  # what is settled ahead is not told again
+    return len(following) >= len(frame) and frame[:_HEAD_AND_INCARNATIONS] == following[:_HEAD_AND_INCARNATIONS]
 
 
 def _encoded(message: Open | Refused | Ping | Bye | Hello | Acknowledgement | WordFrame) -> tuple[int, bytes]:

@@ -338,10 +338,10 @@ class Client:
                 with contextlib.suppress(OSError, TimeoutError):
                     async with asyncio.timeout(_DIAL_S_MAX):
                         await self._dial()
-            elif asyncio.get_running_loop().time() - self._connection.received_s > 3 * _HEARTBEAT_S and self._ready.is_set():
+            elif time.monotonic() - self._connection.received_s > 3 * _HEARTBEAT_S and self._ready.is_set():
                 self._connection.abort()
             else:
-                if asyncio.get_running_loop().time() - self._connection.sent_s > _HEARTBEAT_S / 2:
+                if time.monotonic() - self._connection.sent_s > _HEARTBEAT_S / 2:
                     self._connection.send(Ping())
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(retry_s):

@@ -1,14 +1,16 @@
 """A connection: bytes of a socket in, messages out, and the other way round. What they mean is its owner's business."""
 
 import asyncio
+import contextlib
+import os
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
-from overweave.contract.raw import Bytes
-from overweave.contract.wire import FRAME_BYTES_MAX, HEAD, OPEN_BYTES_MAX, Message, Refused, decode, encode
+from overweave.contract.wire import FRAME_BYTES_MAX, HEAD, OPEN_BYTES_MAX, Message, Refused, decode, encode, is_outdated
 from overweave.errors import InvalidInput, WireError
 
 #: What a transport may hold before more waits here, where it is not copied.
@@ -63,22 +65,28 @@ class FrameReader:
         self._filled += count
         at = 0
         try:
-            while self._filled - at >= HEAD.size:
-                length, kind = HEAD.unpack_from(self._buffer, at)
-                if not 0 < length <= self.bytes_max:
-                    raise WireError(at, f"a frame of 1 to {self.bytes_max:,} bytes, got {length:,}")
-                end = at + 4 + length
-                if end > self._filled:
-                    break
-                body = self._buffer[at + HEAD.size : end]
-                at = end
-                if length >= _LONG_BYTES and 4 * length >= len(self._buffer):
+            while end := self._end_of_frame(at):
+                frame, at = self._buffer[at:end], end
+                if is_outdated(frame, self._buffer[at : self._filled]):
+                    continue
+                kind, body = frame[4], frame[HEAD.size :]
+                if len(frame) >= _LONG_BYTES and 4 * len(frame) >= len(self._buffer):
                     self._is_taken = True
                     yield decode(kind, body.toreadonly())
                 else:
                     yield decode(kind, bytes(body))
         finally:
             self._make_room(at)
+
+    def _end_of_frame(self, at: int) -> int:
+        """Where the frame that begins there ends; 0: it is not all there."""
+        if self._filled - at < HEAD.size:
+            return 0
+        length, _ = HEAD.unpack_from(self._buffer, at)
+        if not 0 < length <= self.bytes_max:
+            raise WireError(at, f"a frame of 1 to {self.bytes_max:,} bytes, got {length:,}")
+        end = at + 4 + length
+        return end if end <= self._filled else 0
 
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that are complete with some more bytes, for those who have them already."""
@@ -110,21 +118,25 @@ def _new_buffer(size: int) -> memoryview:
     return np.empty(size, np.uint8).data
 
 
-def _buffer(piece: bytes | Bytes) -> bytes | memoryview:
-    return piece if isinstance(piece, bytes) else piece.data
+def _descriptor(transport: asyncio.Transport) -> int | None:
+    socket = transport.get_extra_info("socket")
+    can_write = hasattr(os, "writev") and socket is not None and transport.get_extra_info("ssl_object") is None
+    return socket.fileno() if can_write else None
 
 
 class Connection(asyncio.BufferedProtocol):
     """One open socket."""
 
     def __init__(self, owner: Owner) -> None:
-        self._owner = owner
+        self.owner = owner
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
+        #: Where pieces can be written together, while nothing waits in the transport; None: they cannot, as over TLS.
+        self._descriptor: int | None = None
         #: Whole messages, so that what is said last does not end up within one of them.
-        self._waiting: deque[Sequence[bytes | Bytes]] = deque()
+        self._waiting: deque[Sequence[bytes | memoryview]] = deque()
         self._writable = True
-        #: When it was made, and when something was sent and received last, by the loop's clock.
+        #: When it was made, and when something was sent and received last, by the monotonic clock.
         self.made_s = self.sent_s = self.received_s = 0.0
         #: Who is at the other end, once it is known.
         self.peer = ""
@@ -134,11 +146,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.BufferedProtocol`."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        transport.set_write_buffer_limits(high=_TRANSPORT_BYTES)
-        self.made_s = self.sent_s = self.received_s = asyncio.get_running_loop().time()
-        self._owner.connected(self)
+        self._transport = cast(asyncio.Transport, transport)  # that of another loop may have another base
+        self._transport.set_write_buffer_limits(high=_TRANSPORT_BYTES)
+        self._descriptor = _descriptor(self._transport)
+        self.made_s = self.sent_s = self.received_s = time.monotonic()
+        self.owner.connected(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """See `asyncio.BufferedProtocol`."""
@@ -148,10 +160,10 @@ class Connection(asyncio.BufferedProtocol):
         """See `asyncio.BufferedProtocol`."""
         if self._transport is None:
             return  # closed by us; over TLS something may still come in
-        self.received_s = asyncio.get_running_loop().time()
+        self.received_s = time.monotonic()
         try:
             for message in self._reader.took(nbytes):
-                self._owner.received(self, message)
+                self.owner.received(self, message)
                 if self._transport is None:
                     return
         except InvalidInput as error:
@@ -161,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
         """See `asyncio.BufferedProtocol`."""
         self._transport = None
         self._waiting.clear()
-        self._owner.lost(self)
+        self.owner.lost(self)
 
     def pause_writing(self) -> None:
         """See `asyncio.BufferedProtocol`."""
@@ -192,12 +204,12 @@ class Connection(asyncio.BufferedProtocol):
         """Put a message on the wire, or behind what waits to go there."""
         if self._transport is None:
             return
-        self.sent_s = asyncio.get_running_loop().time()
+        self.sent_s = time.monotonic()
         pieces = encode(message)
         size = sum(map(len, pieces))
         self.bytes_out += size
-        if len(pieces) > 1 and size < _JOINED_BYTES:
-            pieces = (b"".join(piece if isinstance(piece, bytes) else piece.tobytes() for piece in pieces),)
+        if self._descriptor is None and len(pieces) > 1 and size < _JOINED_BYTES:
+            pieces = (b"".join(pieces),)
         if self._writable and not self._waiting:
             self._write(pieces)
         else:
@@ -234,7 +246,13 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None and not self._transport.is_reading():
             self._transport.resume_reading()
 
-    def _write(self, pieces: Sequence[bytes | Bytes]) -> None:
-        assert self._transport is not None
+    def _write(self, pieces: Sequence[bytes | memoryview]) -> None:
+        transport, sent = self._transport, 0
+        assert transport is not None
+        if self._descriptor is not None and not transport.get_write_buffer_size():
+            with contextlib.suppress(OSError):  # the transport will see the same
+                sent = os.writev(self._descriptor, pieces)
         for piece in pieces:
-            self._transport.write(_buffer(piece))
+            if sent < len(piece):
+                transport.write(memoryview(piece)[sent:])
+            sent = max(sent - len(piece), 0)

@@ -26,7 +26,6 @@ class Dialling:
     def __init__(self, node: Caller, neighbour: str) -> None:
         self._node = node
         self._neighbour = neighbour
-        self._open = False
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connected(self, connection: Connection) -> None:
@@ -35,10 +34,8 @@ class Dialling:
 
     def received(self, connection: Connection, message: Message) -> None:
         """See `Owner.received`."""
-        if self._open:
-            self._node.received(connection, message)
-        elif isinstance(message, Open) and message.name == self._neighbour:
-            self._open = True
+        if isinstance(message, Open) and message.name == self._neighbour:
+            connection.owner = self._node
             self._node.dialled(connection, self._neighbour)
             self._settle(None)
         else:

@@ -17,12 +17,10 @@ class Load:
         self.bytes_gone = 0
         self.measured = LoadMeasured(0.0, 0.0, 0.0, 0)
 
-    def add(self, frame: object, busy_s: float) -> None:
-        """The core was busy with a frame for so long."""
-        batch = getattr(frame, "batch", None)
-        if batch is not None:
-            self._rows += batch.count
-            self._busy_s += busy_s
+    def add(self, rows: int, busy_s: float) -> None:
+        """The core was busy with so many publications for so long."""
+        self._rows += rows
+        self._busy_s += busy_s
 
     def measure(self, bytes_out: int, queue_length: int) -> LoadMeasured:
         """What was done since the last time; ``bytes_out`` counts from the start, over all connections that are open."""

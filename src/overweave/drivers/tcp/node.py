@@ -11,7 +11,7 @@ from overweave.broker.core import BrokerCore
 from overweave.broker.modules import MODULES
 from overweave.broker.modules.tracer import Tracer
 from overweave.contract.effects import CloseLink, Effect, Keep, Note, NoteRows, OpenLink, Refuse, SendFrame, SetTimer
-from overweave.contract.frames import BatchFrame
+from overweave.contract.frames import BatchFrame, Frame
 from overweave.contract.modules import Module
 from overweave.contract.stimuli import (
     FrameArrived,
@@ -41,6 +41,8 @@ from overweave.routing import PROTOCOLS
 
 #: How long to wait before trying to reach a neighbour again: doubling from the first to the last.
 RETRY_S, RETRY_S_MAX = 0.05, 2.0
+#: How long a neighbour may take to answer.
+_DIAL_S = 5.0
 #: How long a broker that stops waits for what is under way.
 DRAIN_S = 5.0
 _MEASURE_S = 1.0
@@ -60,6 +62,8 @@ class BrokerNode:
         #: The brokers that may come: the neighbours, or all where the overlay organises itself; and the tasks that call some.
         self._welcome = settings.overlay.ids if "self_organise" in settings.modules else tuple(self._neighbours)
         self._reaching: dict[str, asyncio.Task[None]] = {}
+        #: Set for the neighbours that are not connected, of those that are called.
+        self._missing: dict[str, asyncio.Event] = {}
         #: Why neighbours could not be reached when they were last tried.
         self._unreached: dict[str, str] = {}
         #: Peers that are connected now, what clients may do, and the keys by which they may come back.
@@ -100,7 +104,7 @@ class BrokerNode:
         ids = self.settings.overlay.ids
         for neighbour in self._neighbours:
             if ids.index(neighbour) < ids.index(self.settings.id):
-                self._reaching[neighbour] = self._run(self._reach(neighbour))
+                self._keep_reaching(neighbour)
         for client in self.core.clients():
             self._expect_back(client)
         if self.settings.metrics is not None:
@@ -226,41 +230,43 @@ class BrokerNode:
 
     def received(self, connection: Connection, message: Message) -> None:
         """See `Owner.received`."""
-        if isinstance(message, Ping):
-            return
-        if isinstance(message, Open):
+        is_known = self._connections.get(connection.peer) is connection
+        if is_known and isinstance(message, Frame):
+            self._frame(connection, message)
+        elif isinstance(message, Open):
             self._opened(connection, message)
-        elif self._connections.get(connection.peer) is not connection:
+        elif isinstance(message, Ping):
+            return
+        elif not is_known:
             connection.refuse("not-open", "expected to be told who you are first")
         elif isinstance(message, Bye):
             self._bye(connection)
         elif isinstance(message, RefusedMessage):
             self._log.warning("refused by peer", peer=connection.peer, code=message.code, text=message.text)
             connection.close()
-        else:
-            self._frame(connection, message)
 
     def lost(self, connection: Connection) -> None:
         """See `Owner.lost`."""
         self._strangers.discard(connection)
         self._forget(connection, left=False)
 
-    def _frame(self, connection: Connection, frame: object) -> None:
+    def _frame(self, connection: Connection, frame: Frame) -> None:
         peer = connection.peer
         rights = self._rights.get(peer)
         if rights is not None:
             if self._draining and isinstance(frame, BatchFrame):
                 return  # it was not acknowledged, so it will be sent again
             try:
-                check_frame(frame, peer, rights, self.core.unsettled_rows(peer), self.settings.config.session.window)  # type: ignore[arg-type]
+                check_frame(frame, peer, rights, self.core.unsettled_rows(peer), self.settings.config.session.window)
             except Refused as refused:
                 self._log.warning("refused", peer=peer, code=refused.code, text=refused.text)
                 connection.refuse(refused.code, refused.text)
                 self._forget(connection, left=True)
                 return
         start_s = time.perf_counter()
-        self.handle(FrameArrived(peer, frame))  # type: ignore[arg-type]
-        self._load.add(frame, time.perf_counter() - start_s)
+        self.handle(FrameArrived(peer, frame))
+        if isinstance(frame, BatchFrame):
+            self._load.add(frame.batch.count, time.perf_counter() - start_s)
 
     def _opened(self, connection: Connection, message: Open) -> None:
         self._strangers.discard(connection)
@@ -309,12 +315,16 @@ class BrokerNode:
         connection.peer = name
         connection.trust()
         self._connections[name] = connection
+        if name in self._missing:
+            self._missing[name].clear()
 
     def _forget(self, connection: Connection, *, left: bool) -> None:
         peer = connection.peer
         if self._connections.get(peer) is not connection:
             return
         del self._connections[peer]
+        if peer in self._missing:
+            self._missing[peer].set()
         self._load.bytes_gone += connection.bytes_out
         self._log.info("disconnected", peer=peer)
         if left:
@@ -348,7 +358,7 @@ class BrokerNode:
     def _open_link(self, neighbour: str) -> None:
         if neighbour not in self._neighbours:
             self._neighbours.append(neighbour)
-            self._reaching[neighbour] = self._run(self._reach(neighbour))
+            self._keep_reaching(neighbour)
 
     def _close_link(self, neighbour: str) -> None:
         """Tell the other end that this is no accident, when the core is done."""
@@ -368,6 +378,7 @@ class BrokerNode:
         """Have no link to a neighbour any more, and do not call it again."""
         if neighbour in self._neighbours:
             self._neighbours.remove(neighbour)
+        self._missing.pop(neighbour, None)
         task = self._reaching.pop(neighbour, None)
         if task is not None:
             task.cancel()
@@ -380,18 +391,25 @@ class BrokerNode:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _reach(self, neighbour: str) -> None:
+    def _keep_reaching(self, neighbour: str) -> None:
+        missing = self._missing[neighbour] = asyncio.Event()
+        if neighbour not in self._connections:
+            missing.set()
+        self._reaching[neighbour] = self._run(self._reach(neighbour, missing))
+
+    async def _reach(self, neighbour: str, missing: asyncio.Event) -> None:
         """Have a connection to a neighbour, again and again."""
         retry_s = RETRY_S
         while True:
-            if neighbour not in self._connections:
-                try:
-                    await asyncio.wait_for(self._dial(neighbour), timeout=5.0)
-                    self._unreached.pop(neighbour, None)
-                except (OSError, TimeoutError, OverweaveError) as error:
-                    self._could_not_reach(neighbour, why_not(error), retry_s)
+            await missing.wait()
+            try:
+                async with asyncio.timeout(_DIAL_S):  # `wait_for` may not hear that it is cancelled
+                    await self._dial(neighbour)
+                self._unreached.pop(neighbour, None)
+            except (OSError, TimeoutError, OverweaveError) as error:
+                self._could_not_reach(neighbour, why_not(error), retry_s)
             await asyncio.sleep(retry_s)
-            retry_s = RETRY_S if neighbour in self._connections else min(2 * retry_s, RETRY_S_MAX)
+            retry_s = min(2 * retry_s, RETRY_S_MAX) if missing.is_set() else RETRY_S
 
     def _could_not_reach(self, neighbour: str, why: str, retry_s: float) -> None:
         """Warn, once for each reason, when the neighbour had the time to start."""
@@ -415,10 +433,10 @@ class BrokerNode:
         self.handle(PeerConnected(neighbour))
 
     async def _keep_alive(self) -> None:
-        loop, every_s = asyncio.get_running_loop(), self.settings.heartbeat_s
+        every_s = self.settings.heartbeat_s
         while True:
             await asyncio.sleep(every_s / 2)
-            now_s = loop.time()
+            now_s = time.monotonic()
             for connection in list(self._connections.values()):
                 if now_s - connection.received_s > 3 * every_s:
                     self._log.warning("silent", peer=connection.peer)

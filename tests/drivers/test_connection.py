@@ -1,0 +1,90 @@
+"""Connections: what is sent arrives whole, however little the other end takes at a time, and whatever loop there is."""
+
+import asyncio
+import socket
+
+import numpy as np
+import pytest
+
+from overweave.contract.frames import BatchFrame
+from overweave.contract.raw import RawRows, encode_rows
+from overweave.contract.wire import FRAME_BYTES_MAX, Ping, encode
+from overweave.drivers.tcp.connection import Connection, FrameReader
+from overweave.language.headers import Header
+from overweave.language.messages import Publish
+from overweave.language.publications import Publication
+
+
+class Owner:
+    def connected(self, connection):
+        self.connection = connection
+
+    def received(self, connection, message):
+        pass
+
+    def lost(self, connection):
+        pass
+
+
+def batch(number, size):
+    rows = encode_rows([Publish(Publication({"x": number}), Header("p", number), np.random.default_rng(number).bytes(size))])
+    return BatchFrame(1, 1, number, 0, RawRows(rows, 1))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_frames_arrive_whole_and_in_order_at_a_slow_reader(seed):
+    dice = np.random.default_rng(seed)
+    sizes = dice.permutation([10, 300, 5_000, 70_000, 400_000, 3_000_000, *[120_000] * 30]).tolist()
+    frames = [batch(number, size) for number, size in enumerate(sizes)]
+
+    async def read(theirs):
+        loop, reader, got = asyncio.get_running_loop(), FrameReader(), []
+        reader.bytes_max = FRAME_BYTES_MAX
+        while len(got) < len(frames):
+            got += reader.feed(await loop.sock_recv(theirs, int(dice.integers(1, 300_000))))
+        return got
+
+    async def sent_and_read():
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.setblocking(False)
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
+            owner = Owner()
+            await asyncio.get_running_loop().create_connection(lambda: Connection(owner), sock=ours)
+            reading = asyncio.create_task(read(theirs))
+            for frame in frames:
+                owner.connection.send(frame)
+                if dice.random() < 0.3:
+                    await asyncio.sleep(0)
+            got = await asyncio.wait_for(reading, 20)
+            owner.connection.close()
+            return got
+
+    assert [b"".join(encode(frame)) for frame in asyncio.run(sent_and_read())] == [b"".join(encode(frame)) for frame in frames]
+
+
+class TransportOfAnotherLoop:
+    """What a loop that is not asyncio's own may hand over: it can do what transports can, and is no `asyncio.Transport`."""
+
+    def __init__(self):
+        self.written = b""
+
+    def set_write_buffer_limits(self, high):
+        pass
+
+    def get_extra_info(self, name):
+        return None
+
+    def get_write_buffer_size(self):
+        return 0
+
+    def write(self, data):
+        self.written += data
+
+
+def test_any_transport_will_do():
+    transport, connection = TransportOfAnotherLoop(), Connection(Owner())
+    connection.connection_made(transport)
+    connection.send(Ping())
+    connection.send(batch(1, 20))
+    assert transport.written == b"".join((*encode(Ping()), *encode(batch(1, 20))))
