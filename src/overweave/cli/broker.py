@@ -13,6 +13,7 @@ import typer
 from overweave.cli.answers import put
 from overweave.cli.terminal import waiting
 from overweave.drivers.tcp.logs import configure
+from overweave.drivers.tcp.memory import keep_freed_memory
 from overweave.drivers.tcp.network_file import read_network
 from overweave.drivers.tcp.processes import READY, stop_with_parent
 
@@ -47,6 +48,7 @@ def broker(
     settings = network.settings(id)
     if until_eof:
         stop_with_parent(sys.stdin.fileno())
+    keep_freed_memory()
     with waiting("preparing (the first time ever this compiles for half a minute)"):
         from overweave.drivers.tcp.node import serve
         from overweave.drivers.tcp.warm import warm_up
