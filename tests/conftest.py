@@ -1,8 +1,13 @@
 """What holds for all tests: examples may take their time, since kernels compile and machines are shared; one Spark session."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Shells start what runs in the background so, and what tests start in turn would not hear Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("overweave", settings.get_profile(settings.get_current_profile_name()), deadline=None)
 settings.load_profile("overweave")
 
