@@ -123,7 +123,7 @@ def _stored(rows: pd.DataFrame) -> Picture:
 
 
 def _lists(table: pd.DataFrame) -> Iterator[Picture]:
-    six = table[table["degree"] == 6]
+    six = table[(table["degree"] == 6) & (table["shape"] == "random-graph")]
     for figure, of, title, label in (
         (19, "messages", "mean destination list, brokers of degree 6", "destinations per message"),
         (21, "at_source", "mean destination list at the source", "destinations per message of the source"),
@@ -145,11 +145,11 @@ def _lists(table: pd.DataFrame) -> Iterator[Picture]:
         "messages with as many or fewer (%)",
         "lists",
     ) as (picture, axes):
-        some = six[(six["brokers"] == six["brokers"].max()) & (six["share"] == 0.1)].sort_values("length")
-        axes.step(
-            some["length"], 100 * some["messages"].cumsum() / some["messages"].sum(), where="post", label="ours", color=COLOURS[0]
-        )
-        axes.plot([4, 11], [95, 99], color=COLOURS[1], label="published: at least", **_CROSS)
+        few = table[(table["brokers"] == six["brokers"].max()) & (table["degree"] == 6) & (table["share"] == 0.1)]
+        for number, (shape, some) in enumerate(few.sort_values("length").groupby("shape")):
+            share = 100 * some["messages"].cumsum() / some["messages"].sum()
+            axes.step(some["length"], share, where="post", label=f"ours, {shape}", color=COLOURS[number])
+        axes.plot([4, 11], [95, 99], color=COLOURS[2], label="published: at least", **_CROSS)
         axes.set_xscale("log")
     yield picture
 

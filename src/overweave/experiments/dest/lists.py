@@ -20,20 +20,21 @@ _LENGTH_MAX = 700
 
 
 class Setup(NamedTuple):
-    """So many events, each from a broker drawn at random to a share of all brokers."""
+    """So many events, each from a broker drawn at random to a share of all brokers of an overlay."""
 
     brokers: int
     degree: float
     share: float
     events: int
+    shape: str = "random-graph"
     seed: int = 1
 
 
 def setups(full: bool) -> list[Setup]:
-    """Figures 19 to 21 (degree 6), and what the text tells of other degrees."""
+    """Figures 19 to 21 (degree 6), what the text tells of other degrees, and figure 20 on another kind of overlay."""
     events = 10_000 if full else 200
     grid = [Setup(brokers, 6, share, events) for brokers in (BROKERS if full else BROKERS[::2]) for share in SHARES]
-    return [Setup(100, 3, 0.5, events), Setup(700, 9, 1.0, events), *grid]
+    return [Setup(100, 3, 0.5, events), Setup(700, 9, 1.0, events), *grid, Setup(700, 6, 0.1, events, "waxman")]
 
 
 def measure_all(several: list[Setup], processes: int) -> pd.DataFrame:
@@ -43,7 +44,7 @@ def measure_all(several: list[Setup], processes: int) -> pd.DataFrame:
 
 def measure(setup: Setup) -> pd.DataFrame:
     """How many messages carried lists of each length (``messages``), and how many of these the source sent (``at_source``)."""
-    overlay = make_overlay("random-graph", brokers=setup.brokers, degree=setup.degree, seed=setup.seed)
+    overlay = make_overlay(setup.shape, brokers=setup.brokers, degree=setup.degree, seed=setup.seed)
     ways, draw = ways_of(overlay), np.random.default_rng(setup.seed)
     messages, at_source = np.zeros(_LENGTH_MAX + 1, np.int64), np.zeros(_LENGTH_MAX + 1, np.int64)
     for _ in range(setup.events):
