@@ -51,7 +51,7 @@ def of_robustness(table: pd.DataFrame) -> list[Claim]:
         some = table[(table["kind"] == kind) & (table["protocol"] == protocol) & (table["share"] == 0.5)]["delivered"]
         ours = {
             "delivered": round(100 * float(some.mean()), 1),
-            "draws": len(some),
+            "overlays": len(some),
             "deviation": round(100 * float(some.std()), 1),
         }
         text = f"per cent delivered by {TITLES[protocol]} with 50 % of the {kind} gone (within {points} points)"
