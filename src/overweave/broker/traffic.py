@@ -24,7 +24,7 @@ from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Refuse
 from overweave.contract.frames import BatchFrame
 from overweave.contract.modules import Passed
-from overweave.errors import InvalidInput
+from overweave.errors import InvalidInput, WireError
 from overweave.language.headers import Priority
 from overweave.language.messages import Control
 from overweave.routing.base import Forward, Routing
@@ -80,11 +80,17 @@ class Traffic:
     def take(self, frame: BatchFrame, peer: str, session: Session) -> None:
         """Publications have arrived."""
         batch, origin = frame.batch, peer if peer in self._neighbours else None
-        here, passing = self._routing.arriving(batch, origin)  # first: it may find that they are not sound
         count = batch.count
         if not session.accepts(frame, count, self._turn.effects):
             return
         custody = Custody(session, frame.sequence, count)
+        try:
+            here, passing = self._routing.arriving(batch, origin)
+        except WireError as error:
+            # It is settled all the same: whoever sent it has nothing better, and would send it again for ever.
+            self._turn.effects.append(Refuse(peer, "bad-frame", str(error)))
+            custody.release()
+            return
         if self._desk.staffed and _is_control(batch):
             self.control_in += count
         else:
@@ -189,7 +195,7 @@ class Traffic:
         try:
             forwards = self._routing.route(after, peer if from_neighbour else None)
         except InvalidInput as error:
-            effects.append(Refuse(peer, "not-advertised", str(error)))
+            effects.append(Refuse(peer, "bad-frame" if isinstance(error, WireError) else "not-advertised", str(error)))
             forwards = []
         if elsewhere:
             forwards = [(to, some) for to, some in forwards if to is None or to in neighbours]
