@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from random import Random
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.matching import index as index_module
 from overweave.matching.index import Index
-from overweave.matching.kernels.state import MASKED
+from overweave.matching.kernels.state import BLOCKS, EQUAL, MASKED, MEMBER, NONE, PARTITIONS_USED, ROWS, SHARED
 from overweave.matching.naive import NaiveMatcher
 from overweave.testing import strategies
 from overweave.testing.matching import LINKS, many_entries, many_publications, matcher_machine
@@ -242,3 +243,71 @@ def test_a_copied_publication_is_matched_where_its_own_bytes_lie(duplicate):
 def test_an_empty_index_is_small():
     """A simulator has thousands."""
     assert Index().memory_bytes() < 40_000
+
+
+def many_links(filters, links, seed, crowded=()):
+    """Filters on a few access keys, of many links; some links have many more than others."""
+    dice = Random(seed)
+    names = [f"B{i}" for i in range(links)] + [*crowded] * 20 + [None]
+    for i in range(filters):
+        low = dice.randrange(90)
+        yield i, parse_filter(f"[class,eq,'C{dice.randrange(3)}'],[x,>=,{low}],[x,<,{low + 10}]"), dice.choice(names)
+
+
+@pytest.mark.parametrize(("links", "crowded"), [(5, ()), (40, ("B1",)), (40, ("B1", "L1", "L2")), (400, ("L1",))])
+@pytest.mark.parametrize("seed", range(3))
+def test_links_with_few_filters_among_links_with_many(links, crowded, seed):
+    """They share segments, leave them when they grow, and are let go: the index answers like the naive one all the time."""
+    index, naive, dice = Index(), NaiveMatcher(), np.random.default_rng(seed)
+    publications = [parse_publication(f"[class,'C{i % 3}'],[x,{7 * i % 100}]") for i in range(25)]
+    entries, seen = list(many_links(3000, links, seed, crowded)), set()
+    for start in range(0, len(entries), 500):
+        index.add_many(entries[start : start + 500])
+        naive.add_many(entries[start : start + 500])
+        check(index, naive, publications, f"B{dice.integers(links)}", dice)
+        seen |= kinds_of_segments(index)
+    assert seen >= ({ROWS, BLOCKS, MEMBER} if links < 400 else {BLOCKS, MEMBER})
+    inside = [entry for entry in entries if entry[2] != "B0"] + [entry for entry in entries if entry[2] == "B0"]
+    kept = []
+    for step, (id, filter, link) in enumerate(inside):
+        for matcher in (index, naive):
+            matcher.remove(id)
+        if step % 4 == 0:  # some come back, for another link
+            kept.append(id)
+            for matcher in (index, naive):
+                matcher.add(id, filter, link if step % 8 else f"N{step % 7}")
+        if step % 300 == 0:
+            check(index, naive, publications, link, dice)
+            kinds_of_segments(index)
+    for id in kept:
+        for matcher in (index, naive):
+            matcher.remove(id)
+    check(index, naive, publications, None, dice)
+    assert len(index) == 0
+    assert not kinds_of_segments(index)
+
+
+def kinds_of_segments(index):
+    """The kinds of all segments, after a look at whether they are as they should be."""
+    partitions, segments, kinds = index._state.partitions, index._state.segments, set()
+
+    def chained(number):
+        while number != NONE:
+            yield segments[number]
+            number = segments[number]["next"]
+
+    for partition in partitions[: index._state.counters[PARTITIONS_USED]]:
+        if partition["kind"] != EQUAL:
+            continue
+        own, members = list(chained(partition["first"])), list(chained(partition["members"]))
+        kinds |= {int(segment["kind"]) for segment in own + members}
+        assert all(segment["count"] > 0 for segment in own + members)
+        assert all((segment["kind"] == MEMBER) == (place >= len(own)) for place, segment in enumerate(own + members))
+        shared = [segment for segment in own if segment["link"] == SHARED]
+        assert [segment["count"] for segment in shared] == ([sum(segment["count"] for segment in members)] if members else [])
+        assert (partition["shared"] != NONE) == bool(shared)
+        links = [int(segment["link"]) for segment in own + members]
+        assert len(links) == len(set(links))
+        scanned = [segment["count"] for segment in own if segment["kind"] == ROWS and segment["link"] != SHARED]
+        assert partition["scanned"] == sum(scanned)
+    return kinds

@@ -91,9 +91,8 @@ def block_has_match(state, which, data, block):
 @inlined
 def list_block(state, which, data, block, found, count):
     """Write the slots of all matching filters of the block to ``found`` from ``count`` on; the new count."""
-    if not _find_survivors(state, which, block):
+    if not find_matches(state, which, data, block):
         return count
-    _decide_doubts(state, which, data, block)
     for word in range(WORDS):
         bits = state.block_left[word]
         while bits != _ZERO:
@@ -106,13 +105,21 @@ def list_block(state, which, data, block, found, count):
 @inlined
 def count_block(state, which, data, block):
     """How many filters of the block the publication satisfies."""
-    if not _find_survivors(state, which, block):
+    if not find_matches(state, which, data, block):
         return 0
-    _decide_doubts(state, which, data, block)
     count = 0
     for word in range(WORDS):
         count += ones(state.block_left[word])
     return count
+
+
+@inlined
+def find_matches(state, which, data, block):
+    """Have in `block_left` the filters of the block that the publication satisfies; False when there are certainly none."""
+    if not _find_survivors(state, which, block):
+        return False
+    _decide_doubts(state, which, data, block)
+    return True
 
 
 @inlined
@@ -177,6 +184,12 @@ def _decide_exactly(state, which, data, block):
             bits &= bits - _ONE
 
 
+@inlined
+def is_taken(state, block, position):
+    """Whether there is a filter at a position of a block."""
+    return state.block_bits[block, 0, position >> 6] >> np.uint64(position & 63) & _ONE != _ZERO
+
+
 @kernel
 def place(state, block, slot):
     """Put a filter at the first free position of a block that has one."""
@@ -187,6 +200,7 @@ def place(state, block, slot):
     bit = bit_of(position)
     state.block_bits[block, 0, word] |= bit
     state.block_slots[block, position] = slot
+    state.block_links[block, position] = state.segments[state.slots[slot].segment].link
     state.blocks[block].count += 1
     state.blocks[block].words = max(state.blocks[block].words, word + 1)
     found = state.slots[slot]

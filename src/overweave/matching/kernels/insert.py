@@ -94,7 +94,7 @@ def _estimate(state, count, length):
     needed[2] = length
     needed[3] = count
     needed[4] = count + 1
-    needed[5] = 1
+    needed[5] = 2
     needed[6] = min(ROWS_MAX, 2 * state.counters[FILTERS] + 2)
     needed[7] = max(2 * count, 1)
     needed[8] = max(2 * count, 1)

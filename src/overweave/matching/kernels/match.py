@@ -6,16 +6,19 @@ all of them, or how many. So one walk serves both the next hops of a publication
 
 import numpy as np
 
-from overweave.matching.kernels.blocks import block_has_match, count_block, list_block
-from overweave.matching.kernels.compile import inlined, kernel
+from overweave.matching.kernels.blocks import block_has_match, count_block, find_matches, list_block
+from overweave.matching.kernels.compile import WORDS, inlined, kernel, trailing_zeros
 from overweave.matching.kernels.exact import clear_values, unpack_publication
 from overweave.matching.kernels.handle import bytes_at, state_at
 from overweave.matching.kernels.partitions import find_equality
 from overweave.matching.kernels.rows import row_matches
-from overweave.matching.kernels.state import FILTERS, MASKED, MATCHES, NONE, ROWS, TILE
+from overweave.matching.kernels.state import FILTERS, MASKED, MATCHES, NONE, ROWS, SHARED, TILE
 
 #: What is wanted of a link.
 NOTHING, WHETHER, WHICH, HOW_MANY = 0, 1, 2, 3
+#: After so many matches among members, and twice as many each time, it is looked whether something is left to find.
+_LOOK_FIRST = 128
+_ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 
 @kernel
@@ -167,7 +170,10 @@ def _match_tile(state, data, tile, wanted, hits, found, counts):
         counts[i] = 0
     segment = state.partitions[0].first
     while segment != NONE:
-        if state.segments[segment].kind == ROWS:
+        if state.segments[segment].link == SHARED:
+            for i in range(tile):
+                _match_shared(state, i, data, segment, wanted, hits[i], found[i], counts)
+        elif state.segments[segment].kind == ROWS:
             for i in range(tile):
                 _match_rows(state, i, data, segment, wanted, hits[i], found[i], counts)
         else:
@@ -194,7 +200,9 @@ def _match_tile(state, data, tile, wanted, hits, found, counts):
 def _match_partition(state, which, data, partition, wanted, hits, found, counts):
     segment = state.partitions[partition].first
     while segment != NONE:
-        if state.segments[segment].kind == ROWS:
+        if state.segments[segment].link == SHARED:
+            _match_shared(state, which, data, segment, wanted, hits, found, counts)
+        elif state.segments[segment].kind == ROWS:
             _match_rows(state, which, data, segment, wanted, hits, found, counts)
         else:
             block = state.segments[segment].first
@@ -233,3 +241,55 @@ def _match_block(state, which, data, number, block, wanted, hits, found, counts)
         counts[which] += count_block(state, which, data, block)
     elif want == WHETHER and not hits[link]:
         hits[link] = block_has_match(state, which, data, block)
+
+
+@kernel
+def _match_shared(state, which, data, number, wanted, hits, found, counts):
+    """The filters of all members; when many have matched, it is looked now and then whether there is anything left to find."""
+    segment, matched, look = state.segments[number], 0, _LOOK_FIRST
+    if segment.kind == ROWS:
+        for at in range(segment.first, segment.first + segment.count):
+            if row_matches(state, which, data, at):
+                slot = state.rows[at].slot
+                _hit(slot, state.segments[state.slots[slot].segment].link, which, wanted, hits, found, counts)
+        return
+    block = segment.first
+    while block != NONE:
+        if find_matches(state, which, data, block):
+            for word in range(WORDS):
+                bits = state.block_left[word]
+                while bits != _ZERO:
+                    position = word * 64 + trailing_zeros(bits)
+                    link = state.block_links[block, position]
+                    _hit(state.block_slots[block, position], link, which, wanted, hits, found, counts)
+                    matched += 1
+                    bits &= bits - _ONE
+                if matched >= look:
+                    if _nothing_left(state, state.partitions[segment.partition].members, wanted, hits):
+                        return
+                    look *= 2
+        block = state.blocks[block].next
+
+
+@inlined
+def _hit(slot, link, which, wanted, hits, found, counts):
+    """A filter of a member matches."""
+    want = wanted[link]
+    if want == NOTHING:
+        return
+    hits[link] = True
+    if want == WHICH:
+        found[counts[which]] = slot
+    if want != WHETHER:
+        counts[which] += 1
+
+
+@kernel
+def _nothing_left(state, member, wanted, hits):
+    """Whether nothing more can be found for one member and those after it."""
+    while member != NONE:
+        link = state.segments[member].link
+        if wanted[link] > WHETHER or (wanted[link] == WHETHER and not hits[link]):
+            return False
+        member = state.segments[member].next
+    return True

@@ -5,8 +5,8 @@ Each array is a pool. Members refer to each other by position; what was freed is
 
 ::
 
-    partition (access key) ── segments (one per link) ──┬─ rows    up to ROWS_MAX filters, scanned
-                                                        └─ blocks  of 1,024 filters, bit sets per column and bucket
+    partition (access key) ── segments (of one link, or shared) ──┬─ rows    up to ROWS_MAX filters, scanned
+                              members (links that share one)      └─ blocks  of 1,024 filters, bit sets per column and bucket
     slot (one filter) ── constraints (an interval per column), residuals (what an interval cannot say)
 """
 
@@ -42,8 +42,10 @@ GONE = -2
 NUMBER, TEXT = 0, 1
 # Kinds of partitions.
 UNIVERSAL, PRESENT, EQUAL = 0, 1, 2
-# Kinds of segments.
-ROWS, BLOCKS = 0, 1
+# Kinds of segments; the filters of a member lie in the shared segment of its partition.
+ROWS, BLOCKS, MEMBER = 0, 1, 2
+#: In the place of a link: the segment is that of all members.
+SHARED = -1
 
 # Positions in `counters`: what is in use, the heads of the free lists, and what else is counted.
 (
@@ -123,7 +125,18 @@ _value = np.dtype(
     align=True,
 )
 _partition = np.dtype(
-    [("value", "f8"), ("mentions", "i8"), ("column", "i4"), ("first", "i4"), ("fine", "i2"), ("kind", "i2")], align=True
+    [
+        ("value", "f8"),
+        ("mentions", "i8"),
+        ("column", "i4"),
+        ("first", "i4"),
+        ("shared", "i4"),
+        ("members", "i4"),
+        ("scanned", "i4"),
+        ("fine", "i2"),
+        ("kind", "i2"),
+    ],
+    align=True,
 )
 _segment = np.dtype(
     [
@@ -194,6 +207,7 @@ class State(NamedTuple):
     #: [block, 0]: which positions are taken; [block, 1]: which of them always need the exact check.
     block_bits: NDArray[np.uint64]
     block_slots: NDArray[np.int32]
+    block_links: NDArray[np.int32]
     #: [plane, bucket]: the filters that reject the whole bucket, and from WORDS on those with a bound inside it.
     planes: NDArray[np.uint64]
     plane_counts: NDArray[np.int32]
@@ -226,7 +240,7 @@ POOLS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (ROWS_USED, ("rows",)),
     (CONSTRAINTS_USED, ("constraints",)),
     (RESIDUALS_USED, ("residuals",)),
-    (BLOCKS_USED, ("blocks", "block_planes", "block_pages", "block_bits", "block_slots")),
+    (BLOCKS_USED, ("blocks", "block_planes", "block_pages", "block_bits", "block_slots", "block_links")),
     (PLANES_USED, ("planes", "plane_counts")),
     (PAGES_USED, ("pages",)),
 )
@@ -256,6 +270,7 @@ _FIRST: dict[str, tuple[int | tuple[int, ...], Any]] = {
     "block_pages": ((0, PAGES_MAX), np.int32),
     "block_bits": ((0, 2, WORDS), np.uint64),
     "block_slots": ((0, BLOCK), np.int32),
+    "block_links": ((0, BLOCK), np.int32),
     "planes": ((0, BUCKETS, 2 * WORDS), np.uint64),
     "plane_counts": (0, np.int32),
     "pages": ((0, BLOCK, 2 * LANES), np.float32),
@@ -281,7 +296,8 @@ def new_state(hash_seed: int = 0) -> State:
     state.counters[HASH_SEED] = hash_seed
     state.text_table[:] = NONE
     state.partition_table[:] = NONE
-    state.partitions["first"][0] = NONE
+    for name in ("first", "shared", "members"):
+        state.partitions[name][0] = NONE
     return state
 
 
