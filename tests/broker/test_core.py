@@ -70,6 +70,24 @@ def test_rows_that_are_not_sound_are_refused_and_not_asked_for_again():
     assert last.statistics().publications_in == 1
 
 
+def test_a_client_that_sends_twice_does_not_suffer_from_garbage_that_passes():
+    made = network("destination")
+    made.add_client("c", "B2")
+    made.say("c", Advertise("b", STOCK))
+    made.settle()
+    row = encode_rows([Publish(parse_publication("[class,'STOCK'],[x,9]"), Header("c", 7))])
+    middle, effects = made.broker("B2"), []
+    garbage = RawRows(b"\xff" + row[1:], 1, bound=1 << make_overlay("chain", brokers=3).position("B3"), ttl=9)
+    made.broker("B1")._sessions["B2"].send(garbage, None, effects, under_way=True)
+    passed = middle.handle(FrameArrived("B1", effects[0].frame), 1.0)
+    assert [effect.peer for effect in passed if isinstance(effect, SendFrame)] == ["B3"]
+    session = middle._sessions["c"]
+    for _ in range(2):
+        frame = BatchFrame(session.peer_incarnation, session.incarnation, session._expected, 0, RawRows(row, 1))
+        middle.handle(FrameArrived("c", frame), 2.0)
+    assert (middle.statistics().publications_in, middle.statistics().duplicates) == (3, 1)
+
+
 def test_a_publisher_without_an_advertisement_is_refused_where_one_is_needed():
     made = network("filter-general")
     made.publish("p", parse_publication("[class,'OTHER'],[x,9]"))

@@ -1,6 +1,7 @@
 """Connections: what is sent arrives whole, however little the other end takes at a time, and whatever loop there is."""
 
 import asyncio
+import contextlib
 import socket
 
 import numpy as np
@@ -88,3 +89,28 @@ def test_any_transport_will_do():
     connection.send(Ping())
     connection.send(batch(1, 20))
     assert transport.written == b"".join((*encode(Ping()), *encode(batch(1, 20))))
+
+
+def test_nothing_is_written_behind_a_frame_that_was_cut():
+    """A connection that was aborted is closed only later; until then its socket would take more."""
+
+    async def sent_and_read():
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.setblocking(False)
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 50_000)
+            owner, loop, got = Owner(), asyncio.get_running_loop(), b""
+            await loop.create_connection(lambda: Connection(owner), sock=ours)
+            owner.connection.send(batch(0, 150_000))
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    got += theirs.recv(1 << 16)
+            owner.connection.abort()
+            owner.connection.send(batch(1, 70_000))
+            while data := await asyncio.wait_for(loop.sock_recv(theirs, 1 << 16), 10):
+                got += data
+            return got
+
+    got = asyncio.run(sent_and_read())
+    assert 0 < len(got) < 150_000
+    assert b"".join(encode(batch(0, 150_000))).startswith(got)

@@ -7,10 +7,17 @@ import logging
 import pytest
 import trustme
 
-from overweave.contract.raw import RawRows
+from overweave.contract.config import BrokerConfig, SessionConfig
+from overweave.contract.raw import RawRows, encode_rows
+from overweave.contract.wire import Open, encode
+from overweave.drivers.tcp import node as node_module
+from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.node import BrokerNode
 from overweave.drivers.tcp.settings import SecuritySettings
+from overweave.language.headers import Header
+from overweave.language.messages import Publish
+from overweave.language.publications import Publication
 from overweave.overlay.shapes import make_overlay
 from overweave.testing.live import network_settings, running, until
 
@@ -51,10 +58,24 @@ def test_a_trace_that_cannot_be_written_is_known_at_the_start(tmp_path):
         BrokerNode(settings)
 
 
-async def publish_around(garbage):
+SOUND = encode_rows([Publish(Publication({"n": 99}), Header("zz", 7))])
+#: Rows, their ttl, and whether brokers write traces.
+GARBAGE = {
+    "rows that are none": (bytes(100), 9, False),
+    "a name that is no text": (SOUND.replace(b"zz", b"\xff\xff"), 9, False),
+    "rows that have taken all their hops": (bytes(100), 1, False),
+    "rows of which traces are to tell": (b"\xff" + SOUND[1:], 9, True),
+}
+
+
+async def publish_around(garbage, ttl, settings):
     """What arrives at the end of a chain when its head sends garbage in between."""
     got, chain = [], make_overlay("chain", brokers=3)
-    async with running(network_settings(chain, routing="destination")) as nodes, contextlib.AsyncExitStack() as stack:
+    config = BrokerConfig(session=SessionConfig(window=16, acknowledge_every=4, acknowledge_delay_s=0.005))
+    async with contextlib.AsyncExitStack() as stack:
+        nodes = await stack.enter_async_context(
+            running(network_settings(chain, routing="destination", config=config, **settings))
+        )
         publisher = await stack.enter_async_context(connect(nodes["B1"].settings.listen))
         await publisher.advertise("[n,>=,0]")
         subscriber = await stack.enter_async_context(connect(nodes["B3"].settings.listen))
@@ -65,20 +86,44 @@ async def publish_around(garbage):
                 got.append(publication["n"])  # noqa: PERF401
 
         stack.callback(asyncio.create_task(take()).cancel)
-        for number in range(20):
+        for number in range(50):
             if number == 10:
                 effects = []
-                bound = RawRows(garbage, 1, bound=1 << chain.position("B3"), ttl=9)
+                bound = RawRows(garbage, 1, bound=1 << chain.position("B3"), ttl=ttl)
                 nodes["B1"].core._sessions["B2"].send(bound, None, effects, under_way=True)
                 nodes["B1"]._carry_out(effects)
             await publisher.publish({"n": number})
-            await publisher.flush()
+            await asyncio.wait_for(publisher.flush(), 20)
         await until(lambda: all(node.ailment() is None for node in nodes.values()))
+        assert not any(node.core.statistics().unsettled for node in nodes.values())
     return got
 
 
-def test_garbage_of_a_defective_broker_stops_nobody_for_long(caplog):
+@pytest.mark.parametrize(("garbage", "ttl", "traced"), GARBAGE.values(), ids=GARBAGE)
+def test_garbage_of_a_defective_broker_stops_nobody_for_long(garbage, ttl, traced, caplog, tmp_path):
     with caplog.at_level(logging.WARNING):
-        assert asyncio.run(publish_around(bytes(100))) == list(range(20))
+        assert asyncio.run(publish_around(garbage, ttl, {"trace": tmp_path} if traced else {})) == list(range(50))
     refused = [record.fields for record in caplog.records if record.getMessage() == "refused"]
-    assert [(fields["peer"], fields["code"]) for fields in refused] == [("B2", "bad-frame")]
+    where = "B1" if traced or ttl == 1 else "B2"
+    assert [(fields["peer"], fields["code"]) for fields in refused] == [(where, "bad-frame")]
+
+
+def test_who_answers_a_call_that_was_given_up_is_not_connected(monkeypatch):
+    monkeypatch.setattr(node_module, "_DIAL_S", 0.1)
+
+    async def work():
+        settings, writers = network_settings(PAIR), []
+        _, port, _ = parse_address(settings["B1"].listen)
+        server = await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", port)
+        node = BrokerNode(settings["B2"])
+        await node.start()
+        await until(lambda: len(writers) > 1)
+        writers[0].write(b"".join(encode(Open("broker", "B1"))))
+        await asyncio.sleep(0.05)
+        assert node.ailment() is not None
+        await node.stop()
+        server.close()
+        for writer in writers:
+            writer.close()
+
+    asyncio.run(work())

@@ -5,9 +5,9 @@ import contextlib
 
 import pytest
 
-from overweave.contract.wire import Open, Ping, encode
+from overweave.contract.wire import FRAME_BYTES_MAX, Open, Ping, encode
 from overweave.drivers.tcp.client import CONFIG, QUEUE_MAX, connect
-from overweave.errors import InvalidInput
+from overweave.errors import InvalidInput, Refused
 from overweave.overlay.graph import Overlay
 from overweave.testing.live import network_settings, running, until
 
@@ -123,20 +123,67 @@ def test_a_client_with_a_full_subscription_reads_on_when_there_is_room(left):
     run(work())
 
 
-def test_large_payloads_of_one_turn_do_not_end_up_in_one_frame():
+LARGE = {
+    "payloads": [({}, bytes(6 << 20))] * 5,
+    "two that fit in no frame together": [({}, bytes((8 << 20) - 1)), ({}, bytes(8 << 20))],
+    "texts": [({"s": "x" * ((1 << 20) - 100)}, b"")] * 20,
+}
+
+
+@pytest.mark.parametrize("several", LARGE.values(), ids=LARGE)
+def test_large_publications_of_one_turn_do_not_end_up_in_one_frame(several):
     async def work():
         async with running(network_settings(ONE)) as nodes:
             url = nodes["B1"].settings.listen
             async with connect(url) as client:
                 await client.advertise("[n,>=,0]")
                 async with client.subscribe("[n,>=,0]") as subscription:
-                    for number in range(5):
-                        await client.publish({"n": number}, bytes(6 << 20))
+                    for number, (content, payload) in enumerate(several):
+                        await client.publish({"n": number, **content}, payload)
                     await asyncio.wait_for(client.flush(), WITHIN_S)
                     messages = subscription.messages()
-                    for number in range(5):
+                    for number, (_, payload) in enumerate(several):
                         message = await asyncio.wait_for(anext(messages), WITHIN_S)
-                        assert (message.publication["n"], len(message.payload)) == (number, 6 << 20)
+                        assert (message.publication["n"], len(message.payload)) == (number, len(payload))
+
+    run(work())
+
+
+def test_rows_of_any_length_are_cut_to_frames_and_what_fits_in_none_is_refused_at_once():
+    async def work():
+        async with running(network_settings(ONE)) as nodes, connect(nodes["B1"].settings.listen) as client:
+            await client.advertise("[n,>=,0]")
+            async with client.subscribe("[n,>=,0]") as subscription:
+                await client.publish_rows(client.encode([{"n": number} for number in range(30)], bytes(1 << 20)))
+                for too_long in (
+                    client.publish({"n": 1}, bytes(16 << 20)),
+                    client.publish_rows(client.encode([{"n": 1}], bytes(16 << 20))),
+                ):
+                    with pytest.raises(InvalidInput, match="publication: expected at most 16,776,666 bytes"):
+                        await too_long
+                await asyncio.wait_for(client.flush(), WITHIN_S)
+                publications = aiter(subscription)
+                assert [(await asyncio.wait_for(anext(publications), WITHIN_S))["n"] for _ in range(30)] == list(range(30))
+
+    run(work())
+
+
+def test_a_client_whose_frame_has_no_room_for_destinations_stops_nobody():
+    async def work():
+        async with contextlib.AsyncExitStack() as stack:
+            nodes = await stack.enter_async_context(running(network_settings(CHAIN, routing="destination")))
+            publisher, other = [await stack.enter_async_context(connect(nodes["B1"].settings.listen)) for _ in range(2)]
+            for client in (publisher, other):
+                await client.advertise("[n,>=,0]")
+            subscriber = await stack.enter_async_context(connect(nodes["B3"].settings.listen))
+            subscription = await stack.enter_async_context(subscriber.subscribe("[n,>=,0]"))
+            rows = other.encode([{"n": 666}], bytes(FRAME_BYTES_MAX - 200))
+            other._carry_out(other._core.send(rows.numbered(other._core.next_sequence, 0.0), 0.0))
+            with pytest.raises(Refused, match="expected publications of at most"):
+                await asyncio.wait_for(other.flush(), WITHIN_S)
+            await publisher.publish({"n": 7})
+            await asyncio.wait_for(publisher.flush(), WITHIN_S)
+            assert (await asyncio.wait_for(anext(aiter(subscription)), WITHIN_S))["n"] == 7
 
     run(work())
 

@@ -86,7 +86,11 @@ class Traffic:
         custody = Custody(session, frame.sequence, count)
         try:
             here, passing = self._routing.arriving(batch, origin)
-        except WireError as error:
+            if here is not None:
+                here.look()
+            if passing is not None and (self._observed or passing.ttl <= 1):
+                passing.look()  # it is going to be looked at, where nobody expects that it is not sound
+        except InvalidInput as error:
             # It is settled all the same: whoever sent it has nothing better, and would send it again for ever.
             self._turn.effects.append(Refuse(peer, "bad-frame", str(error)))
             custody.release()
@@ -172,7 +176,7 @@ class Traffic:
         known = set(batch.identities()) - set(batch.take(new).identities() if len(new) else ())
         self.duplicates += len(known)
         for other, first in self._under_way(self._sessions):
-            if first is None or first is custody or (other.is_bound() and peer in self._neighbours):
+            if first is None or first is custody or not first.void or (other.is_bound() and peer in self._neighbours):
                 continue
             if not known.isdisjoint(other.identities()) and custody.follow(first):
                 self._following.append((self._turn.now_s, custody, first))

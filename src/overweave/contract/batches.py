@@ -99,6 +99,9 @@ class Batch(Protocol):
     #: So many hops are left to every row, at least.
     ttl: int
 
+    def look(self) -> None:
+        """Refuse rows that are not sound (`WireError`): of those that came as bytes it is not known before."""
+
     def publishes(self) -> Sequence[Publish]:
         """The rows as objects."""
 
@@ -184,6 +187,9 @@ class Rows:
 
     def __repr__(self) -> str:
         return f"Rows({self.publishes()!r})"
+
+    def look(self) -> None:
+        """See `Batch.look`: objects are sound."""
 
     def publishes(self) -> Sequence[Publish]:
         """See `Batch.publishes`."""

@@ -106,8 +106,8 @@ class RawRows:
     """Rows that lie one after the other in ``data``; anything unsound in their layout is a `WireError`.
 
     They have taken ``passed`` hops since they were written there. They are meant for brokers in ``bound``, a set of bits: each
-    for all of them unless it has a destination list; if the set is empty, only the lists tell. Where the set is told, with the
-    least ttl of any row, rows are not looked at before somebody has to.
+    for all of them unless rows have destination lists, which all have or none; if the set is empty, only the lists tell. Where
+    the set is told, with the least ttl of any row, rows are not looked at before somebody has to.
 
     >>> from overweave.language.publications import Publication
     >>> rows = RawRows(encode_rows([Publish(Publication({"x": i}), Header("p", i)) for i in range(3)]), 3)
@@ -173,7 +173,21 @@ class RawRows:
         write_heads(data, self._layout.starts, first, np.uint64(_U64.unpack(_F64.pack(published_at_s))[0]))
         return RawRows(data, self.count)
 
+    def cut(self, bytes_max: int) -> "Iterator[RawRows]":
+        """All rows in order, in pieces that are no longer, unless a row alone is."""
+        starts, first = self._layout.starts, 0
+        while first < self.count:
+            end = max(int(np.searchsorted(starts, starts[first] + bytes_max, side="right")) - 1, first + 1)
+            yield self.take(np.arange(first, end))
+            first = end
+
     # ---- what a batch can do
+
+    def look(self) -> None:
+        """See `Batch.look`."""
+        _ = self._runs
+        if self._listed:
+            _ = self._lists
 
     def publishes(self) -> Sequence[Publish]:
         """See `Batch.publishes`."""
@@ -275,7 +289,7 @@ class RawRows:
         if not (self.bound or self._union.numbers) >> number & 1:
             return None, self
         if self.bound and not self._listed:
-            self._find_rows()
+            _ = self._layout  # both share it
             return self._same(0), self._bound_to(self.bound & ~(1 << number))
         lists, word, bit = self._lists, number >> 6, np.uint64(1 << (number & 63))
         if not self._union.numbers >> number & 1:
@@ -327,10 +341,6 @@ class RawRows:
 
     # ---- helpers
 
-    def _find_rows(self) -> None:
-        """Whoever is to do something with the rows hears now if they are not sound."""
-        _ = self._layout
-
     @cached_property
     def _union(self) -> "_Union":
         words = np.empty(-(-NUMBERS_MAX // 64), np.uint64)
@@ -344,7 +354,7 @@ class RawRows:
     def _lists(self) -> NDArray[np.uint64]:
         """The destination lists of all rows, as sets of bits."""
         if self.bound and self._union.numbers & ~self.bound:
-            raise WireError(0, "destination lists of brokers that all rows are meant for")
+            raise WireError(0, "destination lists within that of their frame")
         lists = np.empty((self.count, max(self._union.highest, 0) // 64 + 1), np.uint64)
         read_destinations(self._data, self._layout.starts, lists)
         return lists

@@ -22,7 +22,7 @@ class Layout:
         self.times, self.hops = np.empty(count, np.float64), np.empty(count, np.uint8)
         #: Whether a row has another publisher than the one before.
         self.new_publisher = np.empty(count, np.bool_)
-        #: The least hops that a row may take.
+        #: The least ttl of a row, or less.
         sound, self.ttl = walk_rows(
             data, count, self.starts, self.content_starts, self.content_ends, self.sequences, self.times.view(np.uint64),
             self.hops, self.new_publisher,

@@ -14,8 +14,8 @@
                        filter (codec), for link states and what stands msgpack of `_Links` or `_Standing`
     BATCH           := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u32 rows, u8 hops that they have
                        taken since they were written, u8 least ttl that one was written with, u8 d, d bytes destination list (the
-                       brokers that all of them together are meant for; each is for all of these unless it has a list), rows
-                       (`contract.raw`)
+                       brokers that all of them together are meant for; each is for all of these unless rows have lists, which
+                       all have or none), rows (`contract.raw`)
 """
 
 import struct
@@ -26,6 +26,7 @@ import msgspec
 
 from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Frame, Hello, Synced, Word, WordFrame
 from overweave.contract.raw import NUMBERS_MAX, RawRows, decode_list, wire_of
+from overweave.contract.row_kernels import LIST_BYTES_MAX
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header
@@ -102,6 +103,15 @@ _header_decoder = msgspec.msgpack.Decoder(Header)
 _links_decoder, _standing_decoder = msgspec.msgpack.Decoder(_Links), msgspec.msgpack.Decoder(_Standing)
 
 
+def room_for(rows: int) -> int:
+    """How many bytes so many rows of a client may take: on their way brokers write destination lists into them and their frame.
+
+    >>> room_for(1)
+    16776666
+    """
+    return FRAME_BYTES_MAX - 1 - _BATCH.size - LIST_BYTES_MAX * (rows + 1)
+
+
 def encode(message: Message) -> Sequence[bytes | memoryview]:
     """A message in its wire form, in pieces, so that rows are not copied.
 
@@ -110,7 +120,7 @@ def encode(message: Message) -> Sequence[bytes | memoryview]:
     """
     if isinstance(message, BatchFrame):
         rows, passed, ttl, listed = wire_of(message.batch)
-        if len(rows) > FRAME_BYTES_MAX - _BATCH.size - 1 - len(listed):
+        if len(rows) > FRAME_BYTES_MAX - 1 - _BATCH.size - len(listed):
             raise InvalidInput(f"expected publications of at most {FRAME_BYTES_MAX:,} bytes together, got {len(rows):,}")
         numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
         head = HEAD.pack(1 + _BATCH.size + len(listed) + len(rows), BATCH)

@@ -29,7 +29,7 @@ from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Deliver, Effect, SendFrame, SetTimer
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
-from overweave.contract.wire import Bye, Message, Open, Ping
+from overweave.contract.wire import Bye, Message, Open, Ping, room_for
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.tcp.addresses import Address, parse_address
 from overweave.drivers.tcp.connection import Connection
@@ -50,7 +50,8 @@ _FATAL = frozenset(
 _RETRY_S, _RETRY_S_MAX = 0.05, 2.0
 _HEARTBEAT_S = 5.0
 _DIAL_S_MAX = 10.0
-_PUBLICATION_BYTES_MAX = 8 << 20
+#: So much of what is published in one turn goes into a frame; and so much may a single publication take.
+_TOGETHER_ROWS, _TOGETHER_BYTES, _ROW_BYTES_MAX = 1024, 8 << 20, room_for(1)
 
 
 class Subscription:
@@ -140,7 +141,7 @@ class Client:
         self._full: set[Subscription] = set()
         self._counter = 0
         #: Published in this turn of the loop, and not sent yet.
-        self._outbox: list[Publish] = []
+        self._outbox: list[bytes] = []
         self._outbox_bytes = 0
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._progress = asyncio.Event()
@@ -185,15 +186,17 @@ class Client:
     async def publish(self, publication: Mapping[str, object], payload: bytes = b"") -> None:
         """Publish; waits only while too much is unsettled. `flush` waits until all is."""
         content = publication if isinstance(publication, Publication) else Publication(publication)
-        if len(payload) > _PUBLICATION_BYTES_MAX:
-            raise InvalidInput(f"payload: expected at most {_PUBLICATION_BYTES_MAX:,} bytes, got {len(payload):,}")
         self._check()
+        header = Header(self.name, self._core.next_sequence + len(self._outbox), self.now_s())
+        row = encode_rows((Publish(content, header, payload),))
+        _check_length(len(row))
+        if self._outbox_bytes + len(row) > _TOGETHER_BYTES:
+            self._send_outbox()
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self._send_outbox)
-        header = Header(self.name, self._core.next_sequence + len(self._outbox), self.now_s())
-        self._outbox.append(Publish(content, header, payload))
-        self._outbox_bytes += len(payload)
-        if len(self._outbox) >= 1024 or self._outbox_bytes >= _PUBLICATION_BYTES_MAX or self.unsettled >= CONFIG.window:
+        self._outbox.append(row)
+        self._outbox_bytes += len(row)
+        if len(self._outbox) >= _TOGETHER_ROWS or self._outbox_bytes >= _TOGETHER_BYTES or self.unsettled >= CONFIG.window:
             self._send_outbox()
             await self._room()
 
@@ -202,7 +205,10 @@ class Client:
         self._send_outbox()
         await self._room()
         now_s = self.now_s()
-        self._carry_out(self._core.send(rows.numbered(self._core.next_sequence, now_s), now_s))
+        pieces = list(rows.numbered(self._core.next_sequence, now_s).cut(_TOGETHER_BYTES))
+        _check_length(max(len(some.data) for some in pieces))
+        for some in pieces:
+            self._carry_out(self._core.send(some, now_s))
 
     def encode(self, publications: list[Mapping[str, object]], payload: bytes = b"") -> RawRows:
         """Publications as rows of this client, for `publish_rows`."""
@@ -278,7 +284,7 @@ class Client:
     def _send_outbox(self) -> None:
         if self._outbox:
             outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
-            self._carry_out(self._core.send(RawRows(encode_rows(outbox), len(outbox)), self.now_s()))
+            self._carry_out(self._core.send(RawRows(b"".join(outbox), len(outbox)), self.now_s()))
 
     async def _room(self) -> None:
         """Wait while as much is unsettled as may be."""
@@ -424,3 +430,8 @@ def connect(
 
 def _filter(filter: str | Filter) -> Filter:
     return parse_filter(filter) if isinstance(filter, str) else filter
+
+
+def _check_length(length: int) -> None:
+    if length > _ROW_BYTES_MAX:
+        raise InvalidInput(f"publication: expected at most {_ROW_BYTES_MAX:,} bytes with its payload, got {length:,}")

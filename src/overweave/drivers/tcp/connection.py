@@ -15,7 +15,7 @@ from overweave.errors import InvalidInput, WireError
 
 #: What a transport may hold before more waits here, where it is not copied.
 _TRANSPORT_BYTES = 1 << 20
-#: Smaller pieces are joined, to be sent by one system call.
+#: Smaller pieces are joined where they cannot be written together, to be sent by one system call.
 _JOINED_BYTES = 1 << 16
 #: How much is received at once, at first and at most; of a longer frame, before more of it has come; and from which length on a
 #: message stays where it was received.
@@ -249,7 +249,8 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, pieces: Sequence[bytes | memoryview]) -> None:
         transport, sent = self._transport, 0
         assert transport is not None
-        if self._descriptor is not None and not transport.get_write_buffer_size():
+        # A transport that was aborted has thrown away what it held, perhaps within a frame; the socket is closed only later.
+        if self._descriptor is not None and not transport.is_closing() and not transport.get_write_buffer_size():
             with contextlib.suppress(OSError):  # the transport will see the same
                 sent = os.writev(self._descriptor, pieces)
         for piece in pieces:

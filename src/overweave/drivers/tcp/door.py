@@ -2,6 +2,7 @@
 
 from overweave.contract.frames import Announced, BatchFrame, Frame, Synced, WordFrame
 from overweave.contract.raw import RawRows
+from overweave.contract.wire import room_for
 from overweave.drivers.tcp.security import Rights
 from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header
@@ -23,6 +24,9 @@ def check_frame(frame: Frame, client: str, rights: Rights, unsettled: int, windo
 
 def _check_batch(frame: BatchFrame, client: str, rights: Rights) -> None:
     assert isinstance(frame.batch, RawRows)
+    room = room_for(frame.batch.count)
+    if len(frame.batch.data) > room:
+        raise Refused("bad-publication", f"expected publications of at most {room:,} bytes, got {len(frame.batch.data):,}")
     try:
         frame.batch.check_origin(client)
         frame.batch.validate()

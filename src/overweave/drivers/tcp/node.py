@@ -423,8 +423,12 @@ class BrokerNode:
         context = client_context(self.settings.security) if tls else None
         dialling = Dialling(self, neighbour)
         loop = asyncio.get_running_loop()
-        await loop.create_connection(lambda: Connection(dialling), host, port, ssl=context)
-        await dialling.answered
+        transport, _ = await loop.create_connection(lambda: Connection(dialling), host, port, ssl=context)
+        try:
+            await dialling.answered
+        finally:
+            if dialling.answered.cancelled():
+                transport.abort()  # whoever answers too late is not connected all the same
 
     def dialled(self, connection: Connection, neighbour: str) -> None:
         """A neighbour has answered a call."""
