@@ -11,6 +11,7 @@ from overweave.language.messages import Advertise, Subscribe
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
+from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
 
 WATCHFUL = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, silence_s=2.0)
@@ -104,3 +105,45 @@ def test_what_is_held_for_another_cluster_overtakes_nothing():
     assert {publisher: [number for of, number in got if of == publisher] for publisher in "pqrstu"} == {
         publisher: list(range(1000)) for publisher in "pqrstu"
     }
+
+
+@pytest.mark.parametrize("seed", [6, 8, 9, 30, 32])
+def test_a_cluster_that_is_joined_by_links_of_another_is_served(seed):
+    """A link between two edge brokers of the same clusters is in the first of these only."""
+    overlay = make_overlay(
+        "transit-stub", clusters=4, brokers_per_cluster=2, degree=2.5, seed=seed, joined_pairs=4, edge_brokers_per_pair=2
+    )
+    for cluster in overlay.clusters:
+        one, other = overlay.members(cluster)[:2]
+        network = merc(overlay)
+        network.add_client("p", one)
+        network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
+        network.kernel.run(3)
+        network.add_client("s", other)
+        network.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
+        network.kernel.run(6)
+        network.publish("p", parse_publication("[x,1]"))
+        network.kernel.run(10)
+        assert network.deliveries == {("p", 0, "s"): 1}, (cluster, one, other)
+
+
+@pytest.mark.parametrize("delay_s", [0.001, 0.02])
+def test_nothing_is_lost_where_another_way_leads_round_a_circle_of_clusters(delay_s):
+    clusters = {"P": "X", "S": "Z", "M": "Y", "XY": "XY", "YZ": "YZ", "XZ": "XZ"}
+    brokers = [Broker(id, cluster=names[0], other_clusters=tuple(names[1:])) for id, names in clusters.items()]
+    links = [("P", "XY"), ("XY", "M"), ("M", "YZ"), ("YZ", "S"), ("P", "XZ"), ("XZ", "S")]
+    config = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, silence_s=0.35, unreachable_s=5)
+    network = merc(Overlay(brokers, links), config, delay_s)
+    network.add_client("p", "P")
+    network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
+    network.kernel.run(2)
+    network.add_client("s", "S")
+    network.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
+    for number in range(1000):
+        network.kernel.run(4 + number * 0.004)
+        if number == 100:
+            network.crash("XZ", 2.0)
+        network.publish("p", parse_publication(f"[x,{number}]"))
+    network.kernel.run(30)
+    assert network.deliveries == {("p", number, "s"): 1 for number in range(1000)}
+    assert network.unsettled() == 0

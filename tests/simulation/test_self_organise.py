@@ -7,6 +7,7 @@ import pytest
 
 from overweave.broker.modules.self_organise import SelfOrganise, SelfOrganiseOptions
 from overweave.contract.config import BrokerConfig, SessionConfig
+from overweave.contract.modules import Received
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.errors import InvalidInput
 from overweave.language.messages import Advertise, Subscribe
@@ -108,3 +109,26 @@ def test_no_more_changes_than_allowed():
 def test_options_are_checked(options, text):
     with pytest.raises(InvalidInput, match=text):
         SelfOrganiseOptions(**options)
+
+
+def test_a_broker_that_restarts_is_heard_again():
+    """Its modules must not number what they say as in its last life."""
+    heard = []
+
+    class Listening(SelfOrganise):
+        def handle(self, stimulus, now_s):
+            if isinstance(stimulus, Received) and stimulus.publish.publication["sender"] == "B2":
+                heard.append((now_s, self._broker))
+            return super().handle(stimulus, now_s)
+
+    network = SimulatedNetwork(
+        make_overlay("chain", brokers=3),
+        PROTOCOLS["destination"].make,
+        config=CONFIG,
+        make_modules=lambda at: {"organise": Listening(at, SelfOrganiseOptions(every_s=1.0))},
+    )
+    network.kernel.run(20.5)
+    network.crash("B2", 0.1)
+    network.kernel.run(32)
+    assert len([1 for now_s, at in heard if now_s < 20 and at != "B2"]) > 30
+    assert len([1 for now_s, at in heard if now_s > 21 and at != "B2"]) > 15

@@ -94,7 +94,7 @@ class BrokerCore:
         self._timers: set[str] = set()
         self._control_in = self._control_out = 0
         self._turn = Turn()
-        self._desk = Desk(id, modules or {}, self._turn, self._module_says, self._module_publishes)
+        self._desk = Desk(id, modules or {}, self._turn, self._module_says, self._module_publishes, incarnation)
         self._traffic = Traffic(
             self._turn, self.config, routing, self._telling, self._sessions, self._neighbours, self._desk, self._tell_again
         )
@@ -209,10 +209,23 @@ class BrokerCore:
         stale = self._stale.get(peer)
         if stale:
             stale.pop(_key(message), None)
-        if peer in self._neighbours or self._registry.take(peer, message, self._turn.effects):
+        if peer in self._neighbours:
             self._heard(message, peer, custody)
-            if self._routing.watches_links:
-                self._traffic.look_again()
+        else:
+            self._said(peer, message, custody)
+        if self._routing.watches_links:
+            self._traffic.look_again()
+
+    def _said(self, client: str, message: Control, custody: Custody) -> None:
+        """A client says something, after all that it published before: that goes by what it had said then."""
+        if self._traffic.holds_of(client):
+            custody.hold()
+            self._traffic.hold(message, client, custody)
+            return
+        if self._registry.is_other(client, message):
+            self._heard(_withdrawal(message), client)
+        if self._registry.take(client, message, self._turn.effects):
+            self._heard(message, client, custody)
 
     def _heard(self, message: Control, peer: str, custody: Custody | None = None) -> None:
         """Take in what a peer says, and tell on what others must know."""
@@ -242,6 +255,10 @@ class BrokerCore:
 
     def _tell_again(self, message: Control, peer: str, custody: Custody | None) -> None:
         """Control that was held, or went a way that does not lead on."""
+        if not is_addressed(message) and peer not in self._neighbours:
+            if custody is not None and peer in self._sessions:  # a client's, which waited for what it had published before
+                self._said(peer, message, custody)
+            return
         self._tell(self._routing.handle(message, peer), peer, custody, message)
 
     # ---- peers that come, come back and go

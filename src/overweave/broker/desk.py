@@ -14,6 +14,9 @@ from overweave.language.headers import Header, Priority
 from overweave.language.messages import Control, Publish, Subscribe, Unsubscribe
 from overweave.language.relations import matches
 
+#: So many publications a module has in a life of its broker.
+_PUBLICATIONS_MAX = 1 << 20
+
 
 class Desk:
     """The modules of one broker, by name."""
@@ -25,13 +28,15 @@ class Desk:
         turn: Turn,
         say: Callable[[str, Control], None],
         publish: Callable[[str, Batch], None],
+        incarnation: int = 1,
     ) -> None:
         self._modules = {f"{broker}/{name}": module for name, module in modules.items()}
         #: Whether there are any.
         self.staffed = bool(modules)
         self._turn, self._say, self._publish = turn, say, publish
         self._subscriptions: dict[str, dict[str, Subscribe]] = {peer: {} for peer in self._modules}
-        self._sequences = dict.fromkeys(self._modules, 0)
+        #: What was published in an earlier life has been seen: none of it must have the same number.
+        self._sequences = dict.fromkeys(self._modules, incarnation * _PUBLICATIONS_MAX)
         self._watching = {
             kind: [peer for peer, module in self._modules.items() if kind in module.watches] for kind in (Passed, Heard)
         }

@@ -15,7 +15,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._owners: dict[tuple[str, str], str] = {}
-        self._clients: dict[str, dict[tuple[str, str], None]] = {}
+        self._clients: dict[str, dict[tuple[str, str], Filter]] = {}
 
     def add(self, client: str) -> None:
         """A client that has said nothing yet."""
@@ -37,7 +37,7 @@ class Registry:
             if owner not in (None, client):
                 effects.append(Refuse(client, "id-in-use", f"{key[0]} {message.id!r}: expected an id that nobody else uses"))
                 return False
-            self._enter(client, key)
+            self._enter(client, key, message.filter)
             effects.append(Keep(key, (client, message.filter)))
             return True
         if owner != client:
@@ -46,11 +46,16 @@ class Registry:
         effects.append(Keep(key, None))
         return True
 
+    def is_other(self, client: str, message: Control) -> bool:
+        """Whether a client has said something else under this id: it may have withdrawn it while this broker was down."""
+        known = self._clients[client].get((kind_of(message), message.id))
+        return known is not None and isinstance(message, Advertise | Subscribe) and known != message.filter
+
     def restore(self, journal: Journal) -> Iterator[tuple[str, Control]]:
         """Take in what an earlier incarnation kept; each client with what it said."""
         for key, (client, filter) in journal.items():
             self.add(client)
-            self._enter(client, key)
+            self._enter(client, key, filter)
             yield client, Advertise(key[1], filter) if key[0] == "advertisement" else Subscribe(key[1], filter)
 
     def withdrawals(self, client: str) -> list[Control]:
@@ -61,9 +66,9 @@ class Registry:
         """Check what must always hold."""
         assert {(key, client) for client, said in self._clients.items() for key in said} == set(self._owners.items())
 
-    def _enter(self, client: str, key: tuple[str, str]) -> None:
+    def _enter(self, client: str, key: tuple[str, str], filter: Filter) -> None:
         self._owners[key] = client
-        self._clients[client][key] = None
+        self._clients[client][key] = filter
 
 
 def kind_of(message: Control) -> str:

@@ -22,7 +22,7 @@ from overweave.broker.turn import Turn
 from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Refuse
-from overweave.contract.frames import BatchFrame
+from overweave.contract.frames import BatchFrame, is_addressed
 from overweave.contract.modules import Passed
 from overweave.errors import InvalidInput, WireError
 from overweave.language.headers import Priority
@@ -253,6 +253,10 @@ class Traffic:
         """Keep what has nowhere to go at present."""
         self._held.append(_Held(what, peer, custody, self._turn.now_s, True, elsewhere))
 
+    def holds_of(self, client: str) -> bool:
+        """Whether something waits here that a client published, or said after that."""
+        return any(held.peer == client and not _is_bound(held.what) for held in self._held)
+
     def let_go(self) -> None:
         """Route what was held, as far as it is known now where it goes."""
         held, self._held = self._held, deque()
@@ -316,4 +320,4 @@ def _is_control(batch: Batch) -> bool:
 
 
 def _is_bound(what: Batch | Control) -> bool:
-    return isinstance(what, Control) or what.is_bound()
+    return is_addressed(what) if isinstance(what, Control) else what.is_bound()

@@ -39,7 +39,7 @@ class Member:
         number: int,
         cluster: str | None = None,
         changed: Callable[[str], None] = lambda _: None,
-        knows: Callable[[str], bool] = lambda _: True,
+        knows: Callable[[str, Stated], bool] = lambda _, __: True,
     ) -> None:
         self.cluster = cluster
         self.topology = Topology(broker, number)
@@ -47,6 +47,8 @@ class Member:
         self._statement = _STATEMENTS_MAX
         #: What this broker stands for towards the others.
         self.advertised: dict[str, Stated] = {}
+        #: The number of the statement that told each of these advertisements first, as it is now.
+        self._advertised_since: dict[str, int] = {}
         self.wanted: dict[str, Stated] = {}
         #: What others stand for: R-SRT, and R-PRT with an index by broker.
         self.advertisements = RemoteTable(lambda _, advertisement, __: changed(advertisement), lambda _, gone: changed(gone))
@@ -61,6 +63,10 @@ class Member:
         self._knows, self._owed = knows, dict[str, dict[str, int]]()
         #: Who has not said yet what it stands for.
         self._untold: set[str] = set()
+        #: The numbers of the latest answers to our advertisements, by these and who answered.
+        self._answers: dict[str, dict[str, int]] = {}
+        #: With which number each broker was told last all that stands; answers to what was told it before mean nothing.
+        self._stood: dict[str, int] = {}
         #: The numbers of those who stood for other clusters and cannot be reached any more.
         self.gone: set[int] = set()
         self._early: list[Control] = []
@@ -114,8 +120,13 @@ class Member:
 
     def advertise(self, id: str, stated: Stated) -> list[Send]:
         """Stand for an advertisement."""
+        before = self.advertised.get(id)
         self.advertised[id] = stated
+        if before is not None:
+            self._drop_called_for_by(before)
         sends = self._say(Advertise(id, stated.filter), self._everybody(), stated.path)
+        self._advertised_since[id] = self._statement
+        self._answers.pop(id, None)
         if self.cluster is not None:
             self._expect_answers(id, self._met)
         return sends
@@ -124,6 +135,12 @@ class Member:
         """Stand for it no more; subscriptions that only it had called for are forgotten."""
         gone = self.advertised.pop(id)
         self._unanswered.pop(id, None)
+        self._answers.pop(id, None)
+        self._drop_called_for_by(gone)
+        return self._say(Unadvertise(id), self._everybody())
+
+    def _drop_called_for_by(self, gone: Stated) -> None:
+        """Forget subscriptions that only an advertisement had called for which does not hold any more."""
         called_for = [
             (broker, subscription)
             for broker in self.subscriptions.brokers()
@@ -132,12 +149,15 @@ class Member:
         ]
         for broker, subscription in called_for:
             self.subscriptions.drop(broker, subscription)
-        return self._say(Unadvertise(id), self._everybody())
 
     def subscribe(self, id: str, stated: Stated) -> list[Send]:
         """Want something."""
+        before, towards = self.wanted.get(id), self._towards(stated)
         self.wanted[id] = stated
-        return self._say(Subscribe(id, stated.filter), self._towards(stated), stated.path)
+        sends = self._say(Subscribe(id, stated.filter), towards, stated.path)
+        # Those who were told another version of it, which this one does not concern, are told that it holds no more.
+        no_more = 0 if before is None else self._towards(before) & ~towards
+        return [*sends, *(self._say(Unsubscribe(id), no_more) if no_more else [])]
 
     def unsubscribe(self, id: str) -> list[Send]:
         """Want it no more."""
@@ -181,8 +201,12 @@ class Member:
                 self.advertisements.remove(source, id, number)
             case Subscribe(id, filter, header):
                 stated = Stated(filter, header.path, number)
-                if _any_calls_for(self.advertised, stated):
+                # If all advertisements that call for it were answered later, it was told then, or holds no more.
+                calling = [id for id, advertised in self.advertised.items() if advertised.calls_for(stated)]
+                if any(self._answers.get(of, {}).get(source, -1) < number for of in calling):
                     self.subscriptions.add(source, id, stated)
+                elif not calling:
+                    self.subscriptions.remove(source, id, number)  # what was known of it holds no more all the same
             case Unsubscribe(id):
                 self.subscriptions.remove(source, id, number)
             case Standing(_, entries, answers=None):
@@ -193,10 +217,17 @@ class Member:
                 stands = message.asks and (self.advertised or self.cluster is not None)
                 return [*sends, *(self._stand_before([source], asks=False) if stands else [])]
             case Standing(_, entries, answers=answers) if answers is not None:
-                # Advertisements may have been withdrawn meanwhile.
-                answered = {id: self.advertised[id] for id, _ in answers if id in self.advertised}
+                # Advertisements may have been withdrawn meanwhile, or be others than those that were answered.
+                answered = {
+                    id: self.advertised[id]
+                    for id, asked in answers
+                    if id in self.advertised and asked >= max(self._advertised_since[id], self._stood.get(source, 0))
+                }
                 called_for = [entry for entry in entries if _any_calls_for(answered, Stated(*entry[1:]))]
                 self.subscriptions.replace(source, called_for, number, lambda stated: _any_calls_for(answered, stated))
+                for id in answered:
+                    told = self._answers.setdefault(id, {})
+                    told[source] = max(number, told.get(source, number))
                 for id, asked in answers:
                     self._answered(id, source, asked)
         return []
@@ -215,7 +246,7 @@ class Member:
 
     def _answer(self, source: str) -> list[Send]:
         owed, advertised = self._owed[source], self.advertisements.of(source)
-        known = {id: number for id, number in owed.items() if id not in advertised or self._knows(id)}
+        known = {id: number for id, number in owed.items() if id not in advertised or self._knows(id, advertised[id])}
         self._owed[source] = {id: number for id, number in owed.items() if id not in known}
         if not self._owed[source]:
             del self._owed[source]
@@ -244,6 +275,7 @@ class Member:
 
     def _stand_before(self, brokers: list[str], asks: bool) -> list[Send]:
         sends = self._say(Standing(self._broker, _entries(self.advertised), asks=asks), self._some(brokers))
+        self._stood.update(dict.fromkeys(brokers, self._statement))
         for id in self.advertised:
             self._expect_answers(id, brokers)
         return sends

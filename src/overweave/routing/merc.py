@@ -2,14 +2,17 @@
 routes by destination on its own; brokers that belong to several clusters match what comes from one against what the others want.
 
 An edge broker stands in each cluster for what it knows from its others, in its own name (`Forward`, algorithm 3). What is
-told so carries the clusters that it has passed, and goes into none of them again; an advertisement goes into no cluster that
-knows it on a shorter way. Where several edge brokers join the same clusters all of them stand for the same: a publication
-takes all these ways, the copies that come later are dropped, and when one edge broker dies nothing is lost. What was on its way
-to that one alone, because the others did not stand for the same at the time, is matched again.
+told so carries the clusters that it has passed, and goes into none of them again. Where several ways lead through clusters, by
+edge brokers that join the same two or all round a circle, all of them stand for the same: a publication takes all these ways,
+the copies that come later are dropped, and when one edge broker dies nothing is lost. What was on its way to that one alone,
+because the others did not stand for the same at the time, is matched again.
+
+A link is in the first cluster that both its ends belong to, or else a cluster of its own. A cluster whose links do not lead to
+all its brokers counts as several.
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 
 from overweave.contract.batches import Batch, Ways
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
@@ -34,7 +37,7 @@ class Merc:
         self._number = overlay.position(broker)
         #: Of which it is not known in all clusters what has become of them.
         self._changed: dict[str, None] = {}
-        self._members = {cluster: self._join(cluster) for cluster in overlay.broker(broker).clusters or (_WHOLE,)}
+        self._members = {part: self._join(part) for part in _parts(overlay)[broker].values()}
         self._links: dict[str, Member] = {}
         self._advertisements: dict[str, tuple[Stated, str]] = {}
         self._wanted: dict[str, Stated] = {}
@@ -49,10 +52,13 @@ class Merc:
     def _note(self, id: str) -> None:
         self._changed[id] = None
 
-    def _knows(self, cluster: str, id: str) -> bool:
-        """Whether it is known what all other clusters want of an advertisement that was heard in one."""
+    def _knows(self, cluster: str, id: str, heard: Stated) -> bool:
+        """Whether it is known what all other clusters want of an advertisement that was heard in one.
+
+        Nobody waits in a circle: only those wait who have passed it on, on a way that is longer each time.
+        """
         return not self._changed and all(
-            member.topology.whole and not (member.awaits(id) and cluster in member.advertised[id].path)
+            member.topology.whole and not (member.awaits(id) and _leads_on(heard, cluster, member.advertised[id]))
             for other, member in self._members.items()
             if other != cluster
         )
@@ -71,17 +77,12 @@ class Merc:
 
     def add_neighbour(self, neighbour: str) -> None:
         """See `Routing.add_neighbour`."""
-        cluster = self._cluster_of_link(neighbour)
+        shared = _cluster_of_link(self._overlay, self._broker, neighbour)
+        cluster = _parts(self._overlay)[self._broker].get(shared, shared)
         if cluster not in self._members:
             self._members[cluster] = self._join(cluster)
         self._links[neighbour] = self._members[cluster]
         self._links[neighbour].topology.add(neighbour)
-
-    def _cluster_of_link(self, neighbour: str) -> str:
-        """The first cluster that both its ends belong to; a link between two clusters is a cluster of its own."""
-        ends = sorted((self._broker, neighbour), key=self._overlay.position)
-        first, second = (self._overlay.broker(end).clusters or (_WHOLE,) for end in ends)
-        return next((cluster for cluster in first if cluster in second), "-".join(ends))
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """See `Routing.remove_neighbour`."""
@@ -138,7 +139,7 @@ class Merc:
             del self._changed[id]
             for cluster, member in self._members.items():
                 own = self._advertisements.get(id)
-                offer = self._shorter(member, id, own[0] if own else self._elsewhere(cluster, id, "advertisements"))
+                offer = own[0] if own else self._elsewhere(cluster, id, "advertisements")
                 if _differ(offer, member.advertised.get(id)):
                     sends += member.unadvertise(id) if offer is None else member.advertise(id, offer)
                 want = self._wanted.get(id) or self._elsewhere(cluster, id, "subscriptions")
@@ -156,12 +157,6 @@ class Merc:
             if cluster not in stated.path
         ]
         return min(known, key=lambda stated: (len(stated.path), stated.path), default=None)
-
-    def _shorter(self, member: Member, id: str, offer: Stated | None) -> Stated | None:
-        """An offer, unless its cluster knows a shorter way."""
-        if offer is None or any(len(stated.path) < len(offer.path) for stated in member.advertisements.about(id)):
-            return None
-        return offer
 
     # ---- publications
 
@@ -254,8 +249,40 @@ class Merc:
         return Ways(reach.items())
 
 
+@lru_cache(maxsize=16)
+def _parts(overlay: Overlay) -> dict[str, dict[str, str]]:
+    """Of all brokers, each cluster with the name of the part of it that its links lead to from there."""
+    within: dict[tuple[str, str], list[str]] = {}
+    for link in overlay.links:
+        cluster = _cluster_of_link(overlay, *link.ends)
+        for one, other in (link.ends, link.ends[::-1]):
+            within.setdefault((cluster, one), []).append(other)
+    parts: dict[str, dict[str, str]] = {id: {} for id in overlay.ids}
+    names: set[str] = set()
+    for id in overlay.ids:
+        for cluster in overlay.broker(id).clusters or (_WHOLE,):
+            name, queue = f"{cluster}:{id}" if cluster in names else cluster, [id]
+            while queue:
+                at = queue.pop()
+                if cluster not in parts[at]:
+                    parts[at][cluster] = name
+                    names.add(cluster)
+                    queue += within.get((cluster, at), [])
+    return parts
+
+
+def _cluster_of_link(overlay: Overlay, one: str, other: str) -> str:
+    ends = sorted((one, other), key=overlay.position)
+    first, second = (overlay.broker(end).clusters or (_WHOLE,) for end in ends)
+    return next((cluster for cluster in first if cluster in second), "-".join(ends))
+
+
 def _table(member: Member, name: str) -> RemoteTable:
     return member.advertisements if name == "advertisements" else member.subscriptions
+
+
+def _leads_on(heard: Stated, cluster: str, told: Stated) -> bool:
+    return cluster in told.path and len(told.path) > len(heard.path)
 
 
 def _differ(stated: Stated | None, told: Stated | None) -> bool:

@@ -38,6 +38,8 @@ class RemoteTable:
         self._added, self._removed = added, removed
         self._entries: dict[str, dict[str, Stated]] = {}
         self._withdrawn: dict[tuple[str, str], int] = {}
+        #: Up to which number a broker has told all that holds of it.
+        self._told: dict[str, int] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))
@@ -45,7 +47,8 @@ class RemoteTable:
     def add(self, broker: str, id: str, stated: Stated) -> bool:
         """A statement; False when a later one is known."""
         known = self._entries.get(broker, {}).get(id)
-        if max(-1 if known is None else known.number, self._withdrawn.get((broker, id), -1)) >= stated.number:
+        later = max(self._withdrawn.get((broker, id), -1), self._told.get(broker, -1), -1 if known is None else known.number)
+        if later >= stated.number:
             return False
         if known is not None:
             self._removed(broker, id)
@@ -69,15 +72,17 @@ class RemoteTable:
         broker: str,
         entries: Iterable[tuple[str, Filter, tuple[str, ...]]],
         number: int,
-        among: Callable[[Stated], bool] = lambda _: True,
+        among: Callable[[Stated], bool] | None = None,
     ) -> None:
         """All that a broker has to say up to a number, among some; what it says later stays."""
         told = {id: Stated(filter, path, number) for id, filter, path in entries}
         for id, stated in list(self.of(broker).items()):
-            if stated.number <= number and id not in told and among(stated):
+            if stated.number <= number and id not in told and (among is None or among(stated)):
                 self.drop(broker, id)
         for id, stated in told.items():
             self.add(broker, id, stated)
+        if among is None:
+            self._told[broker] = max(number, self._told.get(broker, -1))
 
     def drop(self, broker: str, id: str) -> None:
         """Forget one statement, as if it had not been made."""
