@@ -39,7 +39,7 @@ class Member:
         number: int,
         cluster: str | None = None,
         changed: Callable[[str], None] = lambda _: None,
-        knows: Callable[[str, Stated], bool] = lambda _, __: True,
+        knows: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self.cluster = cluster
         self.topology = Topology(broker, number)
@@ -246,7 +246,7 @@ class Member:
 
     def _answer(self, source: str) -> list[Send]:
         owed, advertised = self._owed[source], self.advertisements.of(source)
-        known = {id: number for id, number in owed.items() if id not in advertised or self._knows(id, advertised[id])}
+        known = {id: number for id, number in owed.items() if id not in advertised or self._knows(id)}
         self._owed[source] = {id: number for id, number in owed.items() if id not in known}
         if not self._owed[source]:
             del self._owed[source]

@@ -2,10 +2,10 @@
 routes by destination on its own; brokers that belong to several clusters match what comes from one against what the others want.
 
 An edge broker stands in each cluster for what it knows from its others, in its own name (`Forward`, algorithm 3). What is
-told so carries the clusters that it has passed, and goes into none of them again. Where several ways lead through clusters, by
-edge brokers that join the same two or all round a circle, all of them stand for the same: a publication takes all these ways,
-the copies that come later are dropped, and when one edge broker dies nothing is lost. What was on its way to that one alone,
-because the others did not stand for the same at the time, is matched again.
+told so carries the clusters that it has passed, and goes into none of them again; an advertisement goes into no cluster that
+knows it on a shorter way. Where several edge brokers join the same clusters all of them stand for the same: a publication
+takes all these ways, the copies that come later are dropped, and when one edge broker dies nothing is lost. What was on its way
+to that one alone, because the others did not stand for the same at the time, is matched again.
 
 A link is in the first cluster that both its ends belong to, or else a cluster of its own. A cluster whose links do not lead to
 all its brokers counts as several.
@@ -52,13 +52,10 @@ class Merc:
     def _note(self, id: str) -> None:
         self._changed[id] = None
 
-    def _knows(self, cluster: str, id: str, heard: Stated) -> bool:
-        """Whether it is known what all other clusters want of an advertisement that was heard in one.
-
-        Nobody waits in a circle: only those wait who have passed it on, on a way that is longer each time.
-        """
+    def _knows(self, cluster: str, id: str) -> bool:
+        """Whether it is known what all other clusters want of an advertisement that was heard in one."""
         return not self._changed and all(
-            member.topology.whole and not (member.awaits(id) and _leads_on(heard, cluster, member.advertised[id]))
+            member.topology.whole and not (member.awaits(id) and cluster in member.advertised[id].path)
             for other, member in self._members.items()
             if other != cluster
         )
@@ -139,7 +136,7 @@ class Merc:
             del self._changed[id]
             for cluster, member in self._members.items():
                 own = self._advertisements.get(id)
-                offer = own[0] if own else self._elsewhere(cluster, id, "advertisements")
+                offer = self._shorter(member, id, own[0] if own else self._elsewhere(cluster, id, "advertisements"))
                 if _differ(offer, member.advertised.get(id)):
                     sends += member.unadvertise(id) if offer is None else member.advertise(id, offer)
                 want = self._wanted.get(id) or self._elsewhere(cluster, id, "subscriptions")
@@ -157,6 +154,12 @@ class Merc:
             if cluster not in stated.path
         ]
         return min(known, key=lambda stated: (len(stated.path), stated.path), default=None)
+
+    def _shorter(self, member: Member, id: str, offer: Stated | None) -> Stated | None:
+        """An offer, unless its cluster knows a shorter way."""
+        if offer is None or any(len(stated.path) < len(offer.path) for stated in member.advertisements.about(id)):
+            return None
+        return offer
 
     # ---- publications
 
@@ -279,10 +282,6 @@ def _cluster_of_link(overlay: Overlay, one: str, other: str) -> str:
 
 def _table(member: Member, name: str) -> RemoteTable:
     return member.advertisements if name == "advertisements" else member.subscriptions
-
-
-def _leads_on(heard: Stated, cluster: str, told: Stated) -> bool:
-    return cluster in told.path and len(told.path) > len(heard.path)
 
 
 def _differ(stated: Stated | None, told: Stated | None) -> bool:
