@@ -79,9 +79,20 @@ def test_a_random_shape_is_the_same_for_everybody():
             "network.host: expected an address of its",
         ),
         ({"broker": [*LISTED, LISTED[0]], "link": LINKS}, "broker[3].id: expected another id"),
+        ({"network": CHAIN, "broker": [{"id": "B1"}, {"id": "B1"}]}, "broker[1].id: expected every id once, got 'B1' again"),
+        ({"network": CHAIN, "broker": [{"id": "B1", "clusters": "A"}]}, "broker[0].clusters: expected a list of texts, got 'A'"),
+        ({"broker": [{"id": "B1", "clusters": ["A", "A"]}]}, "broker[0].clusters: expected different names, got ['A', 'A']"),
+        (
+            {"network": {**CHAIN, "brokers": 2033, "routing": "destination"}},
+            "network.routing: expected one for 2,033 brokers, as network.shape 'chain' has; 'destination' takes 2,032 at most",
+        ),
+        (
+            {"network": {**CHAIN, "routing": "destination"}, "modules": {"self_organise": {"every_s": 0}}},
+            "modules.self_organise.every_s: expected a time above 0, got 0",
+        ),
         ({"broker": [{"id": "../x", "listen": "tcp://127.0.0.1:9"}]}, "broker[0].id: expected a name without slashes"),
         ({"broker": LISTED, "link": LINKS[:1]}, "link: expected links between all brokers"),
-        ({"broker": LISTED, "link": [{"between": ["X", "Q"]}]}, "link[0].between: expected two brokers"),
+        ({"broker": LISTED, "link": [{"between": ["X", "Q"]}]}, "link[0].between: broker 'Q' is not in the overlay"),
         ({"broker": LISTED, "link": [{"between": ["X"]}]}, "link[0].between: expected two texts"),
         ({"broker": LISTED, "link": [*LINKS, {"between": ["X", "Z"]}]}, "network.routing: expected one for overlays with cycles"),
         (
@@ -101,6 +112,12 @@ def test_what_is_wrong_is_named(document, text):
     with pytest.raises(InvalidInput) as refused:
         network_of(document)
     assert str(refused.value).startswith(text)
+
+
+def test_brokers_of_a_shape_may_have_clusters():
+    listed = [{"id": "B1", "clusters": ["C1"]}, {"id": "B2", "clusters": ["C1", "C2"]}, {"id": "B3", "clusters": ["C2"]}]
+    overlay = network_of({"network": {**CHAIN, "routing": "merc"}, "broker": listed}).overlay
+    assert {cluster: overlay.members(cluster) for cluster in overlay.clusters} == {"C1": ("B1", "B2"), "C2": ("B2", "B3")}
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,14 @@ def shaped(path: str, shape: str, options: Mapping[str, Any], seed: int) -> Over
 
 
 def check_suits(path: str, protocol: str, overlay: Overlay, source: str) -> None:
-    """Refuse a protocol of `PROTOCOLS`, which ``path`` names, that needs a tree when ``source`` gave an overlay with cycles."""
+    """Refuse a protocol of `PROTOCOLS`, which ``path`` names, if the overlay that ``source`` gave has cycles where it needs a
+    tree, or is too large.
+    """
+    most = PROTOCOLS[protocol].brokers_max
+    if most is not None and len(overlay) > most:
+        raise InvalidInput(
+            f"{path}: expected one for {len(overlay):,} brokers, as {source} has; {protocol!r} takes {most:,} at most"
+        )
     if PROTOCOLS[protocol].acyclic and not overlay.is_tree():
         fit = ", ".join(name for name, each in PROTOCOLS.items() if not each.acyclic)
         raise InvalidInput(
@@ -156,7 +163,11 @@ def modules(path: str, value: Any) -> dict[str, msgspec.Struct]:
     for name, options in table(path, value).items():
         if name not in MODULES:
             raise InvalidInput(unknown(f"{path}.{name}", "module", MODULES, quoted=False))
-        found[name] = values(MODULES[name].options, f"{path}.{name}", options)
+        try:
+            found[name] = values(MODULES[name].options, f"{path}.{name}", options)
+        except InvalidInput as error:  # a module knows its options, not where they stand
+            text = str(error)
+            raise InvalidInput(text if text.startswith(path) else f"{path}.{name}.{text}") from None
     return found
 
 
@@ -182,4 +193,5 @@ _NOUNS: Mapping[Any, str] = {
     Path: "a path",
     list[str]: "a list of texts",
     tuple[str, str]: "two texts",
+    tuple[str, ...]: "a list of texts",
 }

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from overweave.contract.raw import NUMBERS_MAX
 from overweave.overlay.graph import Overlay
 from overweave.overlay.paths import path_between
 from overweave.routing.base import Routing
@@ -18,11 +19,14 @@ from overweave.routing.summaries import Covering, Identical
 
 
 class RoutingProtocol(NamedTuple):
-    """How to make a protocol at one broker, whether it needs an overlay without cycles, and whether brokers learn the overlay."""
+    """How to make a protocol at one broker, whether it needs an overlay without cycles, whether brokers learn the overlay, and
+    how many there may be.
+    """
 
     make: Callable[[str, Overlay], Routing]
     acyclic: bool
     knows_overlay: bool = False
+    brokers_max: int | None = None
 
 
 def _parent(broker: str, overlay: Overlay) -> str | None:
@@ -43,7 +47,10 @@ PROTOCOLS: dict[str, RoutingProtocol] = {
     "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic),
     "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), FilterBasedGeneral.acyclic),
     "destination": RoutingProtocol(
-        lambda broker, overlay: DestinationBased(broker, overlay.position(broker)), DestinationBased.acyclic, knows_overlay=True
+        lambda broker, overlay: DestinationBased(broker, overlay.position(broker)),
+        DestinationBased.acyclic,
+        knows_overlay=True,
+        brokers_max=NUMBERS_MAX,
     ),
-    "merc": RoutingProtocol(Merc, Merc.acyclic),
+    "merc": RoutingProtocol(Merc, Merc.acyclic, brokers_max=NUMBERS_MAX),
 }

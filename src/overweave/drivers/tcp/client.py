@@ -179,7 +179,8 @@ class Client:
         return id
 
     async def unadvertise(self, id: str) -> None:
-        """Withdraw an advertisement."""
+        """Withdraw an advertisement, when all that was published under it is settled: it may have to be sent again."""
+        await self.flush()
         self._carry_out(self._core.say(Unadvertise(id), self.now_s()))
         await self.flush()
 

@@ -189,6 +189,8 @@ def _overlay(network: _Network, options: Mapping[str, Any], brokers: Sequence[_B
         for number, broker in enumerate(brokers):
             if broker.id not in overlay:
                 raise InvalidInput(unknown(f"broker[{number}].id", broker.id, overlay.ids))
+            if broker.clusters:
+                overlay = overlay.replace_broker(_made(number, broker))
     elif brokers:
         overlay, source = _listed(brokers), "the overlay"
     else:
@@ -199,7 +201,7 @@ def _overlay(network: _Network, options: Mapping[str, Any], brokers: Sequence[_B
             if not shape.has_link(*link.between):
                 overlay, source = overlay.with_link(link.between), "the overlay"
         except OverlayError as error:
-            raise InvalidInput(f"link[{number}].between: expected two brokers that no other link joins, got: {error}") from None
+            raise InvalidInput(f"link[{number}].between: {error}") from None
     if not overlay.is_connected():
         raise InvalidInput("link: expected links between all brokers, got some that no path joins")
     check_suits("network.routing", network.routing, overlay, source)
@@ -210,9 +212,7 @@ def _listed(brokers: Sequence[_Broker]) -> Overlay:
     overlay = Overlay(())
     for number, broker in enumerate(brokers):
         try:
-            overlay = overlay.with_broker(
-                Broker(broker.id, cluster=next(iter(broker.clusters), None), other_clusters=broker.clusters[1:])
-            )
+            overlay = overlay.with_broker(_made(number, broker))
         except OverlayError as error:
             raise InvalidInput(f"broker[{number}].id: expected another id, got: {error}") from None
         # It names a directory of the broker's state.
@@ -221,11 +221,17 @@ def _listed(brokers: Sequence[_Broker]) -> Overlay:
     return overlay
 
 
+def _made(number: int, broker: _Broker) -> Broker:
+    if len(set(broker.clusters) - {""}) < len(broker.clusters):
+        raise InvalidInput(f"broker[{number}].clusters: expected different names, got {list(broker.clusters)!r}")
+    return Broker(broker.id, cluster=next(iter(broker.clusters), None), other_clusters=broker.clusters[1:])
+
+
 def _urls(network: _Network, listed: Sequence[_Broker], overlay: Overlay, security: SecuritySettings) -> dict[str, str]:
     """Where every broker listens; no two at one place, and nobody where the security does not suffice."""
     given: dict[str, tuple[str, str]] = {}
     for number, broker in enumerate(listed):
-        if broker.id in given:
+        if any(broker.id == other.id for other in listed[:number]):
             raise InvalidInput(f"broker[{number}].id: expected every id once, got {broker.id!r} again")
         if broker.listen is not None:
             given[broker.id] = broker.listen, f"broker[{number}].listen"

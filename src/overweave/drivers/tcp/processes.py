@@ -47,6 +47,8 @@ async def supervise(
     with _received(signals):
         try:
             for name, command in commands.items():
+                if not signals.empty():
+                    return
                 children.append(await _Child.start(name, command, on_line))
             await _watch(children, signals, on_ready)
         finally:
