@@ -15,7 +15,8 @@ from overweave.matching.kernels.compile import kernel
 from overweave.matching.kernels.exact import read_number, read_u16, read_u32, value_end
 from overweave.matching.kernels.handle import bytes_at, state_at
 from overweave.matching.kernels.numbers import FINE_UNBOUNDED, INFINITY, below
-from overweave.matching.kernels.partitions import add_to_partition, mention_equality, presence_partition
+from overweave.matching.kernels.partitions import mention_equality, presence_partition
+from overweave.matching.kernels.segments import add_to_segment
 from overweave.matching.kernels.state import (
     CONSTRAINT_EXTENTS,
     CONSTRAINTS_USED,
@@ -160,7 +161,7 @@ def _insert(state, data, start, count, link):
     key, partition = _access_key(state)
     slot = _new_slot(state)
     _write_slot(state, slot, key)
-    add_to_partition(state, partition, link, slot)
+    add_to_segment(state, partition, link, slot)
     _release_texts(state, data, start, count)
     state.counters[FILTERS] += 1
     return slot
