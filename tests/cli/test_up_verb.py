@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from overweave.drivers.tcp.processes import Died, supervise
+from overweave.drivers.tcp.processes import Died, _Child, supervise
 
 CHILD = "import sys, time; print('ready', flush=True); "
 WAITING = [sys.executable, "-c", f"{CHILD} time.sleep(60)"]
@@ -26,6 +26,21 @@ def test_a_signal_stops_all_even_those_that_do_not_listen(command):
     begin_s = time.monotonic()
     asyncio.run(supervise({"B1": WAITING, "B2": command}, stop, stop_s=0.5))
     assert time.monotonic() - begin_s < 20
+
+
+def test_a_signal_is_heard_while_they_start(monkeypatch):
+    started, start = [], _Child.start
+
+    async def start_and_stop(name, *rest):
+        started.append(name)
+        child = await start(name, *rest)
+        stop()
+        await asyncio.sleep(0.05)
+        return child
+
+    monkeypatch.setattr(_Child, "start", start_and_stop)
+    asyncio.run(supervise({f"B{number}": WAITING for number in range(5)}, lambda: pytest.fail("ready"), stop_s=0.5))
+    assert started == ["B0"]
 
 
 def test_one_that_dies_is_named_with_its_last_line_and_takes_the_others_along():

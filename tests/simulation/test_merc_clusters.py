@@ -125,3 +125,26 @@ def test_a_cluster_that_is_joined_by_links_of_another_is_served(seed):
         network.publish("p", parse_publication("[x,1]"))
         network.kernel.run(10)
         assert network.deliveries == {("p", 0, "s"): 1}, (cluster, one, other)
+
+
+@pytest.mark.xfail(strict=True, reason="docs/decisions/0012, limits: the longer way is told only when the shorter one is gone")
+@pytest.mark.parametrize("delay_s", [0.001, 0.02])
+def test_nothing_is_lost_where_another_way_leads_round_a_circle_of_clusters(delay_s):
+    clusters = {"P": "X", "S": "Z", "M": "Y", "XY": "XY", "YZ": "YZ", "XZ": "XZ"}
+    brokers = [Broker(id, cluster=names[0], other_clusters=tuple(names[1:])) for id, names in clusters.items()]
+    links = [("P", "XY"), ("XY", "M"), ("M", "YZ"), ("YZ", "S"), ("P", "XZ"), ("XZ", "S")]
+    config = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, silence_s=0.35, unreachable_s=5)
+    network = merc(Overlay(brokers, links), config, delay_s)
+    network.add_client("p", "P")
+    network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
+    network.kernel.run(2)
+    network.add_client("s", "S")
+    network.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
+    for number in range(1000):
+        network.kernel.run(4 + number * 0.004)
+        if number == 100:
+            network.crash("XZ", 2.0)
+        network.publish("p", parse_publication(f"[x,{number}]"))
+    network.kernel.run(30)
+    assert network.unsettled() == 0
+    assert network.deliveries == {("p", number, "s"): 1 for number in range(1000)}
