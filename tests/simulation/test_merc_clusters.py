@@ -127,7 +127,6 @@ def test_a_cluster_that_is_joined_by_links_of_another_is_served(seed):
         assert network.deliveries == {("p", 0, "s"): 1}, (cluster, one, other)
 
 
-@pytest.mark.xfail(strict=True, reason="docs/decisions/0012, limits: the longer way is told only when the shorter one is gone")
 @pytest.mark.parametrize("delay_s", [0.001, 0.02])
 def test_nothing_is_lost_where_another_way_leads_round_a_circle_of_clusters(delay_s):
     clusters = {"P": "X", "S": "Z", "M": "Y", "XY": "XY", "YZ": "YZ", "XZ": "XZ"}

@@ -17,6 +17,11 @@ class Custody:
         self._followers: list[Custody] | None = None
 
     @property
+    def peer(self) -> str:
+        """Who sent it."""
+        return self._session.peer
+
+    @property
     def done(self) -> bool:
         """Whether all copies are settled."""
         return self._remaining == 0

@@ -27,7 +27,7 @@ from overweave.contract.modules import Passed
 from overweave.errors import InvalidInput, WireError
 from overweave.language.headers import Priority
 from overweave.language.messages import Control
-from overweave.routing.base import Forward, Routing
+from overweave.routing.base import Forward, Instead, Routing
 
 
 class _Held(NamedTuple):
@@ -285,11 +285,11 @@ class Traffic:
         if self._held:
             self.let_go()
 
-    def _go_instead(self, instead: Callable[[Batch], list[Forward]]) -> None:
+    def _go_instead(self, instead: Instead) -> None:
         for batch, custody in self._under_way(self._neighbours):
             if custody is None or not batch.is_bound():
                 continue
-            for to, some in instead(batch):
+            for to, some in instead(batch, custody.peer if custody.peer in self._neighbours else None):
                 custody.hold()
                 if to is None:
                     self.hold(some, "", custody)

@@ -17,6 +17,8 @@ from overweave.matching.index import Index
 Send = tuple[str | None, Control]
 #: Which publications go to which peer: a neighbour, or a client of this broker; None: as with `Send`.
 Forward = tuple[str | None, Batch]
+#: Where else publications go, given the neighbour they came from, or None for clients'.
+Instead = Callable[[Batch, str | None], list[Forward]]
 
 
 class Routing(Protocol):
@@ -66,8 +68,8 @@ class Routing(Protocol):
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """Where publications go that came from a neighbour, or from a client (None). Their headers may change."""
 
-    def instead(self) -> Callable[[Batch], list[Forward]] | None:
-        """Where else publications go that are on their way to brokers who stood for others and have gone; each time, once."""
+    def instead(self) -> Instead | None:
+        """Where else publications go that are on their way to brokers who no longer stand for others; each time, once."""
 
     def announce(self, neighbour: str) -> Iterable[Control]:
         """All that ``neighbour`` must know when it has forgotten everything."""
@@ -106,7 +108,7 @@ class Steady:
         """See `Routing.beat`."""
         return ()
 
-    def instead(self) -> Callable[[Batch], list[Forward]] | None:
+    def instead(self) -> Instead | None:
         """See `Routing.instead`."""
         return None
 

@@ -10,6 +10,7 @@ from overweave.contract.batches import Batch
 from overweave.contract.modules import KnownOverlay
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Forward, Send, SubscriptionTable
+from overweave.routing.choice import Choice
 from overweave.routing.member import Member
 from overweave.routing.remote import Stated
 from overweave.routing.topology import DOWN, UP
@@ -22,7 +23,8 @@ class DestinationBased:
     watches_links = True
 
     def __init__(self, broker: str, number: int) -> None:
-        self._member = Member(broker, number)
+        self._member = Member(broker, number, self._choose)
+        self._choice = Choice()
         self._number = number
         self._advertisements: dict[str, str] = {}
         self._subscriptions = SubscriptionTable()
@@ -73,6 +75,10 @@ class DestinationBased:
             case _:
                 return ()
 
+    def _choose(self, _: str, id: str) -> None:
+        """Publications go to all who want them, and each broker speaks for itself."""
+        self._choice.set(id, {number: stated.filter for number, stated in self._member.wanted_by(id)})
+
     def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
         """See `Routing.arriving`."""
         return (batch, None) if origin is None else batch.meant_for(self._number)
@@ -89,7 +95,7 @@ class DestinationBased:
             return self._subscriptions.route(batch, None)
         if not self._member.ready:
             return [(None, batch)]
-        bound = batch.addressed(self._member.wanting(batch))
+        bound = batch.addressed(self._choice.wanting(batch))
         here = self._subscriptions.route(batch, None)
         return here if bound is None else [*here, *bound.parted(self._member.ways)]
 

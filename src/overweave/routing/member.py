@@ -8,14 +8,11 @@ of each other tell each other all that stands (`Standing`), and from then on wha
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from overweave.contract.batches import Batch, Ways, bits_of, numbers_of
+from overweave.contract.batches import Ways, bits_of, numbers_of
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, LinkState, Standing, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
-from overweave.matching.index import Index
 from overweave.routing.base import Send
 from overweave.routing.remote import RemoteTable, Stated
 from overweave.routing.topology import UP, Topology
@@ -29,7 +26,7 @@ _EARLY_MAX = 10_000
 class Member:
     """One broker's part in a cluster, or in the whole overlay where there is only one.
 
-    ``changed`` hears which advertisements and subscriptions of others have changed, by their ids. In a cluster every
+    ``changed`` hears which advertisements and subscriptions of others have changed, by broker and id. In a cluster every
     advertisement is answered with what is wanted of it, when ``knows`` says that this is known.
     """
 
@@ -37,9 +34,9 @@ class Member:
         self,
         broker: str,
         number: int,
+        changed: Callable[[str, str], None],
         cluster: str | None = None,
-        changed: Callable[[str], None] = lambda _: None,
-        knows: Callable[[str], bool] = lambda _: True,
+        knows: Callable[[str, Stated], bool] = lambda _, __: True,
     ) -> None:
         self.cluster = cluster
         self.topology = Topology(broker, number)
@@ -50,10 +47,8 @@ class Member:
         #: The number of the statement that told each of these advertisements first, as it is now.
         self._advertised_since: dict[str, int] = {}
         self.wanted: dict[str, Stated] = {}
-        #: What others stand for: R-SRT, and R-PRT with an index by broker.
-        self.advertisements = RemoteTable(lambda _, advertisement, __: changed(advertisement), lambda _, gone: changed(gone))
-        self._index, self._changed = Index(), changed
-        self.subscriptions = RemoteTable(self._enter, self._leave)
+        #: What others stand for: R-SRT and R-PRT.
+        self.advertisements, self.subscriptions = RemoteTable(changed), RemoteTable(changed)
         #: The others who know us, by incarnation, and who they were found among.
         self._met: dict[str, int] = {}
         self._members: dict[str, int] = {}
@@ -67,8 +62,6 @@ class Member:
         self._answers: dict[str, dict[str, int]] = {}
         #: With which number each broker was told last all that stands; answers to what was told it before mean nothing.
         self._stood: dict[str, int] = {}
-        #: The numbers of those who stood for other clusters and cannot be reached any more.
-        self.gone: set[int] = set()
         self._early: list[Control] = []
         #: Whether others do not know yet of all links that work, because some were not tried: most are, soon after each other.
         self._withheld = False
@@ -246,7 +239,7 @@ class Member:
 
     def _answer(self, source: str) -> list[Send]:
         owed, advertised = self._owed[source], self.advertisements.of(source)
-        known = {id: number for id, number in owed.items() if id not in advertised or self._knows(id)}
+        known = {id: number for id, number in owed.items() if id not in advertised or self._knows(id, advertised[id])}
         self._owed[source] = {id: number for id, number in owed.items() if id not in known}
         if not self._owed[source]:
             del self._owed[source]
@@ -299,9 +292,6 @@ class Member:
             return []
         self._members = members
         for broker in [broker for broker in self._met if broker not in members]:
-            number = self.topology.number_of(broker)
-            if number is not None and any(stated.path for stated in self.subscriptions.of(broker).values()):
-                self.gone.add(number)
             self._forget(broker)
         newcomers = [broker for broker, incarnation in members.items() if self._met.get(broker) != incarnation]
         if not newcomers:
@@ -336,10 +326,13 @@ class Member:
         """The next hops to all who can be reached."""
         return self.topology.ways
 
-    def wanting(self, batch: Batch) -> list[tuple[int, NDArray[np.int64]]]:
-        """The numbers of others who want publications, with the rows that each wants."""
-        found = [(self.topology.number_of(str(broker)), rows) for broker, rows in batch.matching(self._index)]
-        return [(number, rows) for number, rows in found if number is not None]
+    def wanted_by(self, id: str) -> list[tuple[int, Stated]]:
+        """The numbers of the others who stand for a subscription, and what they say of it."""
+        return [
+            (number, stated)
+            for broker, stated in self.subscriptions.about(id).items()
+            if (number := self.topology.number_of(broker)) is not None
+        ]
 
     def _say(self, message: Control, destinations: int, path: tuple[str, ...] = ()) -> list[Send]:
         self._statement += 1
@@ -358,16 +351,6 @@ class Member:
 
     def _some(self, brokers: Iterable[str]) -> int:
         return bits_of(number for broker in brokers if (number := self.topology.number_of(broker)) is not None)
-
-    # ---- the index of R-PRT
-
-    def _enter(self, broker: str, id: str, filter: Filter) -> None:
-        self._index.add((broker, id), filter, broker)
-        self._changed(id)
-
-    def _leave(self, broker: str, id: str) -> None:
-        self._index.remove((broker, id))
-        self._changed(id)
 
 
 def _any_calls_for(advertised: Mapping[str, Stated], wanted: Stated) -> bool:

@@ -2,22 +2,24 @@
 routes by destination on its own; brokers that belong to several clusters match what comes from one against what the others want.
 
 An edge broker stands in each cluster for what it knows from its others, in its own name (`Forward`, algorithm 3). What is
-told so carries the clusters that it has passed, and goes into none of them again; an advertisement goes into no cluster that
-knows it on a shorter way. Where several edge brokers join the same clusters all of them stand for the same: a publication
-takes all these ways, the copies that come later are dropped, and when one edge broker dies nothing is lost. What was on its way
-to that one alone, because the others did not stand for the same at the time, is matched again.
+told so carries the clusters that it has passed, and goes into none of them again. All ways through clusters are told, by edge
+brokers that join the same two or all round a circle. A publication takes the shortest that it can know of, all of them if
+several are as short; copies that come later are dropped. Whoever stands for a subscription no more, because it is gone or has
+lost its own way, was not the only one known: what is on its way there is matched again, and nothing is lost.
 
 A link is in the first cluster that both its ends belong to, or else a cluster of its own. A cluster whose links do not lead to
 all its brokers counts as several.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache, partial
 
 from overweave.contract.batches import Batch, Ways
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.predicates import Filter
 from overweave.overlay.graph import Overlay
-from overweave.routing.base import Forward, Send, SubscriptionTable
+from overweave.routing.base import Forward, Instead, Send, SubscriptionTable
+from overweave.routing.choice import Choice
 from overweave.routing.member import Member
 from overweave.routing.remote import RemoteTable, Stated
 from overweave.routing.topology import DOWN, UP
@@ -42,20 +44,33 @@ class Merc:
         self._advertisements: dict[str, tuple[Stated, str]] = {}
         self._wanted: dict[str, Stated] = {}
         self._subscriptions = SubscriptionTable()
+        #: Whom publications are meant for, by the cluster that they come from (None: from clients), where some have come; and who
+        #: stands no more for a subscription, likewise, as long as what is on its way there may have to go elsewhere.
+        self._choices: dict[str | None, Choice] = {}
+        self._lost: dict[str | None, dict[str, set[int]]] = {}
         self._ways: tuple[list[Ways], Ways] = ([], Ways(()))
 
     def _join(self, cluster: str) -> Member:
-        member = Member(self._broker, self._number, cluster, self._note, partial(self._knows, cluster))
+        member = Member(self._broker, self._number, partial(self._note, cluster), cluster, partial(self._knows, cluster))
         member.begin(self._incarnation)
         return member
 
-    def _note(self, id: str) -> None:
+    def _note(self, cluster: str, broker: str, id: str) -> None:
+        """Something has changed that a broker says in a cluster."""
         self._changed[id] = None
+        member = self._members[cluster]
+        number = member.topology.number_of(broker)
+        if number is not None and broker not in member.subscriptions.about(id):
+            for lost in self._lost.values():
+                lost.setdefault(id, set()).add(number)
 
-    def _knows(self, cluster: str, id: str) -> bool:
-        """Whether it is known what all other clusters want of an advertisement that was heard in one."""
+    def _knows(self, cluster: str, id: str, heard: Stated) -> bool:
+        """Whether it is known what all other clusters want of an advertisement that was heard in one.
+
+        Nobody waits in a circle: only those wait who have passed it on, on a way that is longer each time.
+        """
         return not self._changed and all(
-            member.topology.whole and not (member.awaits(id) and cluster in member.advertised[id].path)
+            member.topology.whole and not (member.awaits(id) and _leads_on(heard, cluster, member.advertised[id]))
             for other, member in self._members.items()
             if other != cluster
         )
@@ -136,12 +151,14 @@ class Merc:
             del self._changed[id]
             for cluster, member in self._members.items():
                 own = self._advertisements.get(id)
-                offer = self._shorter(member, id, own[0] if own else self._elsewhere(cluster, id, "advertisements"))
+                offer = own[0] if own else self._elsewhere(cluster, id, "advertisements")
                 if _differ(offer, member.advertised.get(id)):
                     sends += member.unadvertise(id) if offer is None else member.advertise(id, offer)
                 want = self._wanted.get(id) or self._elsewhere(cluster, id, "subscriptions")
                 if _differ(want, member.wanted.get(id)):
                     sends += member.unsubscribe(id) if want is None else member.subscribe(id, want)
+            for source, choice in self._choices.items():
+                choice.set(id, self._nearest(source, id))
         return [*sends, *(answer for member in self._members.values() for answer in member.answers())]
 
     def _elsewhere(self, cluster: str, id: str, table: str) -> Stated | None:
@@ -150,16 +167,30 @@ class Merc:
             Stated(stated.filter, (*stated.path, other))
             for other, member in self._members.items()
             if other != cluster
-            for stated in _table(member, table).about(id)
+            for stated in _table(member, table).about(id).values()
             if cluster not in stated.path
         ]
         return min(known, key=lambda stated: (len(stated.path), stated.path), default=None)
 
-    def _shorter(self, member: Member, id: str, offer: Stated | None) -> Stated | None:
-        """An offer, unless its cluster knows a shorter way."""
-        if offer is None or any(len(stated.path) < len(offer.path) for stated in member.advertisements.about(id)):
-            return None
-        return offer
+    def _nearest(self, source: str | None, id: str) -> dict[int, Filter]:
+        """Who leads to a subscription on the shortest ways through clusters, for what comes from one of these or from clients."""
+        known = [
+            (len(stated.path), number, stated.filter)
+            for cluster, member in self._members.items()
+            if cluster != source
+            for number, stated in member.wanted_by(id)
+            if source not in stated.path
+        ]
+        shortest = min((length for length, _, _ in known), default=0)
+        return {number: filter for length, number, filter in known if length == shortest}
+
+    def _choice(self, source: str | None) -> Choice:
+        if source not in self._choices:
+            choice = self._choices[source] = Choice()
+            self._lost[source] = {}
+            for id in {id for member in self._members.values() for id in member.subscriptions.ids()}:
+                choice.set(id, self._nearest(source, id))
+        return self._choices[source]
 
     # ---- publications
 
@@ -183,29 +214,37 @@ class Merc:
         if not all(member.ready for member in members) or (members and source is not None and not source.told_all):
             return [(None, batch)]
         here = self._subscriptions.route(batch, None)
-        there = self._there(origin)
-        wanting = [(number, rows) for member in members for number, rows in member.wanting(batch) if not there >> number & 1]
-        bound = batch.addressed(wanting)
+        bound = batch.addressed(self._choice(None if source is None else source.cluster).wanting(batch))
         return here if bound is None else [*here, *bound.parted(self._all_ways())]
 
-    def instead(self) -> Callable[[Batch], list[Forward]] | None:
-        """See `Routing.instead`."""
-        gone = [(member, number) for member in self._members.values() if member.ready for number in member.gone]
-        for member, _ in gone:
-            member.gone.clear()
-        return (lambda batch: [to for one in gone for to in self._match_again(batch, *one)]) if gone else None
+    def instead(self) -> Instead | None:
+        """See `Routing.instead`: it goes to those who lead to the same subscription now, as soon as that is known."""
+        ready = all(member.ready for member in self._members.values())
+        anew: dict[str | None, dict[int, Choice]] = {}
+        for source, lost in self._lost.items():
+            for id, numbers in list(lost.items()):
+                chosen = self._choices[source].of(id)
+                for number in numbers - chosen.keys() if chosen else ():
+                    anew.setdefault(source, {}).setdefault(number, Choice()).set(id, chosen)
+                if chosen or ready:
+                    del lost[id]
+        return partial(self._match_again, anew) if anew else None
 
-    def _match_again(self, batch: Batch, member: Member, number: int) -> list[Forward]:
-        """What is meant for one broker goes to all in its cluster who want it: who has it already drops it."""
-        some, _ = batch.meant_for(number)
-        bound = None if some is None else some.addressed(member.wanting(some))
-        return [] if bound is None else bound.parted(self._all_ways())
+    def _match_again(self, anew: dict[str | None, dict[int, Choice]], batch: Batch, origin: str | None) -> list[Forward]:
+        source = None if origin is None else self._links[origin].cluster
+        forwards: list[Forward] = []
+        for number, choice in anew.get(source, {}).items():
+            some, _ = batch.meant_for(number)
+            bound = None if some is None else some.addressed(choice.wanting(some))
+            forwards += [] if bound is None else bound.parted(self._all_ways())
+        return forwards
 
     def compared_with(self, batch: Batch, origin: str | None) -> int:
         """See `Routing.compared_with`."""
         if origin is not None and batch.meant_for(self._number)[0] is None:
             return 0
-        return len(self._subscriptions) + sum(len(member.subscriptions) for member in self._beyond(origin))
+        source = None if origin is None else self._links[origin].cluster
+        return len(self._subscriptions) + len(self._choice(source))
 
     def sizes(self) -> dict[str, int]:
         """See `Routing.sizes`."""
@@ -220,10 +259,6 @@ class Merc:
     def _beyond(self, origin: str | None) -> list[Member]:
         """The clusters in which publications have not been yet, when they come from a neighbour or a client."""
         return [member for member in self._members.values() if origin is None or member is not self._links.get(origin)]
-
-    def _there(self, origin: str | None) -> int:
-        """The brokers of the cluster that publications come from: who wants them has got them there."""
-        return self._links[origin].ways.known if origin in self._links else 0
 
     def _all_ways(self) -> Ways:
         """The next hops in all clusters; to a broker that is in several of them, the shortest."""
@@ -282,6 +317,10 @@ def _cluster_of_link(overlay: Overlay, one: str, other: str) -> str:
 
 def _table(member: Member, name: str) -> RemoteTable:
     return member.advertisements if name == "advertisements" else member.subscriptions
+
+
+def _leads_on(heard: Stated, cluster: str, told: Stated) -> bool:
+    return cluster in told.path and len(told.path) > len(heard.path)
 
 
 def _differ(stated: Stated | None, told: Stated | None) -> bool:

@@ -26,17 +26,19 @@ class Stated(NamedTuple):
 
 
 class RemoteTable:
-    """The statements of each broker by their ids; ``added`` and ``removed`` hear of changes by broker and id.
+    """The statements of each broker by their ids; ``changed`` hears of changes, by broker and id, when they are made.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> table, stated = RemoteTable(lambda *_: None, lambda *_: None), Stated(parse_filter("[x,>,1]"), number=5)
+    >>> table, stated = RemoteTable(lambda *_: None), Stated(parse_filter("[x,>,1]"), number=5)
     >>> table.add("B2", "s1", stated), table.remove("B2", "s1", 6), table.add("B2", "s1", stated)
     (True, True, False)
     """
 
-    def __init__(self, added: Callable[[str, str, Filter], None], removed: Callable[[str, str], None]) -> None:
-        self._added, self._removed = added, removed
+    def __init__(self, changed: Callable[[str, str], None]) -> None:
+        self._changed = changed
         self._entries: dict[str, dict[str, Stated]] = {}
+        #: The same by what they are about.
+        self._about: dict[str, dict[str, Stated]] = {}
         self._withdrawn: dict[tuple[str, str], int] = {}
         #: Up to which number a broker has told all that holds of it.
         self._told: dict[str, int] = {}
@@ -50,10 +52,9 @@ class RemoteTable:
         later = max(self._withdrawn.get((broker, id), -1), self._told.get(broker, -1), -1 if known is None else known.number)
         if later >= stated.number:
             return False
-        if known is not None:
-            self._removed(broker, id)
         self._entries.setdefault(broker, {})[id] = stated
-        self._added(broker, id, stated.filter)
+        self._about.setdefault(id, {})[broker] = stated
+        self._changed(broker, id)
         return True
 
     def remove(self, broker: str, id: str, number: int) -> bool:
@@ -86,11 +87,11 @@ class RemoteTable:
 
     def drop(self, broker: str, id: str) -> None:
         """Forget one statement, as if it had not been made."""
-        entries = self._entries[broker]
-        del entries[id]
-        if not entries:
-            del self._entries[broker]
-        self._removed(broker, id)
+        for table, key, other in ((self._entries, broker, id), (self._about, id, broker)):
+            del table[key][other]
+            if not table[key]:
+                del table[key]
+        self._changed(broker, id)
 
     def forget(self, broker: str) -> None:
         """Forget all statements of a broker."""
@@ -105,6 +106,10 @@ class RemoteTable:
         """All who have said something that holds."""
         return list(self._entries)
 
-    def about(self, id: str) -> list[Stated]:
-        """What holds of all brokers about one thing."""
-        return [entries[id] for entries in self._entries.values() if id in entries]
+    def about(self, id: str) -> Mapping[str, Stated]:
+        """What holds about one thing, by broker."""
+        return self._about.get(id, {})
+
+    def ids(self) -> Iterable[str]:
+        """All that something is said about."""
+        return self._about.keys()

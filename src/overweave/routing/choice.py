@@ -1,0 +1,51 @@
+"""Whom publications are meant for: subscriptions with the brokers that were chosen for each, and an index over them (R-PRT)."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overweave.contract.batches import Batch
+from overweave.language.predicates import Filter
+from overweave.matching.index import Index
+
+
+class Choice:
+    """The brokers of each subscription, by their numbers in destination lists.
+
+    >>> from overweave.language.syntax import parse_filter
+    >>> choice = Choice()
+    >>> choice.set("s", {2: parse_filter("[x,>,1]"), 5: parse_filter("[x,>,1]")})
+    >>> choice.set("s", {5: parse_filter("[x,>,1]")})
+    >>> list(choice.of("s")), len(choice)
+    ([5], 1)
+    """
+
+    def __init__(self) -> None:
+        self._chosen: dict[str, Mapping[int, Filter]] = {}
+        self._index = Index()
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def of(self, id: str) -> Mapping[int, Filter]:
+        """The brokers of a subscription, with the filter that each stands for."""
+        return self._chosen.get(id, {})
+
+    def set(self, id: str, chosen: Mapping[int, Filter]) -> None:
+        """Choose brokers for a subscription, instead of those it had."""
+        before = self.of(id)
+        for number, filter in before.items():
+            if chosen.get(number) != filter:
+                self._index.remove((number, id))
+        for number, filter in chosen.items():
+            if before.get(number) != filter:
+                self._index.add((number, id), filter, number)
+        if chosen:
+            self._chosen[id] = chosen
+        else:
+            self._chosen.pop(id, None)
+
+    def wanting(self, batch: Batch) -> list[tuple[int, NDArray[np.int64]]]:
+        """The brokers that publications are meant for, with the rows that each is to get."""
+        return list(batch.matching(self._index)) if self._chosen else []  # type: ignore[arg-type]
