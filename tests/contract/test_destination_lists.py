@@ -102,3 +102,22 @@ def test_lists_that_are_not_sound_are_refused(listed):
     rows = RawRows(bytes(row[:33] + listed + row[33:]), 1)
     with pytest.raises(WireError):
         rows.meant_for(1)
+
+
+def test_whatever_becomes_of_rows_on_a_detour_is_on_it_too():
+    for batch in both([{1, 2}, {2, 3}, {1}]):
+        diverted = batch.diverted(True)
+        assert (batch.detour, diverted.detour, diverted.diverted(False).detour) == (False, True, False)
+        mine, others = diverted.meant_for(1)
+        made = [
+            diverted.hopped(), diverted.take(np.array([1])), diverted.alive(), mine, others, mine.addressed([(5, np.array([0]))]),
+            mine.addressed([(5, np.array([0, 1]))]), *(part for _, part in diverted.parted(Ways([("n", 0b10), ("m", 0b1100)]))),
+        ]  # fmt: skip
+        assert all(some.detour for some in made)
+
+
+def test_no_client_publishes_on_a_detour():
+    _, raw = both([()])
+    raw.check_origin("p")
+    with pytest.raises(WireError, match="no broker has seen"):
+        raw.diverted(True).check_origin("p")

@@ -27,22 +27,30 @@ from overweave.contract.wire import (
 from overweave.drivers.tcp.connection import FrameReader
 from overweave.errors import InvalidInput, WireError
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, LinkState, Publish, Standing, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
 from overweave.testing.strategies import any_filters, any_publications
 
 numbers = st.integers(0, 2**64 - 1)
 texts = st.text(max_size=20)
 ids = st.text(min_size=1, max_size=20)
+some_texts = st.lists(texts, max_size=3).map(tuple)
 plain_headers = st.just(Header()) | st.builds(
     Header, source=texts, destinations=st.sets(st.integers(0, 2000), max_size=3).map(sorted).map(tuple),
-    path=st.lists(texts, max_size=3).map(tuple),
-    tree=texts, cluster=texts, trace=texts, hops=st.integers(0, 300), ttl=st.integers(0, 300),
+    path=some_texts,
+    tree=texts, cluster=texts, spare=st.booleans(), trace=texts, hops=st.integers(0, 300), ttl=st.integers(0, 300),
 )  # fmt: skip
 words = (
     st.builds(Advertise, ids, any_filters, plain_headers) | st.builds(Subscribe, ids, any_filters, plain_headers)
     | st.builds(Unadvertise, ids, plain_headers) | st.builds(Unsubscribe, ids, plain_headers)
     | st.builds(Announced) | st.builds(Synced)
+    | st.builds(
+        LinkState, ids, st.integers(0, 2000), st.integers(0, 9), st.integers(0, 9), some_texts, some_texts, plain_headers
+    )
+    | st.builds(
+        Standing, ids, st.lists(st.tuples(texts, any_filters, some_texts, st.booleans()), max_size=3).map(tuple), plain_headers,
+        st.booleans(), st.none() | st.lists(st.tuples(texts, st.integers(0, 99)), max_size=2).map(tuple),
+    )
 )  # fmt: skip
 publishes = st.builds(
     Publish,
@@ -50,7 +58,9 @@ publishes = st.builds(
     st.builds(Header, publisher=ids, sequence=st.integers(0, 2**63 - 1), published_at_s=st.floats(0, 1e12)),
     st.binary(max_size=10),
 )
-batches = st.lists(publishes, min_size=1, max_size=4).map(lambda rows: Rows(tuple(rows)))
+batches = st.builds(
+    lambda rows, detour: Rows(tuple(rows)).diverted(detour), st.lists(publishes, min_size=1, max_size=4), st.booleans()
+)
 messages = (
     st.builds(Open, texts, texts, st.none() | texts, st.none() | texts, st.integers(0, 9)) | st.builds(Refused, texts, texts)
     | st.builds(Ping) | st.builds(Bye) | st.builds(Hello, numbers, numbers, numbers, numbers, st.booleans())
@@ -96,6 +106,7 @@ def test_messages_come_back_as_they_were(message):
     assert told(back) == told(message)
     if isinstance(message, BatchFrame):
         assert isinstance(back.batch, RawRows)
+        assert back.batch.detour == message.batch.detour
         assert list(map(repr, back.batch.publishes())) == list(map(repr, message.batch.publishes()))
 
 

@@ -5,7 +5,7 @@ goes on when that changes. All of it stays in the custody of whoever sent it unt
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -65,8 +65,8 @@ class Traffic:
         self._following: deque[tuple[float, Custody, Custody]] = deque()
         #: What has come, for this broker's clients and by lane; and the lanes of what comes from neighbours and clients (None).
         self._seen = Seen(2 * config.session.window)
-        self._seen_on: dict[str, Seen] = {}
-        self._lanes: dict[str | None, list[Seen]] = {}
+        self._seen_on: dict[Hashable, Seen] = {}
+        self._lanes: dict[tuple[str | None, bool], list[Seen]] = {}
         self.patience = Patience(config)
         self.story = Story(config.story_length)
         #: Whether somebody wants to know of each batch where it goes.
@@ -108,9 +108,9 @@ class Traffic:
         if here is None:
             custody.release()
             return
-        lanes = self._lanes.get(origin)
+        lanes = self._lanes.get((origin, batch.detour))
         if lanes is None:
-            lanes = self._lanes_of(origin)
+            lanes = self._lanes_of(origin, batch.detour)
         new = here.new(lanes[0] if lanes and origin is not None else self._seen)
         if new is not None:
             self._follow_first_copies(here, new, peer, custody)
@@ -125,7 +125,7 @@ class Traffic:
 
     def take_own(self, batch: Batch, module: str) -> None:
         """A module of this broker publishes."""
-        for seen in (self._seen, *self._lanes_of(None)):
+        for seen in (self._seen, *self._lanes_of(None, False)):
             batch.new(seen)
         self._route_or_hold(batch, module, None)
 
@@ -133,9 +133,9 @@ class Traffic:
         """Neighbours come or go."""
         self._lanes.clear()
 
-    def _lanes_of(self, origin: str | None) -> list[Seen]:
-        size = 2 * self._config.session.window
-        found = self._lanes[origin] = [self._seen_on.setdefault(lane, Seen(size)) for lane in self._routing.lanes(origin)]
+    def _lanes_of(self, origin: str | None, detour: bool) -> list[Seen]:
+        size, names = 2 * self._config.session.window, self._routing.lanes(origin, detour)
+        found = self._lanes[origin, detour] = [self._seen_on.setdefault(lane, Seen(size)) for lane in names]
         return found
 
     def _route_on_lanes(self, batch: Batch, origin: str | None, peer: str, custody: Custody, lanes: list[Seen]) -> None:
@@ -286,16 +286,23 @@ class Traffic:
             self.let_go()
 
     def _go_instead(self, instead: Instead) -> None:
-        for batch, custody in self._under_way(self._neighbours):
-            if custody is None or not batch.is_bound():
+        """Send copies of what is under way elsewhere; not to brokers that copies are under way to, or they would be ever more."""
+        bound = [(batch, custody) for batch, custody in self._under_way(self._neighbours) if batch.is_bound()]
+        known: dict[tuple[int, bool], set[tuple[str, int]]] = {}
+        for batch, _ in bound:
+            _unknown(batch, known)
+        for batch, custody in bound:
+            if custody is None:
                 continue
-            for to, some in instead(batch, custody.peer if custody.peer in self._neighbours else None):
-                custody.hold()
-                if to is None:
-                    self.hold(some, "", custody)
-                else:
-                    self._sessions[to].send(some, custody, self._turn.effects, under_way=True)
-                    self.rows_out += some.count
+            for copies in instead(batch, custody.peer if custody.peer in self._neighbours else None):
+                for new in _unknown(copies, known):
+                    for to, some in self._routing.route(new, None):
+                        custody.hold()
+                        if to is None:
+                            self.hold(some, "", custody)
+                        else:
+                            self._sessions[to].send(some, custody, self._turn.effects, under_way=True)
+                            self.rows_out += some.count
 
     def give_up(self) -> None:
         """Let go of what is meant for brokers that could not be reached for too long, and of what waits as long for others."""
@@ -317,6 +324,23 @@ class Traffic:
 def _is_control(batch: Batch) -> bool:
     """Whether modules talk to each other; where there are none, nobody needs to ask."""
     return batch.priority() is Priority.CONTROL
+
+
+def _unknown(batch: Batch, known: dict[tuple[int, bool], set[tuple[str, int]]]) -> list[Batch]:
+    """The rows of a batch by the brokers they are meant for, as far as that is not known; it is from now on."""
+    found: list[Batch] = []
+    for number in batch.destinations():
+        meant, _ = batch.meant_for(number)
+        assert meant is not None
+        there = known.setdefault((number, batch.detour), set())
+        identities = list(meant.identities())
+        rows = np.array([row for row, identity in enumerate(identities) if identity not in there], np.int64)
+        if len(rows):
+            there.update(identities)
+            some = meant.take(rows).addressed([(number, np.arange(len(rows)))])
+            assert some is not None
+            found.append(some)
+    return found
 
 
 def _is_bound(what: Batch | Control) -> bool:

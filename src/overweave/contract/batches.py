@@ -98,6 +98,8 @@ class Batch(Protocol):
     count: int
     #: So many hops are left to every row, at least.
     ttl: int
+    #: Whether they go a way that is taken only because another one is gone (`overweave.routing.merc`).
+    detour: bool
 
     def look(self) -> None:
         """Refuse rows that are not sound (`WireError`): of those that came as bytes it is not known before."""
@@ -116,6 +118,9 @@ class Batch(Protocol):
 
     def hopped(self) -> "Batch":
         """All rows after one more hop."""
+
+    def diverted(self, detour: bool) -> "Batch":
+        """All rows on a detour, or not."""
 
     def alive(self) -> "Batch | None":
         """The rows that may hop once more."""
@@ -164,7 +169,7 @@ class Rows:
     (1, [('p', 7)])
     """
 
-    __slots__ = ("_base", "_bound", "_given", "_hops", "_lanes", "_picks", "count", "ttl")
+    __slots__ = ("_base", "_bound", "_given", "_hops", "_lanes", "_picks", "count", "detour", "ttl")
 
     def __init__(self, rows: tuple[Publish, ...], hops: int = 0) -> None:
         #: The rows, or where they were taken from and which they are there: few look at what they pass on.
@@ -176,7 +181,7 @@ class Rows:
         self._bound: tuple[int, ...] | None = None
         #: What kernels read of several rows, made when they first do.
         self._lanes: _Lanes | None = None
-        self.count = len(rows)
+        self.count, self.detour = len(rows), False
         self.ttl = (rows[0] if len(rows) == 1 else min(rows, key=_ttl)).header.ttl - hops
 
     def __eq__(self, other: object) -> bool:
@@ -228,7 +233,7 @@ class Rows:
         made._given, made._lanes, made._hops = None, None, self._hops
         made._base, made._picks = (self, rows) if self._picks is None else (self._base, self._picks[rows])
         made._bound = None if self._bound is None else tuple([self._bound[row] for row in rows.tolist()])
-        made.count, made.ttl = len(rows), self.ttl
+        made.count, made.ttl, made.detour = len(rows), self.ttl, self.detour
         return made
 
     def hopped(self) -> "Rows":
@@ -236,7 +241,15 @@ class Rows:
         made = object.__new__(Rows)
         made._given, made._lanes, made._hops = self._given, self._lanes, self._hops + 1
         made._base, made._picks, made._bound = self._base, self._picks, self._bound
-        made.count, made.ttl = self.count, self.ttl - 1
+        made.count, made.ttl, made.detour = self.count, self.ttl - 1, self.detour
+        return made
+
+    def diverted(self, detour: bool) -> "Rows":
+        """See `Batch.diverted`."""
+        if detour == self.detour:
+            return self
+        made = self._same()
+        made.detour = detour
         return made
 
     def alive(self) -> "Rows | None":
@@ -327,10 +340,15 @@ class Rows:
         """The same rows with other destination lists."""
         if lists == self._bound:
             return self
+        made = self._same()
+        made._bound = lists
+        return made
+
+    def _same(self) -> "Rows":
         made = object.__new__(Rows)
         made._given, made._lanes, made._hops = self._given, self._lanes, self._hops
-        made._base, made._picks, made._bound = self._base, self._picks, lists
-        made.count, made.ttl = self.count, self.ttl
+        made._base, made._picks, made._bound = self._base, self._picks, self._bound
+        made.count, made.ttl, made.detour = self.count, self.ttl, self.detour
         return made
 
     def _some_bound(self, lists: list[int]) -> "Rows | None":

@@ -84,6 +84,7 @@ class Wire(NamedTuple):
     #: How many hops the rows have taken since they were written, and the least that one of them was allowed then.
     passed: int
     ttl: int
+    detour: bool
     #: All brokers that they are meant for, as a destination list.
     listed: bytes
 
@@ -91,7 +92,7 @@ class Wire(NamedTuple):
 def wire_of(batch: Batch) -> Wire:
     """Any batch in its wire form."""
     rows = batch if isinstance(batch, RawRows) else RawRows(encode_rows(batch.publishes()), batch.count)
-    return Wire(rows.data, rows.passed, rows.written_ttl, encode_list(numbers_of(rows.bound)))
+    return Wire(rows.data, rows.passed, rows.written_ttl, batch.detour, encode_list(numbers_of(rows.bound)))
 
 
 class _Union(NamedTuple):
@@ -115,11 +116,13 @@ class RawRows:
     2
     """
 
-    __slots__ = ("__dict__", "_data", "_listed", "bound", "count", "passed", "picked", "ttl", "written_ttl")
+    __slots__ = ("__dict__", "_data", "_listed", "bound", "count", "detour", "passed", "picked", "ttl", "written_ttl")
 
-    def __init__(self, data: bytes | memoryview | Bytes, count: int, passed: int = 0, bound: int = 0, ttl: int = 0) -> None:
+    def __init__(
+        self, data: bytes | memoryview | Bytes, count: int, passed: int = 0, bound: int = 0, ttl: int = 0, detour: bool = False
+    ) -> None:
         self._data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
-        self.count, self.passed, self.bound = count, passed, bound
+        self.count, self.passed, self.bound, self.detour = count, passed, bound, detour
         #: Which rows these are of the batch that they were taken from; None: all.
         self.picked: NDArray[np.int64] | None = None
         if not bound:
@@ -161,7 +164,7 @@ class RawRows:
 
     def check_origin(self, publisher: str) -> None:
         """Refuse rows that cannot have come from this publisher: other names, hops, headers that only brokers write."""
-        foreign = FROM_BROKERS if self.passed or self.bound else foreign_head(self._data, self._layout.starts)
+        foreign = FROM_BROKERS if self.passed or self.bound or self.detour else foreign_head(self._data, self._layout.starts)
         if foreign == FROM_BROKERS:
             raise WireError(0, "rows that no broker has seen yet")
         if foreign or [name for name, _, _ in self._runs] != [publisher]:
@@ -224,6 +227,14 @@ class RawRows:
         """See `Batch.hopped`."""
         made = self._same()
         made.passed, made.ttl = min(self.passed + 1, 255), max(self.ttl - 1, 0)
+        return made
+
+    def diverted(self, detour: bool) -> "RawRows":
+        """See `Batch.diverted`."""
+        if detour == self.detour:
+            return self
+        made = self._same()
+        made.detour = detour
         return made
 
     def alive(self) -> "RawRows | None":
@@ -389,7 +400,7 @@ class RawRows:
         made = object.__new__(RawRows)
         made._data, made.count, made.picked = data, len(rows), rows
         made.passed, made.ttl, made.written_ttl = self.passed, self.ttl, self.written_ttl
-        made.bound, made._listed = self.bound, self._listed
+        made.bound, made._listed, made.detour = self.bound, self._listed, self.detour
         made._layout = self._layout.picked(rows, starts, grown)
         return made
 
@@ -398,7 +409,7 @@ class RawRows:
         made = object.__new__(RawRows)
         made._data, made.count, made.picked = self._data, self.count, None
         made.passed, made.ttl, made.written_ttl = self.passed, self.ttl, self.written_ttl
-        made.bound, made._listed = self.bound if bound is None else bound, self._listed
+        made.bound, made._listed, made.detour = self.bound if bound is None else bound, self._listed, self.detour
         made.__dict__.update(self.__dict__)
         return made
 

@@ -13,9 +13,9 @@
                        u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
                        filter (codec), for link states and what stands msgpack of `_Links` or `_Standing`
     BATCH           := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u32 rows, u8 hops that they have
-                       taken since they were written, u8 least ttl that one was written with, u8 d, d bytes destination list (the
-                       brokers that all of them together are meant for; each is for all of these unless rows have lists, which
-                       all have or none), rows (`contract.raw`)
+                       taken since they were written, u8 least ttl that one was written with, u8 whether they are on a detour
+                       (0 or 1), u8 d, d bytes destination list (the brokers that all of them together are meant for; each is
+                       for all of these unless rows have lists, which all have or none), rows (`contract.raw`)
 """
 
 import struct
@@ -32,7 +32,7 @@ from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, LinkState, Standing, Subscribe, Unadvertise, Unsubscribe
 
-VERSION = 3
+VERSION = 4
 #: No frame is longer.
 FRAME_BYTES_MAX = 16 << 20
 #: Before a peer has said who it is, it is not given that much.
@@ -47,7 +47,7 @@ _ACKNOWLEDGEMENT = struct.Struct("<QQQQ")
 _STRETCH = struct.Struct("<QQ")
 _WORD = struct.Struct("<QQQQB")
 _ID = struct.Struct("<HH")
-_BATCH = struct.Struct("<QQQQIBBB")
+_BATCH = struct.Struct("<QQQQIBBBB")
 _WORDS: tuple[type[Word], ...] = (Advertise, Unadvertise, Subscribe, Unsubscribe, Announced, Synced, LinkState, Standing)
 
 
@@ -92,7 +92,7 @@ class _Links(msgspec.Struct, frozen=True, array_like=True):
 class _Standing(msgspec.Struct, frozen=True, array_like=True):
     """The body of what stands."""
 
-    entries: tuple[tuple[str, bytes, tuple[str, ...]], ...]
+    entries: tuple[tuple[str, bytes, tuple[str, ...], bool], ...]
     asks: bool
     answers: tuple[tuple[str, int], ...] | None
 
@@ -119,12 +119,12 @@ def encode(message: Message) -> Sequence[bytes | memoryview]:
     '01 00 00 00 02'
     """
     if isinstance(message, BatchFrame):
-        rows, passed, ttl, listed = wire_of(message.batch)
+        rows, passed, ttl, detour, listed = wire_of(message.batch)
         if len(rows) > FRAME_BYTES_MAX - 1 - _BATCH.size - len(listed):
             raise InvalidInput(f"expected publications of at most {FRAME_BYTES_MAX:,} bytes together, got {len(rows):,}")
         numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
         head = HEAD.pack(1 + _BATCH.size + len(listed) + len(rows), BATCH)
-        return head + _BATCH.pack(*numbers, message.batch.count, passed, ttl, len(listed)) + listed, rows.data
+        return head + _BATCH.pack(*numbers, message.batch.count, passed, ttl, detour, len(listed)) + listed, rows.data
     kind, body = _encoded(message)
     return (HEAD.pack(1 + len(body), kind) + body,)
 
@@ -137,10 +137,10 @@ def decode(kind: int, body: bytes | memoryview) -> Message:
     """
     try:
         if kind == BATCH:
-            incarnation, peer_incarnation, sequence, acknowledged, count, passed, ttl, listed = _BATCH.unpack_from(body)
+            incarnation, peer_incarnation, sequence, acknowledged, count, passed, ttl, detour, listed = _BATCH.unpack_from(body)
             rows_at = _BATCH.size + listed
             bound = decode_list(bytes(body[_BATCH.size : rows_at])) if listed else 0
-            rows = RawRows(memoryview(body)[rows_at:], count, passed, bound, ttl)
+            rows = RawRows(memoryview(body)[rows_at:], count, passed, bound, ttl, bool(detour))
             return BatchFrame(incarnation, peer_incarnation, sequence, acknowledged, rows)
         return _decoded(kind, bytes(body))
     except struct.error:
@@ -218,7 +218,7 @@ def _encoded_body(word: Word) -> bytes:
         case LinkState():
             return msgspec.msgpack.encode(_Links(word.number, word.incarnation, word.version, word.up, word.pending))
         case Standing():
-            entries = tuple((id, encode_filter(filter), path) for id, filter, path in word.entries)
+            entries = tuple((id, encode_filter(filter), path, spare) for id, filter, path, spare in word.entries)
             return msgspec.msgpack.encode(_Standing(entries, word.asks, word.answers))
         case _:
             return b""
@@ -246,7 +246,7 @@ def _decoded_word(number: int, body: bytes) -> Word:
             return LinkState(id, links.number, links.incarnation, links.version, links.up, links.pending, header)
         if kind is Standing:
             standing = _standing_decoder.decode(body[filter_at:])
-            entries = tuple((entry, decode_filter(filter), path) for entry, filter, path in standing.entries)
+            entries = tuple((entry, decode_filter(filter), path, spare) for entry, filter, path, spare in standing.entries)
             return Standing(id, entries, header, standing.asks, standing.answers)
     except (UnicodeDecodeError, InvalidInput) as error:
         raise WireError(0, f"a word: {error}") from None

@@ -41,6 +41,8 @@ class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     #: The advertisement whose tree it travels on, where overlays have cycles (SPEC 0).
     tree: str | None = None
     cluster: str | None = None
+    #: Whether what a subscription wants comes another way, as long as that is there (DEST).
+    spare: bool = False
     #: Set when its journey is to be recorded (THESIS ch 5).
     trace: str | None = None
     hops: int = 0

@@ -4,7 +4,7 @@ A protocol is told what arrives and from whom, and answers what to send where. W
 peer is a client of this broker. It keeps the tables; sessions and time are not its business.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
 from overweave.contract.batches import Batch
@@ -17,8 +17,8 @@ from overweave.matching.index import Index
 Send = tuple[str | None, Control]
 #: Which publications go to which peer: a neighbour, or a client of this broker; None: as with `Send`.
 Forward = tuple[str | None, Batch]
-#: Where else publications go, given the neighbour they came from, or None for clients'.
-Instead = Callable[[Batch, str | None], list[Forward]]
+#: Publications with the brokers that they are meant for too, given the neighbour they came from, or None for clients'.
+Instead = Callable[[Batch, str | None], Iterable[Batch]]
 
 
 class Routing(Protocol):
@@ -53,7 +53,7 @@ class Routing(Protocol):
     def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
         """The publications that are looked at here, each once however many copies come; and those that only pass."""
 
-    def lanes(self, origin: str | None) -> tuple[str, ...]:
+    def lanes(self, origin: str | None, detour: bool) -> tuple[Hashable, ...]:
         """Which way publications come from there, where ways lead on to different brokers; those of clients come on all.
 
         A copy that is the first on its lane is routed. To clients of this broker a publication goes once, whichever lane it came.
@@ -69,7 +69,7 @@ class Routing(Protocol):
         """Where publications go that came from a neighbour, or from a client (None). Their headers may change."""
 
     def instead(self) -> Instead | None:
-        """Where else publications go that are on their way to brokers who no longer stand for others; each time, once."""
+        """Whom else publications are meant for that are on their way to brokers who stand for others no more; once each time."""
 
     def announce(self, neighbour: str) -> Iterable[Control]:
         """All that ``neighbour`` must know when it has forgotten everything."""
@@ -116,7 +116,7 @@ class Steady:
         """See `Routing.arriving`."""
         return batch, None
 
-    def lanes(self, origin: str | None) -> tuple[str, ...]:  # noqa: ARG002
+    def lanes(self, origin: str | None, detour: bool) -> tuple[Hashable, ...]:  # noqa: ARG002
         """See `Routing.lanes`."""
         return ()
 

@@ -1,6 +1,7 @@
 """Whom publications are meant for: subscriptions with the brokers that were chosen for each, and an index over them (R-PRT)."""
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,15 @@ class Choice:
 
     def __init__(self) -> None:
         self._chosen: dict[str, Mapping[int, Filter]] = {}
-        self._index = Index()
+        self._size = 0
 
     def __len__(self) -> int:
-        return len(self._index)
+        return self._size
+
+    @cached_property
+    def _index(self) -> Index:
+        """Made when it is first needed: most choices stay empty."""
+        return Index()
 
     def of(self, id: str) -> Mapping[int, Filter]:
         """The brokers of a subscription, with the filter that each stands for."""
@@ -35,6 +41,7 @@ class Choice:
     def set(self, id: str, chosen: Mapping[int, Filter]) -> None:
         """Choose brokers for a subscription, instead of those it had."""
         before = self.of(id)
+        self._size += len(chosen) - len(before)
         for number, filter in before.items():
             if chosen.get(number) != filter:
                 self._index.remove((number, id))

@@ -4,7 +4,7 @@ and is matched again only where it is delivered. Brokers in between look at the 
 The local tables (L-SRT, L-PRT) are here, the remote ones (R-SRT, R-PRT) and the multicasting layer in `Member`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 from overweave.contract.batches import Batch
 from overweave.contract.modules import KnownOverlay
@@ -75,7 +75,7 @@ class DestinationBased:
             case _:
                 return ()
 
-    def _choose(self, _: str, id: str) -> None:
+    def _choose(self, _: str, id: str, __: Stated | None) -> None:
         """Publications go to all who want them, and each broker speaks for itself."""
         self._choice.set(id, {number: stated.filter for number, stated in self._member.wanted_by(id)})
 
@@ -83,7 +83,7 @@ class DestinationBased:
         """See `Routing.arriving`."""
         return (batch, None) if origin is None else batch.meant_for(self._number)
 
-    def lanes(self, origin: str | None) -> tuple[str, ...]:  # noqa: ARG002
+    def lanes(self, origin: str | None, detour: bool) -> tuple[Hashable, ...]:  # noqa: ARG002
         """See `Routing.lanes`."""
         return ()
 

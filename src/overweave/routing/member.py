@@ -34,7 +34,7 @@ class Member:
         self,
         broker: str,
         number: int,
-        changed: Callable[[str, str], None],
+        changed: Callable[[str, str, Stated | None], None],
         cluster: str | None = None,
         knows: Callable[[str, Stated], bool] = lambda _, __: True,
     ) -> None:
@@ -147,7 +147,7 @@ class Member:
         """Want something."""
         before, towards = self.wanted.get(id), self._towards(stated)
         self.wanted[id] = stated
-        sends = self._say(Subscribe(id, stated.filter), towards, stated.path)
+        sends = self._say(Subscribe(id, stated.filter), towards, stated.path, stated.spare)
         # Those who were told another version of it, which this one does not concern, are told that it holds no more.
         no_more = 0 if before is None else self._towards(before) & ~towards
         return [*sends, *(self._say(Unsubscribe(id), no_more) if no_more else [])]
@@ -180,7 +180,7 @@ class Member:
             return []
         match message:
             case Advertise(id, filter, header):
-                stated = Stated(filter, header.path, number)
+                stated = Stated(filter, header.path, number=number)
                 if self.advertisements.add(source, id, stated):
                     if self.cluster is not None:
                         return self._owe(source, [id], number)
@@ -188,12 +188,12 @@ class Member:
                         send
                         for id, wanted in self.wanted.items()
                         if stated.calls_for(wanted)
-                        for send in self._say(Subscribe(id, wanted.filter), self._only(source), wanted.path)
+                        for send in self._say(Subscribe(id, wanted.filter), self._only(source), wanted.path, wanted.spare)
                     ]
             case Unadvertise(id):
                 self.advertisements.remove(source, id, number)
             case Subscribe(id, filter, header):
-                stated = Stated(filter, header.path, number)
+                stated = Stated(filter, header.path, header.spare, number)
                 # If all advertisements that call for it were answered later, it was told then, or holds no more.
                 calling = [id for id, advertised in self.advertised.items() if advertised.calls_for(stated)]
                 if any(self._answers.get(of, {}).get(source, -1) < number for of in calling):
@@ -206,7 +206,7 @@ class Member:
                 if number >= self._met[source] * _STATEMENTS_MAX:  # else it is of an earlier life
                     self._untold.discard(source)
                 self.advertisements.replace(source, entries, number)
-                sends = self._owe(source, [id for id, _, _ in entries], number)
+                sends = self._owe(source, [id for id, *_ in entries], number)
                 stands = message.asks and (self.advertised or self.cluster is not None)
                 return [*sends, *(self._stand_before([source], asks=False) if stands else [])]
             case Standing(_, entries, answers=answers) if answers is not None:
@@ -334,9 +334,9 @@ class Member:
             if (number := self.topology.number_of(broker)) is not None
         ]
 
-    def _say(self, message: Control, destinations: int, path: tuple[str, ...] = ()) -> list[Send]:
+    def _say(self, message: Control, destinations: int, path: tuple[str, ...] = (), spare: bool = False) -> list[Send]:
         self._statement += 1
-        header = Header(source=self._broker, sequence=self._statement, cluster=self.cluster, path=path)
+        header = Header(source=self._broker, sequence=self._statement, cluster=self.cluster, path=path, spare=spare)
         return self.pass_on(msgspec.structs.replace(message, header=header), destinations) if destinations else []
 
     def _everybody(self) -> int:
@@ -357,5 +357,5 @@ def _any_calls_for(advertised: Mapping[str, Stated], wanted: Stated) -> bool:
     return any(advertisement.calls_for(wanted) for advertisement in advertised.values())
 
 
-def _entries(stated: Mapping[str, Stated]) -> tuple[tuple[str, Filter, tuple[str, ...]], ...]:
-    return tuple((id, some.filter, some.path) for id, some in stated.items())
+def _entries(stated: Mapping[str, Stated]) -> tuple[tuple[str, Filter, tuple[str, ...], bool], ...]:
+    return tuple((id, some.filter, some.path, some.spare) for id, some in stated.items())

@@ -3,29 +3,28 @@ routes by destination on its own; brokers that belong to several clusters match 
 
 An edge broker stands in each cluster for what it knows from its others, in its own name (`Forward`, algorithm 3). What is
 told so carries the clusters that it has passed, and goes into none of them again. All ways through clusters are told, by edge
-brokers that join the same two or all round a circle. A publication takes the shortest that it can know of, all of them if
-several are as short; copies that come later are dropped. Whoever stands for a subscription no more, because it is gone or has
-lost its own way, was not the only one known: what is on its way there is matched again, and nothing is lost.
+brokers that join the same two or all round a circle. But who brings an advertisement into a cluster that knows it on a shorter
+way stands back: what is wanted there is spare for it, and it says so to the others. Publications take the shortest ways, all
+that are as short, and copies that come later are dropped. Spare ways are taken only where no other is left, by publications
+that are on a detour from then on.
 
-A link is in the first cluster that both its ends belong to, or else a cluster of its own. A cluster whose links do not lead to
-all its brokers counts as several.
+Whoever stands for a subscription no more, because it is gone or has lost its own way, was not the only one known: what is on
+its way there is matched again by those who keep it, and goes elsewhere. So nothing is lost as long as there is a way.
 """
 
-from collections.abc import Iterable
-from functools import lru_cache, partial
+from collections.abc import Hashable, Iterable, Iterator
+from functools import partial
 
 from overweave.contract.batches import Batch, Ways
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
-from overweave.language.predicates import Filter
+from overweave.language.relations import intersects
 from overweave.overlay.graph import Overlay
 from overweave.routing.base import Forward, Instead, Send, SubscriptionTable
-from overweave.routing.choice import Choice
+from overweave.routing.clusters import cluster_of_link, parts_of
+from overweave.routing.detours import Addresses, Choices, Source, Way
 from overweave.routing.member import Member
-from overweave.routing.remote import RemoteTable, Stated
+from overweave.routing.remote import Stated
 from overweave.routing.topology import DOWN, UP
-
-#: The cluster of brokers that belong to none.
-_WHOLE = "*"
 
 
 class Merc:
@@ -39,15 +38,14 @@ class Merc:
         self._number = overlay.position(broker)
         #: Of which it is not known in all clusters what has become of them.
         self._changed: dict[str, None] = {}
-        self._members = {part: self._join(part) for part in _parts(overlay)[broker].values()}
+        self._members = {part: self._join(part) for part in parts_of(overlay)[broker].values()}
         self._links: dict[str, Member] = {}
         self._advertisements: dict[str, tuple[Stated, str]] = {}
         self._wanted: dict[str, Stated] = {}
         self._subscriptions = SubscriptionTable()
-        #: Whom publications are meant for, by the cluster that they come from (None: from clients), where some have come; and who
-        #: stands no more for a subscription, likewise, as long as what is on its way there may have to go elsewhere.
-        self._choices: dict[str | None, Choice] = {}
-        self._lost: dict[str | None, dict[str, set[int]]] = {}
+        #: The advertisements in each cluster that this broker stands back with.
+        self._behind: dict[str, set[str]] = {}
+        self._addresses = Addresses(self._ways_to, self._ids)
         self._ways: tuple[list[Ways], Ways] = ([], Ways(()))
 
     def _join(self, cluster: str) -> Member:
@@ -55,14 +53,13 @@ class Merc:
         member.begin(self._incarnation)
         return member
 
-    def _note(self, cluster: str, broker: str, id: str) -> None:
+    def _note(self, cluster: str, broker: str, id: str, before: Stated | None) -> None:
         """Something has changed that a broker says in a cluster."""
         self._changed[id] = None
         member = self._members[cluster]
-        number = member.topology.number_of(broker)
-        if number is not None and broker not in member.subscriptions.about(id):
-            for lost in self._lost.values():
-                lost.setdefault(id, set()).add(number)
+        number, now = member.topology.number_of(broker), member.subscriptions.about(id).get(broker)
+        if number is not None and before is not None and (now is None or now.spare > before.spare):
+            self._addresses.lose(id, number)
 
     def _knows(self, cluster: str, id: str, heard: Stated) -> bool:
         """Whether it is known what all other clusters want of an advertisement that was heard in one.
@@ -89,8 +86,8 @@ class Merc:
 
     def add_neighbour(self, neighbour: str) -> None:
         """See `Routing.add_neighbour`."""
-        shared = _cluster_of_link(self._overlay, self._broker, neighbour)
-        cluster = _parts(self._overlay)[self._broker].get(shared, shared)
+        shared = cluster_of_link(self._overlay, self._broker, neighbour)
+        cluster = parts_of(self._overlay)[self._broker].get(shared, shared)
         if cluster not in self._members:
             self._members[cluster] = self._join(cluster)
         self._links[neighbour] = self._members[cluster]
@@ -110,6 +107,7 @@ class Merc:
 
     def beat(self) -> Iterable[Send]:
         """See `Routing.beat`."""
+        self._addresses.beat()
         return [*(send for member in self._members.values() for send in member.beat()), *self._reflect()]
 
     def announce(self, neighbour: str) -> Iterable[Control]:
@@ -150,47 +148,77 @@ class Merc:
             id = next(iter(self._changed))
             del self._changed[id]
             for cluster, member in self._members.items():
-                own = self._advertisements.get(id)
-                offer = own[0] if own else self._elsewhere(cluster, id, "advertisements")
-                if _differ(offer, member.advertised.get(id)):
+                offer, before = self._offer(cluster, id), member.advertised.get(id)
+                if _differ(offer, before):
                     sends += member.unadvertise(id) if offer is None else member.advertise(id, offer)
-                want = self._wanted.get(id) or self._elsewhere(cluster, id, "subscriptions")
+                self._keep_place(cluster, id, offer, before)
+                want = self._want(cluster, id)
                 if _differ(want, member.wanted.get(id)):
                     sends += member.unsubscribe(id) if want is None else member.subscribe(id, want)
-            for source, choice in self._choices.items():
-                choice.set(id, self._nearest(source, id))
+            self._addresses.choose(id)
         return [*sends, *(answer for member in self._members.values() for answer in member.answers())]
 
-    def _elsewhere(self, cluster: str, id: str, table: str) -> Stated | None:
-        """What is known of something in other clusters, by the shortest way that has not passed this one."""
-        known = [
+    def _offer(self, cluster: str, id: str) -> Stated | None:
+        """What to stand for in a cluster: an advertisement of a client, or of another cluster."""
+        if id in self._advertisements:
+            return self._advertisements[id][0]
+        return _best(
             Stated(stated.filter, (*stated.path, other))
             for other, member in self._members.items()
             if other != cluster
-            for stated in _table(member, table).about(id).values()
+            for stated in member.advertisements.about(id).values()
             if cluster not in stated.path
-        ]
-        return min(known, key=lambda stated: (len(stated.path), stated.path), default=None)
+        )
 
-    def _nearest(self, source: str | None, id: str) -> dict[int, Filter]:
-        """Who leads to a subscription on the shortest ways through clusters, for what comes from one of these or from clients."""
-        known = [
-            (len(stated.path), number, stated.filter)
-            for cluster, member in self._members.items()
-            if cluster != source
-            for number, stated in member.wanted_by(id)
-            if source not in stated.path
-        ]
-        shortest = min((length for length, _, _ in known), default=0)
-        return {number: filter for length, number, filter in known if length == shortest}
+    def _want(self, cluster: str, id: str) -> Stated | None:
+        """What to want in a cluster: a subscription of a client, or of another cluster."""
+        if id in self._wanted:
+            return self._wanted[id]
+        return _best(
+            Stated(stated.filter, (*stated.path, other), self._is_spare(other, stated))
+            for other, member in self._members.items()
+            if other != cluster
+            for stated in member.subscriptions.about(id).values()
+            if cluster not in stated.path
+        )
 
-    def _choice(self, source: str | None) -> Choice:
-        if source not in self._choices:
-            choice = self._choices[source] = Choice()
-            self._lost[source] = {}
-            for id in {id for member in self._members.values() for id in member.subscriptions.ids()}:
-                choice.set(id, self._nearest(source, id))
-        return self._choices[source]
+    def _keep_place(self, cluster: str, id: str, offer: Stated | None, before: Stated | None) -> None:
+        """Stand back with an advertisement that its cluster knows on a shorter way; what it calls for may be spare then."""
+        member, behind = self._members[cluster], self._behind.setdefault(cluster, set())
+        known = member.advertisements.about(id).values() if offer is not None else ()
+        stands_back = offer is not None and any(len(stated.path) < len(offer.path) for stated in known)
+        if stands_back == (id in behind) and not (behind and _differ(offer, before)):
+            return
+        (behind.add if stands_back else behind.discard)(id)
+        filters = [stated.filter for stated in (offer, before) if stated is not None]
+        for wanted in member.subscriptions.ids():
+            said = member.subscriptions.about(wanted).values()
+            if any(intersects(filter, stated.filter) for filter in filters for stated in said):
+                self._changed[wanted] = None
+
+    def _is_spare(self, cluster: str, stated: Stated) -> bool:
+        """Whether a subscription in a cluster gets what it wants from others: so it was said, or they are nearer."""
+        behind, advertised = self._behind.get(cluster), self._members[cluster].advertised
+        if stated.spare or not behind:
+            return stated.spare
+        return not any(offer.calls_for(stated) for id, offer in advertised.items() if id not in behind)
+
+    def _ways_to(self, id: str, source: Source) -> list[Way]:
+        """Who leads to a subscription of others, for what comes from one of the clusters or from clients."""
+        return (
+            []
+            if id in self._wanted
+            else [
+                Way(number, stated.filter, len(stated.path), self._is_spare(cluster, stated))
+                for cluster, member in self._members.items()
+                if cluster != source
+                for number, stated in member.wanted_by(id)
+                if source not in stated.path
+            ]
+        )
+
+    def _ids(self) -> set[str]:
+        return {id for member in self._members.values() for id in member.subscriptions.ids()}
 
     # ---- publications
 
@@ -198,53 +226,50 @@ class Merc:
         """See `Routing.arriving`."""
         return (batch, None) if origin is None else batch.meant_for(self._number)
 
-    def lanes(self, origin: str | None) -> tuple[str, ...]:
-        """See `Routing.lanes`: what came through one cluster goes into the others, and another copy may have to go into that one.
-
-        Who brings it into a cluster need not know all there who want it: on a longer way it has not told the advertisement.
-        """
-        member = None if origin is None else self._links.get(origin)
-        return tuple(self._members) if member is None else (str(member.cluster),)
+    def lanes(self, origin: str | None, detour: bool) -> tuple[Hashable, ...]:
+        """See `Routing.lanes`: what came through one cluster goes into the others, another copy may have to go into that one."""
+        source = None if origin is None else self._links.get(origin)
+        return tuple((cluster, False) for cluster in self._members) if source is None else ((source.cluster, detour),)
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
         if batch.is_bound():
-            return batch.parted(self._all_ways())
+            return self._parted(batch, None if origin is None else self._links.get(origin))
         members, source = self._beyond(origin), None if origin is None else self._links.get(origin)
+        choices = self._addresses.of(self._source(origin))  # it remembers from now on, also while this one waits
         if not all(member.ready for member in members) or (members and source is not None and not source.told_all):
             return [(None, batch)]
         here = self._subscriptions.route(batch, None)
-        bound = batch.addressed(self._choice(None if source is None else source.cluster).wanting(batch))
-        return here if bound is None else [*here, *bound.parted(self._all_ways())]
+        bound = choices.addressed(batch, detours=origin is None or batch.detour) if members else ()
+        through = members[0] if len(members) == 1 else None
+        return [*here, *(forward for some in bound for forward in self._parted(some, through))]
+
+    def _parted(self, batch: Batch, member: Member | None) -> list[Forward]:
+        """Rows by next hop; within one cluster as far as that goes, for brokers tell by it what has to go on into the others."""
+        if member is None or len(self._members) == 1:
+            return batch.parted(self._all_ways())
+        forwards: list[Forward] = []
+        for hop, some in batch.parted(member.ways):
+            forwards += [(hop, some)] if hop is not None else some.parted(self._all_ways())
+        return forwards
 
     def instead(self) -> Instead | None:
         """See `Routing.instead`: it goes to those who lead to the same subscription now, as soon as that is known."""
-        ready = all(member.ready for member in self._members.values())
-        anew: dict[str | None, dict[int, Choice]] = {}
-        for source, lost in self._lost.items():
-            for id, numbers in list(lost.items()):
-                chosen = self._choices[source].of(id)
-                for number in numbers - chosen.keys() if chosen else ():
-                    anew.setdefault(source, {}).setdefault(number, Choice()).set(id, chosen)
-                if chosen or ready:
-                    del lost[id]
+        anew = self._addresses.anew(settled=all(member.ready for member in self._members.values()))
         return partial(self._match_again, anew) if anew else None
 
-    def _match_again(self, anew: dict[str | None, dict[int, Choice]], batch: Batch, origin: str | None) -> list[Forward]:
-        source = None if origin is None else self._links[origin].cluster
-        forwards: list[Forward] = []
-        for number, choice in anew.get(source, {}).items():
+    def _match_again(self, anew: dict[Source, dict[int, Choices]], batch: Batch, origin: str | None) -> Iterator[Batch]:
+        for number, choices in anew.get(self._source(origin), {}).items():
             some, _ = batch.meant_for(number)
-            bound = None if some is None else some.addressed(choice.wanting(some))
-            forwards += [] if bound is None else bound.parted(self._all_ways())
-        return forwards
+            if some is not None:
+                yield from choices.addressed(some, detours=True)
 
     def compared_with(self, batch: Batch, origin: str | None) -> int:
         """See `Routing.compared_with`."""
         if origin is not None and batch.meant_for(self._number)[0] is None:
             return 0
-        source = None if origin is None else self._links[origin].cluster
-        return len(self._subscriptions) + len(self._choice(source))
+        choices, detours = self._addresses.of(self._source(origin)), origin is None or batch.detour
+        return len(self._subscriptions) + len(choices.main) + (len(choices.spare) if detours else 0)
 
     def sizes(self) -> dict[str, int]:
         """See `Routing.sizes`."""
@@ -255,6 +280,10 @@ class Merc:
             "subscriptions": len(self._subscriptions) + remote,
             "remote subscriptions": remote,
         }
+
+    def _source(self, origin: str | None) -> Source:
+        """The cluster that publications come from."""
+        return None if origin is None else self._links[origin].cluster
 
     def _beyond(self, origin: str | None) -> list[Member]:
         """The clusters in which publications have not been yet, when they come from a neighbour or a client."""
@@ -287,36 +316,9 @@ class Merc:
         return Ways(reach.items())
 
 
-@lru_cache(maxsize=16)
-def _parts(overlay: Overlay) -> dict[str, dict[str, str]]:
-    """Of all brokers, each cluster with the name of the part of it that its links lead to from there."""
-    within: dict[tuple[str, str], list[str]] = {}
-    for link in overlay.links:
-        cluster = _cluster_of_link(overlay, *link.ends)
-        for one, other in (link.ends, link.ends[::-1]):
-            within.setdefault((cluster, one), []).append(other)
-    parts: dict[str, dict[str, str]] = {id: {} for id in overlay.ids}
-    names: set[str] = set()
-    for id in overlay.ids:
-        for cluster in overlay.broker(id).clusters or (_WHOLE,):
-            name, queue = f"{cluster}:{id}" if cluster in names else cluster, [id]
-            while queue:
-                at = queue.pop()
-                if cluster not in parts[at]:
-                    parts[at][cluster] = name
-                    names.add(cluster)
-                    queue += within.get((cluster, at), [])
-    return parts
-
-
-def _cluster_of_link(overlay: Overlay, one: str, other: str) -> str:
-    ends = sorted((one, other), key=overlay.position)
-    first, second = (overlay.broker(end).clusters or (_WHOLE,) for end in ends)
-    return next((cluster for cluster in first if cluster in second), "-".join(ends))
-
-
-def _table(member: Member, name: str) -> RemoteTable:
-    return member.advertisements if name == "advertisements" else member.subscriptions
+def _best(stated: Iterable[Stated]) -> Stated | None:
+    """What is told on: the shortest way, and a spare one only if there is no other."""
+    return min(stated, key=lambda one: (one.spare, len(one.path), one.path), default=None)
 
 
 def _leads_on(heard: Stated, cluster: str, told: Stated) -> bool:
@@ -324,4 +326,4 @@ def _leads_on(heard: Stated, cluster: str, told: Stated) -> bool:
 
 
 def _differ(stated: Stated | None, told: Stated | None) -> bool:
-    return (stated and stated[:2]) != (told and told[:2])
+    return (stated and stated[:3]) != (told and told[:3])

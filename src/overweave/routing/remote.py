@@ -14,10 +14,14 @@ _WITHDRAWN_MAX = 65_536
 
 
 class Stated(NamedTuple):
-    """A filter that somebody stands for, the clusters that it has passed before (DEST IV), and the statement's number."""
+    """A filter that somebody stands for, the clusters that it has passed before (DEST IV), and the statement's number.
+
+    A subscription is spare for whom it is told if what it wants comes another way, as long as that is there.
+    """
 
     filter: Filter
     path: tuple[str, ...] = ()
+    spare: bool = False
     number: int = 0
 
     def calls_for(self, other: "Stated") -> bool:
@@ -26,7 +30,7 @@ class Stated(NamedTuple):
 
 
 class RemoteTable:
-    """The statements of each broker by their ids; ``changed`` hears of changes, by broker and id, when they are made.
+    """The statements of each broker by their ids; ``changed`` hears of each change by broker and id, with what held before.
 
     >>> from overweave.language.syntax import parse_filter
     >>> table, stated = RemoteTable(lambda *_: None), Stated(parse_filter("[x,>,1]"), number=5)
@@ -34,7 +38,7 @@ class RemoteTable:
     (True, True, False)
     """
 
-    def __init__(self, changed: Callable[[str, str], None]) -> None:
+    def __init__(self, changed: Callable[[str, str, Stated | None], None]) -> None:
         self._changed = changed
         self._entries: dict[str, dict[str, Stated]] = {}
         #: The same by what they are about.
@@ -54,7 +58,7 @@ class RemoteTable:
             return False
         self._entries.setdefault(broker, {})[id] = stated
         self._about.setdefault(id, {})[broker] = stated
-        self._changed(broker, id)
+        self._changed(broker, id, known)
         return True
 
     def remove(self, broker: str, id: str, number: int) -> bool:
@@ -71,12 +75,12 @@ class RemoteTable:
     def replace(
         self,
         broker: str,
-        entries: Iterable[tuple[str, Filter, tuple[str, ...]]],
+        entries: Iterable[tuple[str, Filter, tuple[str, ...], bool]],
         number: int,
         among: Callable[[Stated], bool] | None = None,
     ) -> None:
         """All that a broker has to say up to a number, among some; what it says later stays."""
-        told = {id: Stated(filter, path, number) for id, filter, path in entries}
+        told = {id: Stated(filter, path, spare, number) for id, filter, path, spare in entries}
         for id, stated in list(self.of(broker).items()):
             if stated.number <= number and id not in told and (among is None or among(stated)):
                 self.drop(broker, id)
@@ -87,11 +91,12 @@ class RemoteTable:
 
     def drop(self, broker: str, id: str) -> None:
         """Forget one statement, as if it had not been made."""
+        before = self._entries[broker][id]
         for table, key, other in ((self._entries, broker, id), (self._about, id, broker)):
             del table[key][other]
             if not table[key]:
                 del table[key]
-        self._changed(broker, id)
+        self._changed(broker, id, before)
 
     def forget(self, broker: str) -> None:
         """Forget all statements of a broker."""

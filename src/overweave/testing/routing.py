@@ -66,7 +66,7 @@ class ToyNetwork:
     def __init__(self, overlay: Overlay, make: MakeRouting, seed: int) -> None:
         self.random = np.random.default_rng(seed)
         self.brokers = {id: make(id, overlay) for id in overlay.ids}
-        self._queues: dict[tuple[str, str], deque[Control | Publish]] = {}
+        self._queues: dict[tuple[str, str], deque[Control | Batch]] = {}
         for id, routing in self.brokers.items():
             for neighbour in overlay.neighbours(id):
                 routing.add_neighbour(neighbour)
@@ -97,7 +97,7 @@ class ToyNetwork:
         self._hops_before = self.hops
         self._sequence += 1
         header = Header(publisher=_client_of(advertisement), sequence=self._sequence)
-        self._take(broker, Publish(publication, header), None)
+        self._take(broker, Rows((Publish(publication, header),)), None)
         self.rest()
         return self._deliveries
 
@@ -117,13 +117,13 @@ class ToyNetwork:
         """See `World.sizes`."""
         return {id: routing.sizes() for id, routing in self.brokers.items()}
 
-    def _take(self, broker: str, message: Control | Publish, origin: str | None) -> None:
-        if not isinstance(message, Publish):
-            self._go_on(broker, message, origin or _client_of(message.id))
+    def _take(self, broker: str, what: Control | Batch, origin: str | None) -> None:
+        if isinstance(what, Control):
+            self._go_on(broker, what, origin or _client_of(what.id))
             return
-        self.hops += origin is not None
+        self.hops += what.count if origin is not None else 0
         assert self.hops < 5_000 + self._hops_before, "publications run in circles"
-        for batch in self.brokers[broker].arriving(Rows((message,)), origin):
+        for batch in self.brokers[broker].arriving(what, origin):
             if batch is not None:
                 self._go_on(broker, batch, origin)
 
@@ -135,7 +135,7 @@ class ToyNetwork:
             if peer is None:
                 self._held.append((broker, batch, origin))
             elif peer in self.brokers:
-                self._queues[broker, peer] += batch.publishes()
+                self._queues[broker, peer].append(batch)
             else:
                 self._deliveries[peer.removeprefix("client of ")] += 1
 
