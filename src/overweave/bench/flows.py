@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
 
-from overweave.bench import mqtt
 from overweave.contract.raw import RawRows
 from overweave.drivers.tcp.client import Client, Subscription, connect
+from overweave.drivers.tcp.ports import free_ports
 from overweave.errors import OverweaveError
 
 CONTENT_BYTES = 200
@@ -163,7 +163,7 @@ class Brokers:
 def network(brokers: int, trace: Path | None = None, routing: str = "filter", shape: str = "chain") -> Iterator[Brokers]:
     """A chain of brokers as processes, with traces in a directory if there is one."""
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
-        file, port = Path(directory) / "network.toml", mqtt.free_port(following=brokers)
+        file, port = Path(directory) / "network.toml", free_ports(brokers + 1)[0]
         traces = "" if trace is None else f"trace = '{trace}'\n"
         file.write_text(f'[network]\nrouting = "{routing}"\nshape = "{shape}"\nbrokers = {brokers}\nport = {port}\n{traces}')
         processes = {}

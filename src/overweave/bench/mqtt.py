@@ -13,6 +13,8 @@ import threading
 import time
 from pathlib import Path
 
+from overweave.drivers.tcp.ports import free_ports
+
 _TOPIC = b"stock/S1"
 
 
@@ -23,7 +25,7 @@ def available() -> bool:
 
 def messages_hz(payload_bytes: int, seconds: float) -> float:
     """How many messages a second reach a subscriber of one topic."""
-    port = free_port()
+    (port,) = free_ports(1)
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "mosquitto.conf"
         file.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\nmax_queued_messages 0\nlog_type none\n")
@@ -33,18 +35,6 @@ def messages_hz(payload_bytes: int, seconds: float) -> float:
         finally:
             broker.terminate()
             broker.wait()
-
-
-def free_port(following: int = 0) -> int:
-    """A port that nobody listens on at this moment, nor on so many that follow."""
-    while True:
-        with contextlib.suppress(OSError, OverflowError), contextlib.ExitStack() as stack:
-            probe = stack.enter_context(socket.socket())
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-            for i in range(1, following + 1):
-                stack.enter_context(socket.socket()).bind(("127.0.0.1", port + i))
-            return port
 
 
 def _measured_hz(port: int, payload_bytes: int, seconds: float) -> float:

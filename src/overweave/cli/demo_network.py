@@ -13,11 +13,11 @@ import msgspec
 from overweave.cli.up import command
 from overweave.drivers.tcp.client import Client, Subscription, connect
 from overweave.drivers.tcp.network_file import read_network
+from overweave.drivers.tcp.ports import free_ports
 from overweave.drivers.tcp.processes import supervise
 from overweave.errors import OverweaveError
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
-from overweave.testing.live import free_ports
 from overweave.testing.stock import advertisement
 
 #: A tree: B1 in the middle, two below it, and two more at the ends.

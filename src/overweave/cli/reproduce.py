@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from overweave.experiments.base import Claim
 
-EXAMPLE = "overweave reproduce stoch --out stoch --json"
+EXAMPLE = "overweave reproduce dest --out dest"
 
 
 def reproduce(

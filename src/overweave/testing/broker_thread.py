@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Any
 
 from overweave.drivers.tcp.node import BrokerNode
+from overweave.drivers.tcp.ports import free_ports
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.overlay.graph import Overlay
-from overweave.testing.live import free_ports
 
 
 class BrokerThread:

@@ -5,7 +5,6 @@ import contextlib
 import os
 import pickle
 import resource
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import IO, Any
 import msgspec
 
 from overweave.drivers.tcp.node import BrokerNode, serve
+from overweave.drivers.tcp.ports import free_ports
 from overweave.drivers.tcp.processes import READY, stop_with_parent
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.drivers.tcp.warm import warm_up
@@ -25,15 +25,6 @@ from overweave.overlay.graph import Overlay
 #: How long a broker may take to start; the first one of all compiles.
 START_S = 120.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that nobody listens on."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def network_settings(overlay: Overlay, scheme: str = "tcp", host: str = "127.0.0.1", **changes: Any) -> dict[str, BrokerSettings]:
