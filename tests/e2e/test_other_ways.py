@@ -23,6 +23,18 @@ OVERLAYS = {
         ],
         RING,
     ),
+    # Three clusters in a circle: from C1 to C2 directly by B2, and by way of C3.
+    "merc, by way of another cluster": Overlay(
+        [
+            Broker("B1", cluster="C1"),
+            Broker("B2", cluster="C1", other_clusters=("C2",)),
+            Broker("B3", cluster="C2"),
+            Broker("B4", cluster="C1", other_clusters=("C3",)),
+            Broker("B5", cluster="C3"),
+            Broker("B6", cluster="C3", other_clusters=("C2",)),
+        ],
+        [("B1", "B2"), ("B2", "B3"), ("B1", "B4"), ("B4", "B5"), ("B5", "B6"), ("B6", "B3")],
+    ),
 }
 
 
@@ -60,7 +72,7 @@ async def publish_round(brokers, victim):
 
 
 @pytest.mark.parametrize("victim", ["B2", "B4"])
-@pytest.mark.parametrize("routing", OVERLAYS)
-def test_everything_arrives_round_a_broker_that_is_killed_for_good(routing, victim):
-    with processes(network_settings(OVERLAYS[routing], routing=routing)) as brokers:
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_everything_arrives_round_a_broker_that_is_killed_for_good(name, victim):
+    with processes(network_settings(OVERLAYS[name], routing=name.partition(",")[0])) as brokers:
         asyncio.run(publish_round(brokers, victim))
