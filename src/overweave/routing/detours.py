@@ -128,6 +128,11 @@ class Addresses:
         for lost in self._lost.values():
             lost.setdefault(id, set()).add(number)
 
+    @property
+    def lost(self) -> bool:
+        """Whether some lead to subscriptions no more."""
+        return any(self._lost.values())
+
     def anew(self, settled: bool) -> dict[Source, dict[int, Choices]]:
         """For what is on its way to brokers that were lost, by these, where it goes instead; each is told once.
 

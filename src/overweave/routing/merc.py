@@ -205,17 +205,15 @@ class Merc:
 
     def _ways_to(self, id: str, source: Source) -> list[Way]:
         """Who leads to a subscription of others, for what comes from one of the clusters or from clients."""
-        return (
-            []
-            if id in self._wanted
-            else [
-                Way(number, stated.filter, len(stated.path), self._is_spare(cluster, stated))
-                for cluster, member in self._members.items()
-                if cluster != source
-                for number, stated in member.wanted_by(id)
-                if source not in stated.path
-            ]
-        )
+        if id in self._wanted:
+            return []
+        return [
+            Way(number, stated.filter, len(stated.path), self._is_spare(cluster, stated))
+            for cluster, member in self._members.items()
+            if cluster != source
+            for number, stated in member.wanted_by(id)
+            if source not in stated.path
+        ]
 
     def _ids(self) -> set[str]:
         return {id for member in self._members.values() for id in member.subscriptions.ids()}
@@ -236,11 +234,13 @@ class Merc:
         if batch.is_bound():
             return self._parted(batch, None if origin is None else self._links.get(origin))
         members, source = self._beyond(origin), None if origin is None else self._links.get(origin)
+        if not members:
+            return self._subscriptions.route(batch, None)
         choices = self._addresses.of(self._source(origin))  # it remembers from now on, also while this one waits
-        if not all(member.ready for member in members) or (members and source is not None and not source.told_all):
+        if not all(member.ready for member in members) or (source is not None and not source.told_all):
             return [(None, batch)]
         here = self._subscriptions.route(batch, None)
-        bound = choices.addressed(batch, detours=origin is None or batch.detour) if members else ()
+        bound = choices.addressed(batch, detours=origin is None or batch.detour)
         through = members[0] if len(members) == 1 else None
         return [*here, *(forward for some in bound for forward in self._parted(some, through))]
 
@@ -255,6 +255,8 @@ class Merc:
 
     def instead(self) -> Instead | None:
         """See `Routing.instead`: it goes to those who lead to the same subscription now, as soon as that is known."""
+        if not self._addresses.lost:
+            return None
         anew = self._addresses.anew(settled=all(member.ready for member in self._members.values()))
         return partial(self._match_again, anew) if anew else None
 
@@ -268,6 +270,8 @@ class Merc:
         """See `Routing.compared_with`."""
         if origin is not None and batch.meant_for(self._number)[0] is None:
             return 0
+        if not self._beyond(origin):
+            return len(self._subscriptions)
         choices, detours = self._addresses.of(self._source(origin)), origin is None or batch.detour
         return len(self._subscriptions) + len(choices.main) + (len(choices.spare) if detours else 0)
 
