@@ -147,3 +147,28 @@ def test_nothing_is_lost_where_another_way_leads_round_a_circle_of_clusters(dela
     network.kernel.run(30)
     assert network.unsettled() == 0
     assert network.deliveries == {("p", number, "s"): 1 for number in range(1000)}
+
+
+@pytest.mark.parametrize("between", [1, 4])
+@pytest.mark.parametrize("delay_s", [0.001, 0.02])
+def test_what_an_edge_broker_has_passed_over_comes_again_when_it_leads_there(between, delay_s):
+    """X: P … M and P - E1; Y: M - S - E2; Z: E2 - E1. E1 gets all for t, and passes s over until M has lost its way to S."""
+    inner = [f"N{number}" for number in range(between)]
+    clusters = {**dict.fromkeys(("P", *inner), "X"), "M": "XY", "S": "Y", "E2": "YZ", "E1": "XZ"}
+    brokers = [Broker(id, cluster=names[0], other_clusters=tuple(names[1:])) for id, names in clusters.items()]
+    links = [*itertools.pairwise(["P", *inner, "M"]), ("M", "S"), ("S", "E2"), ("E2", "E1"), ("E1", "P")]
+    config = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, silence_s=0.35, unreachable_s=20)
+    network = merc(Overlay(brokers, links), config, delay_s)
+    network.add_client("p", "P")
+    network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
+    network.kernel.run(2)
+    for client, broker in (("s", "S"), ("t", "E2")):
+        network.add_client(client, broker)
+        network.say(client, Subscribe(client, parse_filter("[x,>=,0]")))
+    network.kernel.run(5)
+    network.cut(("M", "S"))
+    for number in range(500):
+        network.kernel.run(5 + number * 0.002)
+        network.publish("p", parse_publication(f"[x,{number}]"))
+    network.kernel.run(40)
+    assert network.deliveries == {("p", number, client): 1 for number in range(500) for client in "st"}

@@ -6,6 +6,7 @@ goes on when that changes. All of it stays in the custody of whoever sent it unt
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -288,21 +289,28 @@ class Traffic:
     def _go_instead(self, instead: Instead) -> None:
         """Send copies of what is under way elsewhere; not to brokers that copies are under way to, or they would be ever more."""
         bound = [(batch, custody) for batch, custody in self._under_way(self._neighbours) if batch.is_bound()]
+        copies: list[tuple[Batch, Custody]] = []
+        for batch, custody in bound:
+            if custody is not None:
+                # Rows that only pass, and are not sound, are refused where they are looked at, not by whoever changes ways.
+                with suppress(InvalidInput):
+                    origin = custody.peer if custody.peer in self._neighbours else None
+                    copies += [(some, custody) for some in instead(batch, origin)]
+        if not copies:
+            return
         known: dict[tuple[int, bool], set[tuple[str, int]]] = {}
         for batch, _ in bound:
-            _unknown(batch, known)
-        for batch, custody in bound:
-            if custody is None:
-                continue
-            for copies in instead(batch, custody.peer if custody.peer in self._neighbours else None):
-                for new in _unknown(copies, known):
-                    for to, some in self._routing.route(new, None):
-                        custody.hold()
-                        if to is None:
-                            self.hold(some, "", custody)
-                        else:
-                            self._sessions[to].send(some, custody, self._turn.effects, under_way=True)
-                            self.rows_out += some.count
+            with suppress(InvalidInput):
+                _unknown(batch, known)
+        for some, custody in copies:
+            for new in _unknown(some, known):
+                for to, part in self._routing.route(new, None):
+                    custody.hold()
+                    if to is None:
+                        self.hold(part, "", custody)
+                    else:
+                        self._sessions[to].send(part, custody, self._turn.effects, under_way=True)
+                        self.rows_out += part.count
 
     def give_up(self) -> None:
         """Let go of what is meant for brokers that could not be reached for too long, and of what waits as long for others."""

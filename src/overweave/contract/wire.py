@@ -140,7 +140,7 @@ def decode(kind: int, body: bytes | memoryview) -> Message:
             incarnation, peer_incarnation, sequence, acknowledged, count, passed, ttl, detour, listed = _BATCH.unpack_from(body)
             rows_at = _BATCH.size + listed
             bound = decode_list(bytes(body[_BATCH.size : rows_at])) if listed else 0
-            rows = RawRows(memoryview(body)[rows_at:], count, passed, bound, ttl, bool(detour))
+            rows = RawRows(memoryview(body)[rows_at:], count, passed, bound, ttl, detour == 1)
             return BatchFrame(incarnation, peer_incarnation, sequence, acknowledged, rows)
         return _decoded(kind, bytes(body))
     except struct.error:

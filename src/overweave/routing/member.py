@@ -26,8 +26,8 @@ _EARLY_MAX = 10_000
 class Member:
     """One broker's part in a cluster, or in the whole overlay where there is only one.
 
-    ``changed`` hears which advertisements and subscriptions of others have changed, by broker and id. In a cluster every
-    advertisement is answered with what is wanted of it, when ``knows`` says that this is known.
+    ``changed`` hears which subscriptions of others have changed, ``offered`` which advertisements, by broker and id. In a
+    cluster every advertisement is answered with what is wanted of it, when ``knows`` says that this is known.
     """
 
     def __init__(
@@ -36,6 +36,7 @@ class Member:
         number: int,
         changed: Callable[[str, str, Stated | None], None],
         cluster: str | None = None,
+        offered: Callable[[str, str, Stated | None], None] = lambda _, __, ___: None,
         knows: Callable[[str, Stated], bool] = lambda _, __: True,
     ) -> None:
         self.cluster = cluster
@@ -48,7 +49,7 @@ class Member:
         self._advertised_since: dict[str, int] = {}
         self.wanted: dict[str, Stated] = {}
         #: What others stand for: R-SRT and R-PRT.
-        self.advertisements, self.subscriptions = RemoteTable(changed), RemoteTable(changed)
+        self.advertisements, self.subscriptions = RemoteTable(offered), RemoteTable(changed)
         #: The others who know us, by incarnation, and who they were found among.
         self._met: dict[str, int] = {}
         self._members: dict[str, int] = {}
@@ -129,6 +130,7 @@ class Member:
         gone = self.advertised.pop(id)
         self._unanswered.pop(id, None)
         self._answers.pop(id, None)
+        del self._advertised_since[id]
         self._drop_called_for_by(gone)
         return self._say(Unadvertise(id), self._everybody())
 

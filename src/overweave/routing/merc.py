@@ -49,12 +49,18 @@ class Merc:
         self._ways: tuple[list[Ways], Ways] = ([], Ways(()))
 
     def _join(self, cluster: str) -> Member:
-        member = Member(self._broker, self._number, partial(self._note, cluster), cluster, partial(self._knows, cluster))
+        member = Member(
+            self._broker, self._number, partial(self._note, cluster), cluster, self._note_offer, partial(self._knows, cluster)
+        )
         member.begin(self._incarnation)
         return member
 
+    def _note_offer(self, _: str, id: str, __: Stated | None) -> None:
+        """An advertisement has changed that a broker stands for."""
+        self._changed[id] = None
+
     def _note(self, cluster: str, broker: str, id: str, before: Stated | None) -> None:
-        """Something has changed that a broker says in a cluster."""
+        """A subscription has changed that a broker stands for in a cluster."""
         self._changed[id] = None
         member = self._members[cluster]
         number, now = member.topology.number_of(broker), member.subscriptions.about(id).get(broker)
@@ -264,7 +270,8 @@ class Merc:
         for number, choices in anew.get(self._source(origin), {}).items():
             some, _ = batch.meant_for(number)
             if some is not None:
-                yield from choices.addressed(some, detours=True)
+                # On a detour: who gets it may have seen it, and passed over what it leads to by now.
+                yield from choices.addressed(some.diverted(True), detours=True)
 
     def compared_with(self, batch: Batch, origin: str | None) -> int:
         """See `Routing.compared_with`."""
