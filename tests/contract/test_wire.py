@@ -35,10 +35,11 @@ numbers = st.integers(0, 2**64 - 1)
 texts = st.text(max_size=20)
 ids = st.text(min_size=1, max_size=20)
 some_texts = st.lists(texts, max_size=3).map(tuple)
+origins = st.none() | st.tuples(texts, st.integers(0, 99))
 plain_headers = st.just(Header()) | st.builds(
     Header, source=texts, destinations=st.sets(st.integers(0, 2000), max_size=3).map(sorted).map(tuple),
-    path=some_texts,
-    tree=texts, cluster=texts, spare=st.booleans(), trace=texts, hops=st.integers(0, 300), ttl=st.integers(0, 300),
+    path=some_texts, tree=texts,
+    cluster=texts, spare=st.booleans(), origin=origins, trace=texts, hops=st.integers(0, 300), ttl=st.integers(0, 300),
 )  # fmt: skip
 words = (
     st.builds(Advertise, ids, any_filters, plain_headers) | st.builds(Subscribe, ids, any_filters, plain_headers)
@@ -48,7 +49,8 @@ words = (
         LinkState, ids, st.integers(0, 2000), st.integers(0, 9), st.integers(0, 9), some_texts, some_texts, plain_headers
     )
     | st.builds(
-        Standing, ids, st.lists(st.tuples(texts, any_filters, some_texts, st.booleans()), max_size=3).map(tuple), plain_headers,
+        Standing, ids,
+        st.lists(st.tuples(texts, any_filters, some_texts, st.booleans(), origins), max_size=3).map(tuple), plain_headers,
         st.booleans(), st.none() | st.lists(st.tuples(texts, st.integers(0, 99)), max_size=2).map(tuple),
     )
 )  # fmt: skip

@@ -159,7 +159,7 @@ def test_rows_of_any_length_are_cut_to_frames_and_what_fits_in_none_is_refused_a
                     client.publish({"n": 1}, bytes(16 << 20)),
                     client.publish_rows(client.encode([{"n": 1}], bytes(16 << 20))),
                 ):
-                    with pytest.raises(InvalidInput, match="publication: expected at most 16,776,666 bytes"):
+                    with pytest.raises(InvalidInput, match="publication: expected at most 16,776,665 bytes"):
                         await too_long
                 await asyncio.wait_for(client.flush(), WITHIN_S)
                 publications = aiter(subscription)

@@ -92,7 +92,7 @@ class _Links(msgspec.Struct, frozen=True, array_like=True):
 class _Standing(msgspec.Struct, frozen=True, array_like=True):
     """The body of what stands."""
 
-    entries: tuple[tuple[str, bytes, tuple[str, ...], bool], ...]
+    entries: tuple[tuple[str, bytes, tuple[str, ...], bool, tuple[str, int] | None], ...]
     asks: bool
     answers: tuple[tuple[str, int], ...] | None
 
@@ -107,7 +107,7 @@ def room_for(rows: int) -> int:
     """How many bytes so many rows of a client may take: on their way brokers write destination lists into them and their frame.
 
     >>> room_for(1)
-    16776666
+    16776665
     """
     return FRAME_BYTES_MAX - 1 - _BATCH.size - LIST_BYTES_MAX * (rows + 1)
 
@@ -218,7 +218,7 @@ def _encoded_body(word: Word) -> bytes:
         case LinkState():
             return msgspec.msgpack.encode(_Links(word.number, word.incarnation, word.version, word.up, word.pending))
         case Standing():
-            entries = tuple((id, encode_filter(filter), path, spare) for id, filter, path, spare in word.entries)
+            entries = tuple((entry[0], encode_filter(entry[1]), *entry[2:]) for entry in word.entries)
             return msgspec.msgpack.encode(_Standing(entries, word.asks, word.answers))
         case _:
             return b""
@@ -246,7 +246,7 @@ def _decoded_word(number: int, body: bytes) -> Word:
             return LinkState(id, links.number, links.incarnation, links.version, links.up, links.pending, header)
         if kind is Standing:
             standing = _standing_decoder.decode(body[filter_at:])
-            entries = tuple((entry, decode_filter(filter), path, spare) for entry, filter, path, spare in standing.entries)
+            entries = tuple((entry[0], decode_filter(entry[1]), *entry[2:]) for entry in standing.entries)
             return Standing(id, entries, header, standing.asks, standing.answers)
     except (UnicodeDecodeError, InvalidInput) as error:
         raise WireError(0, f"a word: {error}") from None

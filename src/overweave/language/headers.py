@@ -41,8 +41,10 @@ class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     #: The advertisement whose tree it travels on, where overlays have cycles (SPEC 0).
     tree: str | None = None
     cluster: str | None = None
-    #: Whether what a subscription wants comes another way, as long as that is there (DEST).
+    #: Whether what a subscription wants comes another way, as long as that is there; and where a statement was made first, with
+    #: its number there: a withdrawal that says so ends all ways that it has been told on (both DEST).
     spare: bool = False
+    origin: tuple[str, int] | None = None
     #: Set when its journey is to be recorded (THESIS ch 5).
     trace: str | None = None
     hops: int = 0

@@ -79,13 +79,14 @@ class LinkState(msgspec.Struct, frozen=True, tag="link-state"):
 class Standing(msgspec.Struct, frozen=True, tag="standing"):
     """All that the broker ``id`` has to tell another one: advertisements, or the subscriptions that the other's call for.
 
-    Each entry has an id, a filter, the clusters that it has passed, and whether it is spare. All statements up to that of the
-    header's number are replaced. Who ``asks`` wants the other's advertisements in return. Subscriptions answer advertisements:
-    ``answers`` are the ids of those with the numbers of the statements, and only subscriptions that these call for are replaced.
+    Each entry has an id, a filter, the clusters that it has passed, whether it is spare, and its origin (see `Header`). All
+    statements up to that of the header's number are replaced. Who ``asks`` wants the other's advertisements in return.
+    Subscriptions answer advertisements: ``answers`` are the ids of those with the numbers of the statements, and only
+    subscriptions that these call for are replaced.
     """
 
     id: str
-    entries: tuple[tuple[str, Filter, tuple[str, ...], bool], ...]
+    entries: tuple[tuple[str, Filter, tuple[str, ...], bool, tuple[str, int] | None], ...]
     header: Header = _EMPTY
     asks: bool = False
     answers: tuple[tuple[str, int], ...] | None = None

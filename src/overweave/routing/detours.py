@@ -114,7 +114,7 @@ class Addresses:
     def choose(self, id: str) -> None:
         """Choose anew for a subscription."""
         for source, choices in self._choices.items():
-            may_be_late = self._watched and source is not None
+            may_be_late = self._watched and source is not None and id in self._lost[source]
             choices.set(id, self._ways(id, source), partial(self._ways, id, None) if may_be_late else None)
 
     def beat(self) -> None:
@@ -123,10 +123,10 @@ class Addresses:
         for choices in self._choices.values():
             choices.beat()
 
-    def lose(self, id: str, number: int) -> None:
-        """A broker leads to a subscription no more, or only as a spare."""
+    def lose(self, id: str, *brokers: int) -> None:
+        """Brokers lead to a subscription no more, or only as a spare; none: this one does so."""
         for lost in self._lost.values():
-            lost.setdefault(id, set()).add(number)
+            lost.setdefault(id, set()).update(brokers)
 
     @property
     def lost(self) -> bool:

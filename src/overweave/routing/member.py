@@ -12,13 +12,12 @@ import msgspec
 from overweave.contract.batches import Ways, bits_of, numbers_of
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, LinkState, Standing, Subscribe, Unadvertise, Unsubscribe
-from overweave.language.predicates import Filter
 from overweave.routing.base import Send
-from overweave.routing.remote import RemoteTable, Stated
+from overweave.routing.remote import Entry, Origin, RemoteTable, Stated, Withdrawn
 from overweave.routing.topology import UP, Topology
 
 #: A life of a broker has at most so many statements.
-_STATEMENTS_MAX = 1 << 20
+STATEMENTS_MAX = 1 << 20
 #: So many statements of brokers are kept of whose links nothing is known yet.
 _EARLY_MAX = 10_000
 
@@ -27,7 +26,8 @@ class Member:
     """One broker's part in a cluster, or in the whole overlay where there is only one.
 
     ``changed`` hears which subscriptions of others have changed, ``offered`` which advertisements, by broker and id. In a
-    cluster every advertisement is answered with what is wanted of it, when ``knows`` says that this is known.
+    cluster every advertisement is answered with what is wanted of it, when ``knows`` says that this is known. All clusters of a
+    broker share what clients have ``withdrawn``.
     """
 
     def __init__(
@@ -38,11 +38,14 @@ class Member:
         cluster: str | None = None,
         offered: Callable[[str, str, Stated | None], None] = lambda _, __, ___: None,
         knows: Callable[[str, Stated], bool] = lambda _, __: True,
+        withdrawn: tuple[Withdrawn, Withdrawn] | None = None,
     ) -> None:
+        #: What clients have withdrawn, advertisements and subscriptions.
+        self._ended, self._unwanted = withdrawn or (Withdrawn(), Withdrawn())
         self.cluster = cluster
         self.topology = Topology(broker, number)
         self._broker = broker
-        self._statement = _STATEMENTS_MAX
+        self._statement = STATEMENTS_MAX
         #: What this broker stands for towards the others.
         self.advertised: dict[str, Stated] = {}
         #: The number of the statement that told each of these advertisements first, as it is now.
@@ -50,6 +53,7 @@ class Member:
         self.wanted: dict[str, Stated] = {}
         #: What others stand for: R-SRT and R-PRT.
         self.advertisements, self.subscriptions = RemoteTable(offered), RemoteTable(changed)
+        self._offered, self._changed = offered, changed
         #: The others who know us, by incarnation, and who they were found among.
         self._met: dict[str, int] = {}
         self._members: dict[str, int] = {}
@@ -72,7 +76,7 @@ class Member:
     def begin(self, incarnation: int) -> None:
         """Which life of the broker this is."""
         self.topology.begin(incarnation)
-        self._statement = incarnation * _STATEMENTS_MAX
+        self._statement = incarnation * STATEMENTS_MAX
 
     def link(self, neighbour: str, state: str) -> list[Send]:
         """A link works, or does not; the neighbour at a link that works again hears first what it has missed."""
@@ -118,7 +122,7 @@ class Member:
         self.advertised[id] = stated
         if before is not None:
             self._drop_called_for_by(before)
-        sends = self._say(Advertise(id, stated.filter), self._everybody(), stated.path)
+        sends = self._say(Advertise(id, stated.filter), self._everybody(), stated)
         self._advertised_since[id] = self._statement
         self._answers.pop(id, None)
         if self.cluster is not None:
@@ -132,7 +136,7 @@ class Member:
         self._answers.pop(id, None)
         del self._advertised_since[id]
         self._drop_called_for_by(gone)
-        return self._say(Unadvertise(id), self._everybody())
+        return self._say(Unadvertise(id), self._everybody(), origin=self._ended.of(id, gone))
 
     def _drop_called_for_by(self, gone: Stated) -> None:
         """Forget subscriptions that only an advertisement had called for which does not hold any more."""
@@ -149,14 +153,15 @@ class Member:
         """Want something."""
         before, towards = self.wanted.get(id), self._towards(stated)
         self.wanted[id] = stated
-        sends = self._say(Subscribe(id, stated.filter), towards, stated.path, stated.spare)
+        sends = self._say(Subscribe(id, stated.filter), towards, stated)
         # Those who were told another version of it, which this one does not concern, are told that it holds no more.
         no_more = 0 if before is None else self._towards(before) & ~towards
         return [*sends, *(self._say(Unsubscribe(id), no_more) if no_more else [])]
 
     def unsubscribe(self, id: str) -> list[Send]:
         """Want it no more."""
-        return self._say(Unsubscribe(id), self._towards(self.wanted.pop(id)))
+        gone = self.wanted.pop(id)
+        return self._say(Unsubscribe(id), self._towards(gone), origin=self._unwanted.of(id, gone))
 
     # ---- what others have to say
 
@@ -182,32 +187,40 @@ class Member:
             return []
         match message:
             case Advertise(id, filter, header):
-                stated = Stated(filter, header.path, number=number)
-                if self.advertisements.add(source, id, stated):
+                stated = Stated(filter, header.path, False, header.origin, number)
+                if not self._ended.means(id, stated) and self.advertisements.add(source, id, stated):
                     if self.cluster is not None:
                         return self._owe(source, [id], number)
                     return [
                         send
                         for id, wanted in self.wanted.items()
                         if stated.calls_for(wanted)
-                        for send in self._say(Subscribe(id, wanted.filter), self._only(source), wanted.path, wanted.spare)
+                        for send in self._say(Subscribe(id, wanted.filter), self._only(source), wanted)
                     ]
-            case Unadvertise(id):
+            case Unadvertise(id, header):
+                if header.origin is not None and self._ended.note(id, header.origin):
+                    self._offered(source, id, None)
                 self.advertisements.remove(source, id, number)
             case Subscribe(id, filter, header):
-                stated = Stated(filter, header.path, header.spare, number)
+                stated = Stated(filter, header.path, header.spare, header.origin, number)
+                if self._unwanted.means(id, stated):
+                    self.subscriptions.remove(source, id, number)
+                    return []
                 # If all advertisements that call for it were answered later, it was told then, or holds no more.
                 calling = [id for id, advertised in self.advertised.items() if advertised.calls_for(stated)]
                 if any(self._answers.get(of, {}).get(source, -1) < number for of in calling):
                     self.subscriptions.add(source, id, stated)
                 elif not calling:
                     self.subscriptions.remove(source, id, number)  # what was known of it holds no more all the same
-            case Unsubscribe(id):
+            case Unsubscribe(id, header):
+                if header.origin is not None and self._unwanted.note(id, header.origin):
+                    self._changed(source, id, None)
                 self.subscriptions.remove(source, id, number)
             case Standing(_, entries, answers=None):
-                if number >= self._met[source] * _STATEMENTS_MAX:  # else it is of an earlier life
+                if number >= self._met[source] * STATEMENTS_MAX:  # else it is of an earlier life
                     self._untold.discard(source)
-                self.advertisements.replace(source, entries, number)
+                standing = [entry for entry in entries if not self._ended.means(entry[0], Stated(*entry[1:]))]
+                self.advertisements.replace(source, standing, number)
                 sends = self._owe(source, [id for id, *_ in entries], number)
                 stands = message.asks and (self.advertised or self.cluster is not None)
                 return [*sends, *(self._stand_before([source], asks=False) if stands else [])]
@@ -218,7 +231,8 @@ class Member:
                     for id, asked in answers
                     if id in self.advertised and asked >= max(self._advertised_since[id], self._stood.get(source, 0))
                 }
-                called_for = [entry for entry in entries if _any_calls_for(answered, Stated(*entry[1:]))]
+                held = [entry for entry in entries if not self._unwanted.means(entry[0], Stated(*entry[1:]))]
+                called_for = [entry for entry in held if _any_calls_for(answered, Stated(*entry[1:]))]
                 self.subscriptions.replace(source, called_for, number, lambda stated: _any_calls_for(answered, stated))
                 for id in answered:
                     told = self._answers.setdefault(id, {})
@@ -336,9 +350,12 @@ class Member:
             if (number := self.topology.number_of(broker)) is not None
         ]
 
-    def _say(self, message: Control, destinations: int, path: tuple[str, ...] = (), spare: bool = False) -> list[Send]:
+    def _say(self, message: Control, destinations: int, stated: Stated | None = None, origin: Origin | None = None) -> list[Send]:
         self._statement += 1
-        header = Header(source=self._broker, sequence=self._statement, cluster=self.cluster, path=path, spare=spare)
+        path, spare, origin = ((), False, origin) if stated is None else stated[1:4]
+        header = Header(
+            source=self._broker, sequence=self._statement, cluster=self.cluster, path=path, spare=spare, origin=origin
+        )
         return self.pass_on(msgspec.structs.replace(message, header=header), destinations) if destinations else []
 
     def _everybody(self) -> int:
@@ -359,5 +376,5 @@ def _any_calls_for(advertised: Mapping[str, Stated], wanted: Stated) -> bool:
     return any(advertisement.calls_for(wanted) for advertisement in advertised.values())
 
 
-def _entries(stated: Mapping[str, Stated]) -> tuple[tuple[str, Filter, tuple[str, ...], bool], ...]:
-    return tuple((id, some.filter, some.path, some.spare) for id, some in stated.items())
+def _entries(stated: Mapping[str, Stated]) -> tuple[Entry, ...]:
+    return tuple((id, some.filter, some.path, some.spare, some.origin) for id, some in stated.items())

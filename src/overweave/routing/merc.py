@@ -22,8 +22,8 @@ from overweave.overlay.graph import Overlay
 from overweave.routing.base import Forward, Instead, Send, SubscriptionTable
 from overweave.routing.clusters import cluster_of_link, parts_of
 from overweave.routing.detours import Addresses, Choices, Source, Way
-from overweave.routing.member import Member
-from overweave.routing.remote import Stated
+from overweave.routing.member import STATEMENTS_MAX, Member
+from overweave.routing.remote import Stated, Withdrawn
 from overweave.routing.topology import DOWN, UP
 
 
@@ -38,6 +38,9 @@ class Merc:
         self._number = overlay.position(broker)
         #: Of which it is not known in all clusters what has become of them.
         self._changed: dict[str, None] = {}
+        #: What clients have withdrawn, here or elsewhere: advertisements and subscriptions.
+        self._ended, self._unwanted = Withdrawn(), Withdrawn()
+        self._statement = STATEMENTS_MAX
         self._members = {part: self._join(part) for part in parts_of(overlay)[broker].values()}
         self._links: dict[str, Member] = {}
         self._advertisements: dict[str, tuple[Stated, str]] = {}
@@ -50,8 +53,9 @@ class Merc:
 
     def _join(self, cluster: str) -> Member:
         member = Member(
-            self._broker, self._number, partial(self._note, cluster), cluster, self._note_offer, partial(self._knows, cluster)
-        )
+            self._broker, self._number, partial(self._note, cluster), cluster, self._note_offer, partial(self._knows, cluster),
+            (self._ended, self._unwanted),
+        )  # fmt: skip
         member.begin(self._incarnation)
         return member
 
@@ -64,7 +68,9 @@ class Merc:
         self._changed[id] = None
         member = self._members[cluster]
         number, now = member.topology.number_of(broker), member.subscriptions.about(id).get(broker)
-        if number is not None and before is not None and (now is None or now.spare > before.spare):
+        if before is None or number is None or self._unwanted.means(id, before):
+            return
+        if now is None or now.spare > before.spare:
             self._addresses.lose(id, number)
 
     def _knows(self, cluster: str, id: str, heard: Stated) -> bool:
@@ -83,6 +89,7 @@ class Merc:
     def begin(self, incarnation: int) -> None:
         """See `Routing.begin`."""
         self._incarnation = incarnation
+        self._statement = incarnation * STATEMENTS_MAX
         for member in self._members.values():
             member.begin(incarnation)
 
@@ -133,15 +140,19 @@ class Merc:
 
     def _say(self, message: Control, peer: str) -> list[Send]:
         """What a client says is told in all clusters, as is all else that this broker comes to stand for."""
+        self._statement += 1
+        origin = self._broker, self._statement
         match message:
             case Advertise(id, filter) if id not in self._advertisements:
-                self._advertisements[id] = (Stated(filter), peer)
+                self._advertisements[id] = (Stated(filter, origin=origin), peer)
             case Unadvertise(id) if id in self._advertisements and self._advertisements[id][1] == peer:
                 del self._advertisements[id]
+                self._ended.note(id, origin)
             case Subscribe(id, filter) if self._subscriptions.add(id, filter, peer):
-                self._wanted[id] = Stated(filter)
+                self._wanted[id] = Stated(filter, origin=origin)
             case Unsubscribe(id) if self._subscriptions.remove(id, peer) is not None:
                 del self._wanted[id]
+                self._unwanted.note(id, origin)
             case _:
                 return []
         self._changed[message.id] = None
@@ -152,6 +163,9 @@ class Merc:
         sends: list[Send] = []
         while self._changed:
             id = next(iter(self._changed))
+            for member in self._members.values():
+                self._ended.sweep(member.advertisements, id)
+                self._unwanted.sweep(member.subscriptions, id)
             del self._changed[id]
             for cluster, member in self._members.items():
                 offer, before = self._offer(cluster, id), member.advertised.get(id)
@@ -169,7 +183,7 @@ class Merc:
         if id in self._advertisements:
             return self._advertisements[id][0]
         return _best(
-            Stated(stated.filter, (*stated.path, other))
+            Stated(stated.filter, (*stated.path, other), False, stated.origin)
             for other, member in self._members.items()
             if other != cluster
             for stated in member.advertisements.about(id).values()
@@ -181,7 +195,7 @@ class Merc:
         if id in self._wanted:
             return self._wanted[id]
         return _best(
-            Stated(stated.filter, (*stated.path, other), self._is_spare(other, stated))
+            Stated(stated.filter, (*stated.path, other), self._is_spare(other, stated), stated.origin)
             for other, member in self._members.items()
             if other != cluster
             for stated in member.subscriptions.about(id).values()
@@ -201,6 +215,8 @@ class Merc:
             said = member.subscriptions.about(wanted).values()
             if any(intersects(filter, stated.filter) for filter in filters for stated in said):
                 self._changed[wanted] = None
+                if stands_back:
+                    self._addresses.lose(wanted)
 
     def _is_spare(self, cluster: str, stated: Stated) -> bool:
         """Whether a subscription in a cluster gets what it wants from others: so it was said, or they are nearer."""
@@ -337,4 +353,4 @@ def _leads_on(heard: Stated, cluster: str, told: Stated) -> bool:
 
 
 def _differ(stated: Stated | None, told: Stated | None) -> bool:
-    return (stated and stated[:3]) != (told and told[:3])
+    return (stated and stated[:4]) != (told and told[:4])

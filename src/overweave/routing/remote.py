@@ -12,16 +12,22 @@ from overweave.language.relations import intersects
 
 _WITHDRAWN_MAX = 65_536
 
+Origin = tuple[str, int]
+#: What a statement says of something: its filter, the clusters it has passed, whether it is spare, its origin.
+Entry = tuple[str, Filter, tuple[str, ...], bool, Origin | None]
+
 
 class Stated(NamedTuple):
     """A filter that somebody stands for, the clusters that it has passed before (DEST IV), and the statement's number.
 
-    A subscription is spare for whom it is told if what it wants comes another way, as long as that is there.
+    A subscription is spare for whom it is told if what it wants comes another way, as long as that is there. The origin is the
+    broker of the client, with a number that tells what it says later from what it said before.
     """
 
     filter: Filter
     path: tuple[str, ...] = ()
     spare: bool = False
+    origin: Origin | None = None
     number: int = 0
 
     def calls_for(self, other: "Stated") -> bool:
@@ -75,12 +81,12 @@ class RemoteTable:
     def replace(
         self,
         broker: str,
-        entries: Iterable[tuple[str, Filter, tuple[str, ...], bool]],
+        entries: Iterable[Entry],
         number: int,
         among: Callable[[Stated], bool] | None = None,
     ) -> None:
         """All that a broker has to say up to a number, among some; what it says later stays."""
-        told = {id: Stated(filter, path, spare, number) for id, filter, path, spare in entries}
+        told = {entry[0]: Stated(*entry[1:], number) for entry in entries}
         for id, stated in list(self.of(broker).items()):
             if stated.number <= number and id not in told and (among is None or among(stated)):
                 self.drop(broker, id)
@@ -118,3 +124,42 @@ class RemoteTable:
     def ids(self) -> Iterable[str]:
         """All that something is said about."""
         return self._about.keys()
+
+
+class Withdrawn:
+    """What clients have withdrawn, by kind and id: whatever is still told of it on other ways means nothing.
+
+    >>> from overweave.language.syntax import parse_filter
+    >>> withdrawn, stated = Withdrawn(), Stated(parse_filter("[x,>,1]"), origin=("B1", 7))
+    >>> withdrawn.note("s", ("B1", 7)), withdrawn.note("s", ("B1", 7))
+    (True, False)
+    >>> withdrawn.means("s", stated), withdrawn.means("s", stated._replace(origin=("B1", 8)))
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str], int] = {}
+
+    def note(self, id: str, origin: Origin) -> bool:
+        """A withdrawal; whether it is news."""
+        key = id, origin[0]
+        if self._last.get(key, -1) >= origin[1]:
+            return False
+        self._last[key] = origin[1]
+        if len(self._last) > _WITHDRAWN_MAX:
+            del self._last[next(iter(self._last))]
+        return True
+
+    def means(self, id: str, stated: Stated) -> bool:
+        """Whether a statement has been withdrawn."""
+        return stated.origin is not None and self._last.get((id, stated.origin[0]), -1) >= stated.origin[1]
+
+    def sweep(self, table: RemoteTable, id: str) -> None:
+        """Have a table forget all that is told of something and has been withdrawn."""
+        for broker, stated in list(table.about(id).items()):
+            if self.means(id, stated):
+                table.drop(broker, id)
+
+    def of(self, id: str, stated: Stated) -> Origin | None:
+        """With which origin to pass on that a statement does not hold any more; None: only this way to it has ended."""
+        return stated.origin if self.means(id, stated) else None
