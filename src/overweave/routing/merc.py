@@ -17,6 +17,7 @@ from functools import partial
 
 from overweave.contract.batches import Batch, Ways
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
 from overweave.overlay.graph import Overlay
 from overweave.routing.base import Forward, Instead, Send, SubscriptionTable
@@ -48,6 +49,9 @@ class Merc:
         self._subscriptions = SubscriptionTable()
         #: The advertisements in each cluster that this broker stands back with.
         self._behind: dict[str, set[str]] = {}
+        #: With these it may not have to; it is seen at the next beat, if there are any.
+        self._hesitant: dict[tuple[str, str], None] = {}
+        self._beats = False
         self._addresses = Addresses(self._ways_to, self._ids)
         self._ways: tuple[list[Ways], Ways] = ([], Ways(()))
 
@@ -120,7 +124,9 @@ class Merc:
 
     def beat(self) -> Iterable[Send]:
         """See `Routing.beat`."""
+        self._beats = True
         self._addresses.beat()
+        self._step_forward()
         return [*(send for member in self._members.values() for send in member.beat()), *self._reflect()]
 
     def announce(self, neighbour: str) -> Iterable[Control]:
@@ -203,20 +209,39 @@ class Merc:
         )
 
     def _keep_place(self, cluster: str, id: str, offer: Stated | None, before: Stated | None) -> None:
-        """Stand back with an advertisement that its cluster knows on a shorter way; what it calls for may be spare then."""
+        """Stand back with an advertisement that its cluster knows on a shorter way; what it calls for may be spare then.
+
+        Where others are ahead with other advertisements, nobody steps forward before the next beat: a shorter way may just be
+        on its way here, and what is called for would be told twice. Until then it goes on a detour.
+        """
         member, behind = self._members[cluster], self._behind.setdefault(cluster, set())
         known = member.advertisements.about(id).values() if offer is not None else ()
         stands_back = offer is not None and any(len(stated.path) < len(offer.path) for stated in known)
-        if stands_back == (id in behind) and not (behind and _differ(offer, before)):
-            return
-        (behind.add if stands_back else behind.discard)(id)
-        filters = [stated.filter for stated in (offer, before) if stated is not None]
+        if offer is not None and not stands_back and behind and self._beats and (id in behind or before is None):
+            behind.add(id)
+            self._hesitant[cluster, id] = None
+        elif stands_back != (id in behind) or (behind and _differ(offer, before)):
+            self._stand(cluster, id, stands_back, [stated.filter for stated in (offer, before) if stated is not None])
+
+    def _stand(self, cluster: str, id: str, back: bool, filters: list[Filter]) -> None:
+        """Stand back with an advertisement, or no more: that concerns the subscriptions which it calls for."""
+        member, behind = self._members[cluster], self._behind[cluster]
+        (behind.add if back else behind.discard)(id)
         for wanted in member.subscriptions.ids():
             said = member.subscriptions.about(wanted).values()
             if any(intersects(filter, stated.filter) for filter in filters for stated in said):
                 self._changed[wanted] = None
-                if stands_back:
+                if back:
                     self._addresses.lose(wanted)
+
+    def _step_forward(self) -> None:
+        """With what others are not ahead with, still."""
+        hesitant, self._hesitant = self._hesitant, {}
+        for cluster, id in hesitant:
+            member = self._members[cluster]
+            offer = member.advertised.get(id)
+            if offer is not None and all(len(said.path) >= len(offer.path) for said in member.advertisements.about(id).values()):
+                self._stand(cluster, id, False, [offer.filter])
 
     def _is_spare(self, cluster: str, stated: Stated) -> bool:
         """Whether a subscription in a cluster gets what it wants from others: so it was said, or they are nearer."""
