@@ -217,7 +217,8 @@ class Merc:
         member, behind = self._members[cluster], self._behind.setdefault(cluster, set())
         known = member.advertisements.about(id).values() if offer is not None else ()
         stands_back = offer is not None and any(len(stated.path) < len(offer.path) for stated in known)
-        if offer is not None and not stands_back and behind and self._beats and (id in behind or before is None):
+        may_be_late = offer is not None and bool(offer.path) and (id in behind or before is None)
+        if may_be_late and not stands_back and behind and self._beats:
             behind.add(id)
             self._hesitant[cluster, id] = None
         elif stands_back != (id in behind) or (behind and _differ(offer, before)):
