@@ -56,6 +56,7 @@ class Routing(Protocol):
     def lanes(self, origin: str | None, detour: bool) -> tuple[Hashable, ...]:
         """Which way publications come from there, where ways lead on to different brokers; those of clients come on all.
 
+        What is on a detour has lanes of its own.
         A copy that is the first on its lane is routed. To clients of this broker a publication goes once, whichever lane it came.
         """
 

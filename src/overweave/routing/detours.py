@@ -100,7 +100,7 @@ class Addresses:
         #: Who leads to a subscription no more, as long as what is on its way there may have to go elsewhere.
         self._lost: dict[Source, dict[str, set[int]]] = {}
         #: Whether links are watched, for else they do not fail.
-        self._watched = False
+        self.watched = False
 
     def of(self, source: Source) -> Choices:
         """The choices for what comes from there."""
@@ -114,12 +114,12 @@ class Addresses:
     def choose(self, id: str) -> None:
         """Choose anew for a subscription."""
         for source, choices in self._choices.items():
-            may_be_late = self._watched and source is not None and id in self._lost[source]
+            may_be_late = self.watched and source is not None and id in self._lost[source]
             choices.set(id, self._ways(id, source), partial(self._ways, id, None) if may_be_late else None)
 
     def beat(self) -> None:
         """Some time has passed."""
-        self._watched = True
+        self.watched = True
         for choices in self._choices.values():
             choices.beat()
 

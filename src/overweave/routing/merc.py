@@ -51,7 +51,6 @@ class Merc:
         self._behind: dict[str, set[str]] = {}
         #: With these it may not have to; it is seen at the next beat, if there are any.
         self._hesitant: dict[tuple[str, str], None] = {}
-        self._beats = False
         self._addresses = Addresses(self._ways_to, self._ids)
         self._ways: tuple[list[Ways], Ways] = ([], Ways(()))
 
@@ -124,7 +123,6 @@ class Merc:
 
     def beat(self) -> Iterable[Send]:
         """See `Routing.beat`."""
-        self._beats = True
         self._addresses.beat()
         self._step_forward()
         return [*(send for member in self._members.values() for send in member.beat()), *self._reflect()]
@@ -218,7 +216,7 @@ class Merc:
         known = member.advertisements.about(id).values() if offer is not None else ()
         stands_back = offer is not None and any(len(stated.path) < len(offer.path) for stated in known)
         may_be_late = offer is not None and bool(offer.path) and (id in behind or before is None)
-        if may_be_late and not stands_back and behind and self._beats:
+        if may_be_late and not stands_back and behind and self._addresses.watched:
             behind.add(id)
             self._hesitant[cluster, id] = None
         elif stands_back != (id in behind) or (behind and _differ(offer, before)):

@@ -127,7 +127,7 @@ class RemoteTable:
 
 
 class Withdrawn:
-    """What clients have withdrawn, by kind and id: whatever is still told of it on other ways means nothing.
+    """What clients have withdrawn, by id and origin: whatever is still told of it on other ways means nothing.
 
     >>> from overweave.language.syntax import parse_filter
     >>> withdrawn, stated = Withdrawn(), Stated(parse_filter("[x,>,1]"), origin=("B1", 7))
