@@ -11,6 +11,7 @@ import msgspec
 
 from overweave.broker.custody import Custody
 from overweave.broker.desk import Desk
+from overweave.broker.durability import Durability
 from overweave.broker.patience import PATIENCE, PRESSED
 from overweave.broker.pulse import Pulse
 from overweave.broker.registry import Journal, Registry, kind_of
@@ -28,6 +29,7 @@ from overweave.contract.frames import (
     BatchFrame,
     Frame,
     Hello,
+    Rejected,
     Synced,
     Word,
     WordFrame,
@@ -36,10 +38,12 @@ from overweave.contract.frames import (
 from overweave.contract.modules import Heard, Module
 from overweave.contract.stimuli import (
     FrameArrived,
+    JournalFailed,
     LoadMeasured,
     PeerConnected,
     PeerDisconnected,
     PeerLeft,
+    Persisted,
     Stimulus,
     TimerFired,
 )
@@ -65,7 +69,7 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 class BrokerCore:
-    """One broker; ``journal`` is what an earlier incarnation kept."""
+    """One broker; ``journal`` is what an earlier incarnation kept, and ``durable`` whether the driver says `Persisted`."""
 
     def __init__(
         self,
@@ -76,6 +80,7 @@ class BrokerCore:
         incarnation: int = 1,
         journal: Journal | None = None,
         modules: Mapping[str, Module] | None = None,
+        durable: bool = False,
     ) -> None:
         self.id = id
         self.config = config or BrokerConfig()
@@ -86,6 +91,7 @@ class BrokerCore:
         self._neighbours: dict[str, None] = {}
         self._sessions_made = 0
         self._registry = Registry()
+        self._durability = Durability(durable)
         routing.begin(incarnation)
         self._telling = _telling(routing)
         self._pulse = Pulse(self.config, routing.watches_links)
@@ -105,6 +111,8 @@ class BrokerCore:
             PeerDisconnected: self._disconnected,
             PeerLeft: self._left,
             LoadMeasured: self._desk.measured,
+            Persisted: self._persisted,
+            JournalFailed: self._durability.failed,
         }
         for neighbour in neighbours:
             self._add_neighbour(neighbour)
@@ -199,7 +207,9 @@ class BrokerCore:
             self._traffic.let_go()
         elif isinstance(word, Synced):
             self._peer_has_told_all(peer)
-        else:
+            if peer not in self._neighbours:
+                self._durability.hold(custody, self._registry.kept)
+        elif not isinstance(word, Rejected):
             self._control(peer, word, custody)
 
     # ---- control
@@ -222,10 +232,15 @@ class BrokerCore:
             custody.hold()
             self._traffic.hold(message, client, custody)
             return
+        if self._durability.failing and self._registry.is_change(client, message):
+            custody.hold()  # it is settled when the client knows that it is rejected
+            self._sessions[client].say(self._durability.rejection(message), self._turn.effects, custody)
+            return
         if self._registry.is_other(client, message):
             self._heard(_withdrawal(message), client)
         if self._registry.take(client, message, self._turn.effects):
             self._heard(message, client, custody)
+        self._durability.hold(custody, self._registry.kept)
 
     def _heard(self, message: Control, peer: str, custody: Custody | None = None) -> None:
         """Take in what a peer says, and tell on what others must know."""
@@ -366,6 +381,10 @@ class BrokerCore:
             self._heard(message, peer)
 
     # ---- acknowledgements, repetition and patience
+
+    def _persisted(self, stimulus: Persisted) -> None:
+        self._durability.persisted(stimulus)
+        self._debts.pay_all(self._turn.effects)  # they have waited long enough
 
     def _watch(self) -> None:
         debts, config, timers = self._debts, self.config.session, self._timers

@@ -14,6 +14,8 @@ class Registry:
     """Clients with their advertisements and subscriptions; an id belongs to one client."""
 
     def __init__(self) -> None:
+        #: How many `Keep` effects there were so far.
+        self.kept = 0
         self._owners: dict[tuple[str, str], str] = {}
         self._clients: dict[str, dict[tuple[str, str], Filter]] = {}
 
@@ -37,14 +39,20 @@ class Registry:
             if owner not in (None, client):
                 effects.append(Refuse(client, "id-in-use", f"{key[0]} {message.id!r}: expected an id that nobody else uses"))
                 return False
+            if self.is_change(client, message):  # else the journal has it already
+                self._keep(key, (client, message.filter), effects)
             self._enter(client, key, message.filter)
-            effects.append(Keep(key, (client, message.filter)))
             return True
         if owner != client:
             return False
         del self._owners[key], self._clients[client][key]
-        effects.append(Keep(key, None))
+        self._keep(key, None, effects)
         return True
+
+    def is_change(self, client: str, message: Control) -> bool:
+        """Whether the journal would have to keep what a client says: it is new, other than before, or a withdrawal."""
+        known = self._clients[client].get((kind_of(message), message.id))
+        return known != message.filter if isinstance(message, Advertise | Subscribe) else known is not None
 
     def is_other(self, client: str, message: Control) -> bool:
         """Whether a client has said something else under this id: it may have withdrawn it while this broker was down."""
@@ -65,6 +73,10 @@ class Registry:
     def validate(self) -> None:
         """Check what must always hold."""
         assert {(key, client) for client, said in self._clients.items() for key in said} == set(self._owners.items())
+
+    def _keep(self, key: tuple[str, str], value: tuple[str, Filter] | None, effects: list[Effect]) -> None:
+        self.kept += 1
+        effects.append(Keep(key, value))
 
     def _enter(self, client: str, key: tuple[str, str], filter: Filter) -> None:
         self._owners[key] = client

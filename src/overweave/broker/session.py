@@ -23,6 +23,7 @@ from overweave.contract.frames import (
     BatchFrame,
     Frame,
     Hello,
+    Rejected,
     Synced,
     Word,
     WordFrame,
@@ -243,7 +244,7 @@ class Session:
             custody = keeper if isinstance(keeper, Custody) else None
             if batch is not None:
                 taken.append((batch, custody))
-            elif word is not None and not isinstance(word, Announced | Synced) and is_addressed(word):
+            elif word is not None and not isinstance(word, Announced | Synced | Rejected) and is_addressed(word):
                 taken.append((word, custody))
         self._unsettled.clear()
         self.come_anew()
