@@ -15,9 +15,11 @@ from overweave.contract.frames import BatchFrame, Frame
 from overweave.contract.modules import Module
 from overweave.contract.stimuli import (
     FrameArrived,
+    JournalFailed,
     PeerConnected,
     PeerDisconnected,
     PeerLeft,
+    Persisted,
     Stimulus,
     TimerFired,
 )
@@ -29,6 +31,7 @@ from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.dialling import Dialling, why_not
 from overweave.drivers.tcp.door import check_frame
 from overweave.drivers.tcp.journal import JournalFile
+from overweave.drivers.tcp.journal_writer import JournalWriter
 from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.measure import Load
 from overweave.drivers.tcp.network_file import check_listen
@@ -56,7 +59,8 @@ class BrokerNode:
         self.settings = settings
         self._log = Log(settings.id)
         self._gate = Gate(settings.security)
-        self._journal = JournalFile(settings.state, settings.id) if settings.state is not None else None
+        file = JournalFile(settings.state, settings.id, self._log) if settings.state is not None else None
+        self._journal = None if file is None else JournalWriter(file, self._log, self._persisted, self._journal_failed)
         self._trace = _trace_of(settings)
         self._neighbours = list(settings.overlay.neighbours(settings.id))
         #: The brokers that may come: the neighbours, or all where the overlay organises itself; and the tasks that call some.
@@ -89,8 +93,9 @@ class BrokerNode:
             self._neighbours,
             settings.config,
             incarnation=time.time_ns() // 1_000_000,
-            journal=self._journal.open() if self._journal is not None else {},
+            journal=file.open() if file is not None else {},
             modules=self._modules(),
+            durable=file is not None,
         )
 
     # ---- from start to end
@@ -120,7 +125,7 @@ class BrokerNode:
         if self._server is not None:
             self._server.close()
         end_s = time.monotonic() + DRAIN_S
-        while self.core.statistics().unsettled and time.monotonic() < end_s:
+        while (self.core.statistics().unsettled or self._is_journal_behind()) and time.monotonic() < end_s:
             await asyncio.sleep(0.02)
 
     async def stop(self) -> None:
@@ -131,13 +136,13 @@ class BrokerNode:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._journal is not None:
+            await self._journal.close()
         for timer in (*self._timers.values(), *self._goodbyes.values()):
             timer.cancel()
         for connection in (*self._connections.values(), *self._strangers):
             connection.close()
         await asyncio.sleep(0)
-        if self._journal is not None:
-            self._journal.close()
         if self._trace is not None:
             await asyncio.to_thread(self._trace.close)
         self._log.info("stopped")
@@ -151,6 +156,7 @@ class BrokerNode:
             "input_hz": self._load.measured.input_hz,
             "output_bytes_per_s": self._load.measured.output_bytes_per_s,
             "matching_delay_s": self._load.measured.matching_delay_s,
+            "journal_pending_records": 0 if self._journal is None else self._journal.pending,
             "trace_rows_dropped": 0 if self._trace is None else self._trace.dropped,
         }
 
@@ -158,6 +164,8 @@ class BrokerNode:
         """What is wrong; None when all neighbours are there."""
         if self._draining:
             return "it is stopping"
+        if self._journal is not None and self._journal.ailment is not None:
+            return self._journal.ailment
         missing = [neighbour for neighbour in self._neighbours if neighbour not in self._connections]
         if not missing:
             return None
@@ -185,7 +193,7 @@ class BrokerNode:
                 self._set_timer(effect)
             elif isinstance(effect, Keep):
                 if self._journal is not None:
-                    self._journal.keep(effect.key, effect.value)  # type: ignore[arg-type]
+                    self._journal.keep((effect.key, effect.value))  # type: ignore[arg-type]
             elif isinstance(effect, Refuse):
                 self._refuse(effect)
             elif isinstance(effect, OpenLink):
@@ -216,6 +224,15 @@ class BrokerNode:
             self._forget(connection, left=effect.code == "slow-consumer")
         elif effect.code == "slow-consumer":
             self._left(effect.peer)
+
+    def _persisted(self, count: int) -> None:
+        self.handle(Persisted(count))
+
+    def _journal_failed(self, why: str) -> None:
+        self.handle(JournalFailed(why))
+
+    def _is_journal_behind(self) -> bool:
+        return self._journal is not None and self._journal.pending > 0
 
     def _modules(self) -> dict[str, Module]:
         settings = self.settings
