@@ -1,10 +1,13 @@
 """The journal file: whatever a crash leaves, what was acknowledged is there and nothing is invented."""
 
+import bisect
 import contextlib
 import errno
 import logging
 import os
 import random
+import tempfile
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -82,8 +85,15 @@ def record_history(directory, seed, operations, before=()):
 
 @pytest.fixture
 def quick(monkeypatch):
-    """No waiting for the disk (other tests see that it is asked), and no thousands of lines in the log."""
+    """A directory in memory where there is one, and no waiting for the disk: other tests see that it is asked."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as directory:
+        yield Path(directory)
+
+
+@pytest.fixture
+def quiet():
+    """No thousands of lines in the log."""
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)
@@ -99,27 +109,28 @@ AFTER_THE_CUT = (
 
 
 @pytest.mark.parametrize("before", [0, 20])
-def test_a_journal_that_is_cut_anywhere_has_all_up_to_the_last_whole_record(tmp_path, quick, before):
+def test_a_journal_that_is_cut_anywhere_has_all_up_to_the_last_whole_record(quick, quiet, before):
     snapshot = [said(f"c/before{n}", n % 8) for n in range(before)]
-    data, entries, ends, synced = record_history(tmp_path / "one", 7, 300, snapshot)
+    data, entries, ends, synced = record_history(quick / "one", 7, 300, snapshot)
     effects = [effect([*snapshot, *entries[:count]]) for count in range(len(entries) + 1)]
-    draw, path = random.Random(1), tmp_path / "other" / "B1.journal"
+    draw, path = random.Random(1), quick / "other" / "B1.journal"
     path.parent.mkdir()
     for number in range(5_000):
         cut = draw.randrange(ends[0], len(data) + 1)
         rest = AFTER_THE_CUT[number % 4](draw)
         path.write_bytes(data[:cut] + rest)
-        cut += len(os.path.commonprefix([rest, data[cut:]]))  # what happens to be right
-        whole = sum(end <= cut for end in ends) - 1
+        if rest[:1] == data[cut : cut + 1]:
+            cut += 1  # the end of a line, which happens to be right
+        whole = bisect.bisect_right(ends, cut) - 1
         acknowledged = max(count for length, count in synced if length <= cut)
         assert whole >= acknowledged
         assert contents(path.parent) == effects[whole], f"cut at {cut}"
 
 
-def test_a_journal_that_is_cut_in_its_header_or_snapshot_has_what_is_whole(tmp_path, caplog):
+def test_a_journal_that_is_cut_in_its_header_or_snapshot_has_what_is_whole(quick, caplog):
     snapshot = [said(f"c/s{n}", n) for n in range(8)]
-    data, *_ = record_history(tmp_path / "one", 7, 0, snapshot)
-    path = tmp_path / "other" / "B1.journal"
+    data, *_ = record_history(quick / "one", 7, 0, snapshot)
+    path = quick / "other" / "B1.journal"
     path.parent.mkdir()
     for cut in range(len(data)):
         path.write_bytes(data[:cut] + bytes(cut % 3))
@@ -127,10 +138,10 @@ def test_a_journal_that_is_cut_in_its_header_or_snapshot_has_what_is_whole(tmp_p
     assert {record.levelname for record in caplog.records if record.getMessage() == "journal-truncated"} == {"ERROR", "WARNING"}
 
 
-def test_blocks_that_are_missing_behind_the_last_sync_are_a_torn_end(tmp_path, quick):
+def test_blocks_that_are_missing_behind_the_last_sync_are_a_torn_end(quick, quiet):
     """Of a group that was being written any part may be on disk, also a later one without an earlier one."""
-    data, entries, ends, synced = record_history(tmp_path / "one", 9, 200)
-    draw, path = random.Random(2), tmp_path / "other" / "B1.journal"
+    data, entries, ends, synced = record_history(quick / "one", 9, 200)
+    draw, path = random.Random(2), quick / "other" / "B1.journal"
     path.parent.mkdir()
     last, count = synced[-2]
     for _ in range(300):
@@ -142,9 +153,9 @@ def test_blocks_that_are_missing_behind_the_last_sync_are_a_torn_end(tmp_path, q
         assert contents(path.parent) == effect(entries[:whole])
 
 
-def test_damage_before_the_last_sync_is_an_error_with_its_line(tmp_path, quick):
-    data, _, ends, synced = record_history(tmp_path / "one", 9, 200)
-    draw, path = random.Random(3), tmp_path / "other" / "B1.journal"
+def test_damage_before_the_last_sync_is_an_error_with_its_line(quick, quiet):
+    data, _, ends, synced = record_history(quick / "one", 9, 200)
+    draw, path = random.Random(3), quick / "other" / "B1.journal"
     path.parent.mkdir()
     for _ in range(300):
         at = draw.randrange(ends[0], synced[-2][0])
@@ -154,10 +165,10 @@ def test_damage_before_the_last_sync_is_an_error_with_its_line(tmp_path, quick):
             contents(path.parent)
 
 
-def test_records_of_another_file_or_place_are_none(tmp_path, quick):
-    one, entries, ends, _ = record_history(tmp_path / "one", 5, 20)
-    other, *_ = record_history(tmp_path / "two", 5, 20)
-    path = tmp_path / "three" / "B1.journal"
+def test_records_of_another_file_or_place_are_none(quick, quiet):
+    one, entries, ends, _ = record_history(quick / "one", 5, 20)
+    other, *_ = record_history(quick / "two", 5, 20)
+    path = quick / "three" / "B1.journal"
     path.parent.mkdir()
     for rest in (other[ends[10] :], one[ends[12] :], one[ends[3] : ends[4]]):
         path.write_bytes(one[: ends[10]] + rest)
@@ -188,7 +199,7 @@ def test_journals_without_checksums_are_read_and_replaced(tmp_path):
 
 def test_what_is_committed_is_synced_and_so_is_the_directory_of_a_new_file(tmp_path, monkeypatch):
     events, fsync, pwrite = [], os.fsync, os.pwrite
-    monkeypatch.setattr(os, "fsync", lambda fd: (events.append(os.readlink(f"/proc/self/fd/{fd}")), fsync(fd)))
+    monkeypatch.setattr(os, "fsync", lambda fd: (events.append(str(Path(f"/proc/self/fd/{fd}").readlink())), fsync(fd)))
     monkeypatch.setattr(os, "pwrite", lambda *args: (events.append("write"), pwrite(*args))[1])
     with opened(tmp_path) as (file, _):
         assert events == ["write", str(tmp_path / "B1.new"), str(tmp_path)]
@@ -275,9 +286,9 @@ def test_two_brokers_cannot_have_one_journal(tmp_path):
     assert contents(tmp_path) == {}
 
 
-def test_a_journal_is_sparse_when_most_of_it_is_out_of_date_and_it_is_long(tmp_path, quick, monkeypatch):
+def test_a_journal_is_sparse_when_most_of_it_is_out_of_date_and_it_is_long(quick, monkeypatch):
     monkeypatch.setattr(journal_module, "COMPACT_BYTES", 10_000)
-    with opened(tmp_path) as (file, _):
+    with opened(quick) as (file, _):
         file.commit([said("c/1")] * 10)
         assert not file.is_sparse
         file.commit([said(f"c/{n}") for n in range(200)])
@@ -287,7 +298,7 @@ def test_a_journal_is_sparse_when_most_of_it_is_out_of_date_and_it_is_long(tmp_p
         file.compact()
         assert not file.is_sparse
         assert file.path.stat().st_size < 500
-    assert contents(tmp_path) == effect([said("c/0"), said("c/1")])
+    assert contents(quick) == effect([said("c/0"), said("c/1")])
 
 
 class Crash(Exception):
