@@ -174,3 +174,25 @@ def test_a_client_that_leaves_while_the_journal_fails_is_withdrawn():
     pair.broker_does(PeerLeft("c"))
     assert (pair.in_force, pair.kept[-1]) == ([], (("subscription", "c/1"), None))
     pair.broker_does(Persisted(2))
+
+
+def test_nobody_waits_for_the_records_of_others():
+    pair = Pair()
+    other = ClientCore("d", "B1")
+    broker, frames = pair.broker, []
+
+    def exchange(effects):
+        frames.extend(effect.frame for effect in effects if isinstance(effect, SendFrame) and effect.peer == "B1")
+        while frames:
+            answers = broker.handle(FrameArrived("d", frames.pop(0)), 0.0)
+            answers += broker.handle(TimerFired("acknowledge"), 0.0)
+            for answer in answers:
+                if isinstance(answer, SendFrame) and answer.peer == "d":
+                    more = other.handle(FrameArrived("B1", answer.frame), 0.0)
+                    frames.extend(effect.frame for effect in more if isinstance(effect, SendFrame))
+
+    broker.handle(PeerConnected("d", client=True), 0.0)
+    exchange(other.handle(PeerConnected("B1"), 0.0))
+    pair.say(Subscribe("c/1", FILTER))
+    exchange(other.say(Unsubscribe("d/unknown"), 0.0))
+    assert (pair.client.unsettled(), other.unsettled()) == (1, 0)

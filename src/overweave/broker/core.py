@@ -208,7 +208,7 @@ class BrokerCore:
         elif isinstance(word, Synced):
             self._peer_has_told_all(peer)
             if peer not in self._neighbours:
-                self._durability.hold(custody, self._registry.kept)
+                self._durability.hold(custody, self._registry.last_kept(peer))
         elif not isinstance(word, Rejected):
             self._control(peer, word, custody)
 
@@ -240,7 +240,7 @@ class BrokerCore:
             self._heard(_withdrawal(message), client)
         if self._registry.take(client, message, self._turn.effects):
             self._heard(message, client, custody)
-        self._durability.hold(custody, self._registry.kept)
+        self._durability.hold(custody, self._registry.last_kept(client))
 
     def _heard(self, message: Control, peer: str, custody: Custody | None = None) -> None:
         """Take in what a peer says, and tell on what others must know."""

@@ -1,7 +1,5 @@
 """Acknowledgements that wait for the journal: what a client said is acknowledged when it is durable, not before."""
 
-from collections import deque
-
 from overweave.broker.custody import Custody
 from overweave.contract.frames import Rejected
 from overweave.contract.stimuli import JournalFailed, Persisted
@@ -20,8 +18,7 @@ class Durability:
         #: False: the driver has no journal, or none that says when something is durable, so nothing waits for it.
         self._durable = durable
         self._persisted = 0
-        #: Ascending by number: `Keep` effects become durable in their order.
-        self._pending: deque[tuple[int, Custody]] = deque()
+        self._pending: dict[int, list[Custody]] = {}
         self._failure: str | None = None
 
     @property
@@ -29,18 +26,19 @@ class Durability:
         """Whether the journal cannot be written at present."""
         return self._failure is not None
 
-    def hold(self, custody: Custody, kept: int) -> None:
-        """Hold an acknowledgement until the first ``kept`` of all `Keep` effects are durable."""
-        if self._durable and kept > self._persisted:
+    def hold(self, custody: Custody, number: int) -> None:
+        """Hold an acknowledgement until the `Keep` effect of this number, counted from 1, is durable."""
+        if self._durable and number > self._persisted:
             custody.hold()
-            self._pending.append((kept, custody))
+            self._pending.setdefault(number, []).append(custody)
 
     def persisted(self, stimulus: Persisted) -> None:
         """Release what has waited for this; the journal works."""
         self._failure = None
+        for number in range(self._persisted + 1, stimulus.count + 1):
+            for custody in self._pending.pop(number, ()):
+                custody.release()
         self._persisted = max(self._persisted, stimulus.count)
-        while self._pending and self._pending[0][0] <= self._persisted:
-            self._pending.popleft()[1].release()
 
     def failed(self, stimulus: JournalFailed) -> None:
         """Reject new control messages from now on. What is applied already stays so, and waits until it is durable."""

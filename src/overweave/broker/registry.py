@@ -14,8 +14,9 @@ class Registry:
     """Clients with their advertisements and subscriptions; an id belongs to one client."""
 
     def __init__(self) -> None:
-        #: How many `Keep` effects there were so far.
-        self.kept = 0
+        #: How many `Keep` effects there were so far, and the number of the last one for each client.
+        self._kept = 0
+        self._last_kept: dict[str, int] = {}
         self._owners: dict[tuple[str, str], str] = {}
         self._clients: dict[str, dict[tuple[str, str], Filter]] = {}
 
@@ -26,6 +27,7 @@ class Registry:
     def remove(self, client: str) -> None:
         """A client whose messages are all withdrawn."""
         del self._clients[client]
+        self._last_kept.pop(client, None)
 
     def clients(self) -> list[str]:
         """All clients."""
@@ -40,14 +42,18 @@ class Registry:
                 effects.append(Refuse(client, "id-in-use", f"{key[0]} {message.id!r}: expected an id that nobody else uses"))
                 return False
             if self.is_change(client, message):  # else the journal has it already
-                self._keep(key, (client, message.filter), effects)
+                self._keep(client, Keep(key, (client, message.filter)), effects)
             self._enter(client, key, message.filter)
             return True
         if owner != client:
             return False
         del self._owners[key], self._clients[client][key]
-        self._keep(key, None, effects)
+        self._keep(client, Keep(key, None), effects)
         return True
+
+    def last_kept(self, client: str) -> int:
+        """The number of the last `Keep` effect for a client, counted from 1; 0: there was none."""
+        return self._last_kept.get(client, 0)
 
     def is_change(self, client: str, message: Control) -> bool:
         """Whether the journal would have to keep what a client says: it is new, other than before, or a withdrawal."""
@@ -74,9 +80,10 @@ class Registry:
         """Check what must always hold."""
         assert {(key, client) for client, said in self._clients.items() for key in said} == set(self._owners.items())
 
-    def _keep(self, key: tuple[str, str], value: tuple[str, Filter] | None, effects: list[Effect]) -> None:
-        self.kept += 1
-        effects.append(Keep(key, value))
+    def _keep(self, client: str, effect: Keep, effects: list[Effect]) -> None:
+        self._kept += 1
+        self._last_kept[client] = self._kept
+        effects.append(effect)
 
     def _enter(self, client: str, key: tuple[str, str], filter: Filter) -> None:
         self._owners[key] = client
