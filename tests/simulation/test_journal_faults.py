@@ -26,7 +26,7 @@ ALL = Faults(
 
 
 class User:
-    """A client that does one thing after the other, and knows what was acknowledged: all that it said, when it waits for nothing."""
+    """A client that does one thing after the other, and knows what was acknowledged: all it said, when it waits for nothing."""
 
     def __init__(self, network, name, broker, random):
         self.network, self.name, self.broker, self._random = network, name, broker, random
