@@ -15,6 +15,7 @@ from overweave.broker.patience import PATIENCE, PRESSED
 from overweave.broker.pulse import Pulse
 from overweave.broker.registry import Journal, Registry, kind_of
 from overweave.broker.session import Debts, Session
+from overweave.broker.settlement import ControlSettlement
 from overweave.broker.story import Step
 from overweave.broker.telling import Telling, TellingByRouting, TellingInCycles
 from overweave.broker.traffic import Traffic
@@ -46,7 +47,7 @@ from overweave.contract.stimuli import (
 from overweave.language.messages import Advertise, Control, Unadvertise, Unsubscribe
 from overweave.routing.base import Routing, Send
 
-ACKNOWLEDGE, RESEND, PULSE = "acknowledge", "resend", "pulse"
+ACKNOWLEDGE, ACKNOWLEDGE_CONTROL, RESEND, PULSE = "acknowledge", "acknowledge-control", "resend", "pulse"
 #: So many sessions with neighbours have numbers of their own in a life of a broker, each of which may begin anew so often.
 _SESSIONS_MAX, _ANEW_MAX = 1 << 20, 1 << 8
 
@@ -99,6 +100,10 @@ class BrokerCore:
             self._turn, self.config, routing, self._telling, self._sessions, self._neighbours, self._desk, self._tell_again
         )
         self._patience, self._story = self._traffic.patience, self._traffic.story
+        #: Where routing goes by destination, it finds out itself whom control has reached.
+        self._settlement = (
+            None if routing.watches_links else ControlSettlement(self._telling, self._sessions, self._neighbours, routing.acyclic)
+        )
         self._doors = {
             TimerFired: self._timer,
             PeerConnected: self._connected,
@@ -181,7 +186,7 @@ class BrokerCore:
             self._traffic.take(frame, peer, session)
         elif isinstance(frame, WordFrame):
             if session.accepts(frame, 1, self._turn.effects):
-                custody = Custody(session, frame.sequence, 1)
+                custody = Custody(session, frame.sequence, 1, control=True)
                 self._word(peer, frame.word, custody)
                 custody.release()
         elif isinstance(frame, Acknowledgement):
@@ -195,8 +200,7 @@ class BrokerCore:
     def _word(self, peer: str, word: Word, custody: Custody) -> None:
         if isinstance(word, Announced):
             self._telling.announced(peer)
-            self._tell_on()
-            self._traffic.let_go()
+            self._synchronised()
         elif isinstance(word, Synced):
             self._peer_has_told_all(peer)
         else:
@@ -234,11 +238,13 @@ class BrokerCore:
         if self._desk.staffed:
             self._desk.watch(Heard(message, peer, peer not in self._neighbours))
         self._tell(self._routing.handle(message, peer), peer, custody, message)
+        if custody is not None and self._settlement is not None:
+            self._settlement.add(message, peer, custody)
 
     def _tell(self, sends: Iterable[Send], peer: str = "", custody: Custody | None = None, heard: Control | None = None) -> None:
-        """Send words; the copies of what was ``heard`` that are addressed stay with their sender until they are settled."""
+        """Send words; advertisements that were ``heard``, and what is addressed, wait for their copies to be settled."""
         for neighbour, message in sends:
-            keeper = custody if is_addressed(message) and type(message) is type(heard) and message.id == heard.id else None
+            keeper = custody if heard is not None and _is_copy(message, heard) else None
             if keeper is not None:
                 keeper.hold()
             if neighbour is None:
@@ -246,6 +252,8 @@ class BrokerCore:
                 continue
             self._control_out += 1
             self._sessions[neighbour].say(message, self._turn.effects, keeper)
+            if self._settlement is not None:
+                self._settlement.withdrawn(message, neighbour)
 
     def _module_says(self, module: str, message: Control) -> None:
         self._tell(self._routing.handle(message, module))
@@ -318,8 +326,14 @@ class BrokerCore:
             self._withdraw(peer, _withdrawal(message))
         if peer in self._neighbours:
             self._telling.synced(peer)
+        self._synchronised()
+
+    def _synchronised(self) -> None:
+        """More is known of what neighbours have and want."""
         self._tell_on()
         self._traffic.let_go()
+        if self._settlement is not None:
+            self._settlement.synchronised()
 
     # ---- links that fail and work again
 
@@ -360,6 +374,8 @@ class BrokerCore:
         self._patience.forget(session)
         session.abandon()
         self._traffic.let_go()
+        if self._settlement is not None:
+            self._settlement.synchronised()
 
     def _withdraw(self, peer: str, message: Control) -> None:
         if peer in self._neighbours or self._registry.take(peer, message, self._turn.effects):
@@ -371,6 +387,8 @@ class BrokerCore:
         debts, config, timers = self._debts, self.config.session, self._timers
         if debts.now:
             debts.pay(self._turn.effects)
+        if debts.soon:
+            self._set_timer(ACKNOWLEDGE_CONTROL, 0.0)
         if debts.later and ACKNOWLEDGE not in timers:
             self._set_timer(ACKNOWLEDGE, config.acknowledge_delay_s)
         if config.resend_s is not None:
@@ -386,6 +404,8 @@ class BrokerCore:
         self._timers.discard(name)
         if name == ACKNOWLEDGE:
             self._debts.pay_all(self._turn.effects)
+        elif name == ACKNOWLEDGE_CONTROL:
+            self._debts.pay_soon(self._turn.effects)
         elif name == RESEND:
             for session in self._sessions.values():
                 session.resend(self._turn.effects)
@@ -417,6 +437,11 @@ def _telling(routing: Routing) -> Telling:
     if routing.watches_links:
         return TellingByRouting()
     return Telling() if routing.acyclic else TellingInCycles()
+
+
+def _is_copy(message: Control, heard: Control) -> bool:
+    """Whether a message that is told on makes the one that was heard wait."""
+    return type(message) is type(heard) and message.id == heard.id and (is_addressed(message) or isinstance(message, Advertise))
 
 
 def _key(message: Control) -> tuple[str, str, str | None]:
