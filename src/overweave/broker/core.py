@@ -48,6 +48,8 @@ from overweave.language.messages import Advertise, Control, Unadvertise, Unsubsc
 from overweave.routing.base import Routing, Send
 
 ACKNOWLEDGE, ACKNOWLEDGE_CONTROL, RESEND, PULSE = "acknowledge", "acknowledge-control", "resend", "pulse"
+#: The timer at which publications are tried again that were in flight on a closed link.
+ORPHANS, _ORPHANS_S = "orphans", 0.5
 #: So many sessions with neighbours have numbers of their own in a life of a broker, each of which may begin anew so often.
 _SESSIONS_MAX, _ANEW_MAX = 1 << 20, 1 << 8
 
@@ -63,6 +65,8 @@ class Statistics(msgspec.Struct, frozen=True):
     control_out: int
     tables: dict[str, int]
     unsettled: dict[str, int]
+    #: Publications that were given up because the only link they could take is closed.
+    undeliverable: int = 0
 
 
 class BrokerCore:
@@ -149,6 +153,7 @@ class BrokerCore:
             control_out=self._control_out + traffic.control_out,
             tables=self._routing.sizes(),
             unsettled={peer: session.unsettled() for peer, session in self._sessions.items() if session.unsettled()},
+            undeliverable=traffic.undeliverable,
         )
 
     def compared_with(self, peer: str, batch: Batch) -> int:
@@ -355,7 +360,7 @@ class BrokerCore:
             return
         session.disconnect()
         if peer in self._neighbours:
-            taken = session.take_back([]) if self._routing.watches_links else []
+            taken = session.take_back([])
             del self._sessions[peer], self._neighbours[peer]
             self._telling.remove(peer)
             self._pulse.forget(peer)
@@ -363,7 +368,10 @@ class BrokerCore:
             self._traffic.links_change()
             self._tell_on()
             for what, custody in taken:
-                self._traffic.go_on(what, peer, custody)
+                if self._routing.watches_links:
+                    self._traffic.go_on(what, peer, custody)
+                elif not isinstance(what, Control):
+                    self._traffic.redirect(what, custody)
         else:
             for message in self._learned(peer):
                 self._withdraw(peer, message)
@@ -387,6 +395,8 @@ class BrokerCore:
         debts, config, timers = self._debts, self.config.session, self._timers
         if debts.now:
             debts.pay(self._turn.effects)
+        if self._traffic.has_orphans:
+            self._set_timer(ORPHANS, _ORPHANS_S)
         if debts.soon:
             self._set_timer(ACKNOWLEDGE_CONTROL, 0.0)
         if debts.later and ACKNOWLEDGE not in timers:
@@ -406,6 +416,8 @@ class BrokerCore:
             self._debts.pay_all(self._turn.effects)
         elif name == ACKNOWLEDGE_CONTROL:
             self._debts.pay_soon(self._turn.effects)
+        elif name == ORPHANS:
+            self._traffic.retry_orphans()
         elif name == RESEND:
             for session in self._sessions.values():
                 session.resend(self._turn.effects)
