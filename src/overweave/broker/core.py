@@ -44,7 +44,7 @@ from overweave.contract.stimuli import (
     Stimulus,
     TimerFired,
 )
-from overweave.language.messages import Advertise, Control, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Routing, Send
 
 ACKNOWLEDGE, ACKNOWLEDGE_CONTROL, RESEND, PULSE = "acknowledge", "acknowledge-control", "resend", "pulse"
@@ -249,7 +249,7 @@ class BrokerCore:
     def _tell(self, sends: Iterable[Send], peer: str = "", custody: Custody | None = None, heard: Control | None = None) -> None:
         """Send words; advertisements that were ``heard``, and what is addressed, wait for their copies to be settled."""
         for neighbour, message in sends:
-            keeper = custody if heard is not None and _is_copy(message, heard) else None
+            keeper = custody if heard is not None and _delays(message, heard) else None
             if keeper is not None:
                 keeper.hold()
             if neighbour is None:
@@ -451,9 +451,11 @@ def _telling(routing: Routing) -> Telling:
     return Telling() if routing.acyclic else TellingInCycles()
 
 
-def _is_copy(message: Control, heard: Control) -> bool:
-    """Whether a message that is told on makes the one that was heard wait."""
-    return type(message) is type(heard) and message.id == heard.id and (is_addressed(message) or isinstance(message, Advertise))
+def _delays(message: Control, heard: Control) -> bool:
+    """Whether the one that was heard waits for a message that it causes: a copy, or a subscription that it attracts."""
+    if type(message) is type(heard) and message.id == heard.id:
+        return is_addressed(message) or isinstance(message, Advertise)
+    return isinstance(heard, Advertise) and isinstance(message, Subscribe) and is_addressed(message)
 
 
 def _key(message: Control) -> tuple[str, str, str | None]:
