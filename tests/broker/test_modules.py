@@ -96,3 +96,18 @@ def test_a_report_says_what_was_measured():
     told, again = report.handle(TimerFired("report"), 4.0)
     assert told.publication["input_hz"] == 7.0
     assert again == SetTimer("report", 5.0)
+
+
+def test_a_module_hears_nothing_that_a_client_publishes():
+    made = {}
+
+    def modules(broker):
+        return {"greeter": made.setdefault(broker, Greeter(broker))}
+
+    network = SimulatedNetwork(make_overlay("chain", brokers=3), PROTOCOLS["filter"].make, make_modules=modules)
+    network.add_client("forger", "B1")
+    network.say("forger", Advertise("a", GREETING))
+    network.kernel.run()
+    network.publish("forger", Publication({"class": "GREETING", "from": "forger"}))
+    network.kernel.run()
+    assert all("forger" not in greeter.greeted for greeter in made.values())

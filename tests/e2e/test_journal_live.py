@@ -36,7 +36,7 @@ def in_journal(state):
 def test_a_subscription_is_in_the_journal_of_a_broker_that_is_killed_when_subscribe_returns(tmp_path):
     async def work(broker):
         acknowledged = set()
-        for round in range(4):
+        for round in range(2):
             async with contextlib.AsyncExitStack() as stack:
                 client = await stack.enter_async_context(connect(broker.url, name=f"c{round}"))
                 subscriptions = [client.subscribe(f"[x,>,{n}]") for n in range(20)]

@@ -41,7 +41,7 @@ class User:
 
     @property
     def waits(self):
-        return self.network._client(self.name).unsettled() > 0
+        return self.network.client(self.name).unsettled() > 0
 
     def look(self):
         """See what became of what was said last."""

@@ -61,6 +61,11 @@ def run(progress: Progress) -> list[Row]:
         lone_s = asyncio.run(_lone_s(brokers.url("B1"), brokers.url("B3")))
         rows.append(Row("chain of 3: a lone publication, median", "ms", float(np.median(lone_s)) * 1e3))
         rows.append(Row("chain of 3: a lone publication, p99", "ms", float(np.percentile(lone_s, 99)) * 1e3))
+    with network(5) as brokers:
+        progress("a chain of five")
+        control_s = asyncio.run(_control_s(brokers.url("B1"), brokers.url("B5")))
+        for name, times_s in control_s.items():
+            rows.append(Row(f"chain of 5: {name} until it is in force, median", "ms", float(np.median(times_s)) * 1e3))
     return rows
 
 
@@ -124,6 +129,21 @@ async def _latencies_s(url: str, rate_hz: float) -> np.ndarray:
         await publisher.flush()
         task.cancel()
     return np.concatenate(found)
+
+
+async def _control_s(publisher_url: str, subscriber_url: str) -> dict[str, list[float]]:
+    """How long subscribing and advertising take, one after the other, at the two ends."""
+    found: dict[str, list[float]] = {"subscribe": [], "advertise": []}
+    async with connect(publisher_url) as publisher, connect(subscriber_url) as subscriber:
+        await advertised(publisher)
+        for i in range(LONE):
+            start_s = perf_counter()
+            async with subscriber.subscribe(f"[class,eq,'STOCK'],[volume,=,{i}]"):
+                found["subscribe"].append(perf_counter() - start_s)
+            start_s = perf_counter()
+            await publisher.advertise(f"[class,eq,'BOND {i}']")
+            found["advertise"].append(perf_counter() - start_s)
+    return found
 
 
 async def _lone_s(publisher_url: str, subscriber_url: str) -> list[float]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from overweave.broker.seen import Seen
-from overweave.broker.session import Debts, Session
+from overweave.broker.session import Debts, Mark, Session
 from overweave.contract.batches import Batch, Rows
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Deliver, Effect, Rejection, SetTimer
@@ -81,6 +81,10 @@ class ClientCore:
     def next_sequence(self) -> int:
         """The number of the next publication."""
         return self._sequence
+
+    def mark(self) -> Mark:
+        """The place behind all that was said and published so far."""
+        return self._session.mark()
 
     def unsettled_rows(self) -> int:
         """How many rows and words the broker has not settled."""

@@ -16,6 +16,7 @@ from overweave.broker.patience import PATIENCE, PRESSED
 from overweave.broker.pulse import Pulse
 from overweave.broker.registry import Journal, Registry, kind_of
 from overweave.broker.session import Debts, Session
+from overweave.broker.settlement import ControlSettlement
 from overweave.broker.story import Step
 from overweave.broker.telling import Telling, TellingByRouting, TellingInCycles
 from overweave.broker.traffic import Traffic
@@ -47,10 +48,12 @@ from overweave.contract.stimuli import (
     Stimulus,
     TimerFired,
 )
-from overweave.language.messages import Advertise, Control, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Routing, Send
 
-ACKNOWLEDGE, RESEND, PULSE = "acknowledge", "resend", "pulse"
+ACKNOWLEDGE, ACKNOWLEDGE_CONTROL, RESEND, PULSE = "acknowledge", "acknowledge-control", "resend", "pulse"
+#: The timer at which publications are tried again that were in flight on a closed link.
+ORPHANS, _ORPHANS_S = "orphans", 0.5
 #: So many sessions with neighbours have numbers of their own in a life of a broker, each of which may begin anew so often.
 _SESSIONS_MAX, _ANEW_MAX = 1 << 20, 1 << 8
 
@@ -66,6 +69,8 @@ class Statistics(msgspec.Struct, frozen=True):
     control_out: int
     tables: dict[str, int]
     unsettled: dict[str, int]
+    #: Publications that were given up because the only link they could take is closed.
+    undeliverable: int = 0
 
 
 class BrokerCore:
@@ -105,13 +110,17 @@ class BrokerCore:
             self._turn, self.config, routing, self._telling, self._sessions, self._neighbours, self._desk, self._tell_again
         )
         self._patience, self._story = self._traffic.patience, self._traffic.story
+        #: Where routing goes by destination, it finds out itself whom control has reached.
+        self._settlement = (
+            None if routing.watches_links else ControlSettlement(self._telling, self._sessions, self._neighbours, routing.acyclic)
+        )
         self._doors = {
             TimerFired: self._timer,
             PeerConnected: self._connected,
             PeerDisconnected: self._disconnected,
             PeerLeft: self._left,
             LoadMeasured: self._desk.measured,
-            Persisted: self._persisted,
+            Persisted: self._durability.persisted,
             JournalFailed: self._durability.failed,
         }
         for neighbour in neighbours:
@@ -152,6 +161,7 @@ class BrokerCore:
             control_out=self._control_out + traffic.control_out,
             tables=self._routing.sizes(),
             unsettled={peer: session.unsettled() for peer, session in self._sessions.items() if session.unsettled()},
+            undeliverable=traffic.undeliverable,
         )
 
     def compared_with(self, peer: str, batch: Batch) -> int:
@@ -189,7 +199,7 @@ class BrokerCore:
             self._traffic.take(frame, peer, session)
         elif isinstance(frame, WordFrame):
             if session.accepts(frame, 1, self._turn.effects):
-                custody = Custody(session, frame.sequence, 1)
+                custody = Custody(session, frame.sequence, 1, control=True)
                 self._word(peer, frame.word, custody)
                 custody.release()
         elif isinstance(frame, Acknowledgement):
@@ -203,8 +213,7 @@ class BrokerCore:
     def _word(self, peer: str, word: Word, custody: Custody) -> None:
         if isinstance(word, Announced):
             self._telling.announced(peer)
-            self._tell_on()
-            self._traffic.let_go()
+            self._synchronised()
         elif isinstance(word, Synced):
             self._peer_has_told_all(peer)
             if peer not in self._neighbours:
@@ -249,11 +258,13 @@ class BrokerCore:
         if self._desk.staffed:
             self._desk.watch(Heard(message, peer, peer not in self._neighbours))
         self._tell(self._routing.handle(message, peer), peer, custody, message)
+        if custody is not None and self._settlement is not None:
+            self._settlement.add(message, peer, custody)
 
     def _tell(self, sends: Iterable[Send], peer: str = "", custody: Custody | None = None, heard: Control | None = None) -> None:
-        """Send words; the copies of what was ``heard`` that are addressed stay with their sender until they are settled."""
+        """Send words; advertisements that were ``heard``, and what is addressed, wait for their copies to be settled."""
         for neighbour, message in sends:
-            keeper = custody if is_addressed(message) and type(message) is type(heard) and message.id == heard.id else None
+            keeper = custody if heard is not None and _delays(message, heard) else None
             if keeper is not None:
                 keeper.hold()
             if neighbour is None:
@@ -261,6 +272,8 @@ class BrokerCore:
                 continue
             self._control_out += 1
             self._sessions[neighbour].say(message, self._turn.effects, keeper)
+            if self._settlement is not None:
+                self._settlement.withdrawn(message, neighbour)
 
     def _module_says(self, module: str, message: Control) -> None:
         self._tell(self._routing.handle(message, module))
@@ -333,8 +346,14 @@ class BrokerCore:
             self._withdraw(peer, _withdrawal(message))
         if peer in self._neighbours:
             self._telling.synced(peer)
+        self._synchronised()
+
+    def _synchronised(self) -> None:
+        """More is known of what neighbours have and want."""
         self._tell_on()
         self._traffic.let_go()
+        if self._settlement is not None:
+            self._settlement.synchronised()
 
     # ---- links that fail and work again
 
@@ -356,7 +375,7 @@ class BrokerCore:
             return
         session.disconnect()
         if peer in self._neighbours:
-            taken = session.take_back([]) if self._routing.watches_links else []
+            taken = session.take_back([])
             del self._sessions[peer], self._neighbours[peer]
             self._telling.remove(peer)
             self._pulse.forget(peer)
@@ -364,7 +383,10 @@ class BrokerCore:
             self._traffic.links_change()
             self._tell_on()
             for what, custody in taken:
-                self._traffic.go_on(what, peer, custody)
+                if self._routing.watches_links:
+                    self._traffic.go_on(what, peer, custody)
+                elif not isinstance(what, Control):
+                    self._traffic.redirect(what, custody)
         else:
             for message in self._learned(peer):
                 self._withdraw(peer, message)
@@ -375,6 +397,8 @@ class BrokerCore:
         self._patience.forget(session)
         session.abandon()
         self._traffic.let_go()
+        if self._settlement is not None:
+            self._settlement.synchronised()
 
     def _withdraw(self, peer: str, message: Control) -> None:
         if peer in self._neighbours or self._registry.take(peer, message, self._turn.effects):
@@ -382,14 +406,14 @@ class BrokerCore:
 
     # ---- acknowledgements, repetition and patience
 
-    def _persisted(self, stimulus: Persisted) -> None:
-        self._durability.persisted(stimulus)
-        self._debts.pay_all(self._turn.effects)  # they have waited long enough
-
     def _watch(self) -> None:
         debts, config, timers = self._debts, self.config.session, self._timers
         if debts.now:
             debts.pay(self._turn.effects)
+        if self._traffic.has_orphans:
+            self._set_timer(ORPHANS, _ORPHANS_S)
+        if debts.soon:
+            self._set_timer(ACKNOWLEDGE_CONTROL, 0.0)
         if debts.later and ACKNOWLEDGE not in timers:
             self._set_timer(ACKNOWLEDGE, config.acknowledge_delay_s)
         if config.resend_s is not None:
@@ -405,6 +429,10 @@ class BrokerCore:
         self._timers.discard(name)
         if name == ACKNOWLEDGE:
             self._debts.pay_all(self._turn.effects)
+        elif name == ACKNOWLEDGE_CONTROL:
+            self._debts.pay_soon(self._turn.effects)
+        elif name == ORPHANS:
+            self._traffic.retry_orphans()
         elif name == RESEND:
             for session in self._sessions.values():
                 session.resend(self._turn.effects)
@@ -436,6 +464,13 @@ def _telling(routing: Routing) -> Telling:
     if routing.watches_links:
         return TellingByRouting()
     return Telling() if routing.acyclic else TellingInCycles()
+
+
+def _delays(message: Control, heard: Control) -> bool:
+    """Whether the one that was heard waits for a message that it causes: a copy, or a subscription that it attracts."""
+    if type(message) is type(heard) and message.id == heard.id:
+        return is_addressed(message) or isinstance(message, Advertise)
+    return isinstance(heard, Advertise) and isinstance(message, Subscribe) and is_addressed(message)
 
 
 def _key(message: Control) -> tuple[str, str, str | None]:

@@ -2,17 +2,31 @@
 
 from typing import TYPE_CHECKING
 
+from overweave.language.messages import Advertise, Control, Subscribe
+
 if TYPE_CHECKING:
     from overweave.broker.session import Session
+
+#: Control messages of one key are settled in the order in which they were sent: a kind, and a tree where overlays have cycles.
+ControlKey = tuple[type[Advertise] | type[Subscribe], str | None]
+
+
+def control_key(message: Control) -> ControlKey | None:
+    """The key of an advertisement or a subscription; None for what nobody waits for, or what has destinations."""
+    if isinstance(message, Advertise | Subscribe) and not message.header.destinations:
+        return type(message), message.header.tree
+    return None
 
 
 class Custody:
     """What keeps an incoming content unsettled: the copies of its rows that went on and are not settled yet."""
 
-    __slots__ = ("_followers", "_remaining", "_rows", "_sequence", "_session", "_stream")
+    __slots__ = ("_control", "_followers", "_remaining", "_rows", "_sequence", "_session", "_stream")
 
-    def __init__(self, session: "Session", sequence: int, rows: int) -> None:
+    def __init__(self, session: "Session", sequence: int, rows: int, control: bool = False) -> None:
         self._session, self._stream, self._sequence, self._rows = session, session.stream, sequence, rows
+        #: Control is acknowledged at once, and ahead of publications that are not settled: somebody waits for it.
+        self._control = control
         self._remaining = 1
         self._followers: list[Custody] | None = None
 
@@ -45,13 +59,24 @@ class Custody:
     def release(self) -> None:
         """One copy is settled."""
         self._remaining = remaining = self._remaining - 1
-        if remaining == 0:
-            session = self._session
-            if session.stream == self._stream:
-                session.settle(self._sequence, self._rows)
-            if self._followers is not None:
-                for follower in self._followers:
-                    follower.release()
+        if remaining:
+            return
+        self._settle()
+        # Without recursion: a client's control messages may wait for each other in a long chain.
+        followers = self._followers and [*self._followers]
+        while followers:
+            follower = followers.pop()
+            follower._remaining -= 1
+            if not follower._remaining:
+                follower._settle()
+                followers += follower._followers or ()
+
+    def wait_for(self, earlier: "Custody") -> None:
+        """Not be settled before ``earlier`` is."""
+        if not earlier.done:
+            self.hold()
+            earlier._followers = earlier._followers or []
+            earlier._followers.append(self)
 
     def follow(self, first: "Custody") -> bool:
         """Not be settled before ``first`` is, of which this has a duplicate: until then its sender must keep it.
@@ -69,6 +94,39 @@ class Custody:
         if first._followers is not None and self in first._followers:
             first._followers = [follower for follower in first._followers if follower is not self]
             self.release()
+
+    def _settle(self) -> None:
+        if self._session.stream == self._stream:
+            self._session.settle(self._sequence, self._rows, self._control)
+
+
+class Waiters:
+    """The custodies that wait until a peer has settled a control message, and all of its key that were sent before it."""
+
+    __slots__ = ("_custodies", "_latest", "id", "key")
+
+    def __init__(self, latest: "dict[ControlKey, Waiters]", key: "ControlKey", id: str, custody: Custody | None) -> None:
+        #: The last control message in flight by key, of which this is one until it is settled.
+        self._latest, self.key, self.id = latest, key, id
+        self._custodies = [] if custody is None else [custody]
+        latest[key] = self
+
+    def add(self, custody: Custody) -> None:
+        """Have one more wait."""
+        custody.hold()
+        self._custodies.append(custody)
+
+    def release(self) -> None:
+        """The peer has settled the message."""
+        for custody in self.leave():
+            custody.release()
+
+    def leave(self) -> list[Custody]:
+        """Be out of flight; the custodies, which still wait."""
+        if self._latest.get(self.key) is self:
+            del self._latest[self.key]
+        custodies, self._custodies = self._custodies, []
+        return custodies
 
 
 class Kept:

@@ -64,8 +64,10 @@ class Desk:
             self._tell(peer, TimerFired(rest))
 
     def receive(self, peer: str, batch: Batch) -> None:
-        """Publications for a module."""
+        """Publications for a module; those of clients are none of its business, whatever they look like."""
         for publish in batch.publishes():
+            if not _is_of_module(publish.header):
+                continue
             for subscription in list(self._subscriptions[peer].values()):
                 if matches(subscription.filter, publish.publication):
                     self._tell(peer, Received(publish, subscription.id))
@@ -90,3 +92,8 @@ class Desk:
             self._subscriptions[peer][message.id] = message
         elif isinstance(message, Unsubscribe):
             self._subscriptions[peer].pop(message.id, None)
+
+
+def _is_of_module(header: Header) -> bool:
+    """Whether a module published it: no client has a name with a slash, or may publish control."""
+    return header.priority is Priority.CONTROL and "/" in header.publisher

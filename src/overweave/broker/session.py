@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
-from overweave.broker.custody import Custody, Kept
+from overweave.broker.custody import ControlKey, Custody, Kept, Waiters, control_key
 from overweave.contract.batches import Batch
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Effect, SendFrame
@@ -29,19 +29,21 @@ from overweave.contract.frames import (
     WordFrame,
     is_addressed,
 )
-from overweave.language.messages import Control
+from overweave.language.messages import Control, Subscribe, Unsubscribe
 
 #: No more stretches that are settled ahead are told at a time; the others have their turn next.
 _STRETCHES_MAX = 256
 
 
 class Debts:
-    """The sessions of one core that owe their peer an acknowledgement: at once, or before long."""
+    """The sessions of one core that owe their peer an acknowledgement: at once, when the turn is over, or before long."""
 
-    __slots__ = ("ahead", "later", "now")
+    __slots__ = ("ahead", "later", "now", "soon")
 
     def __init__(self, ahead: bool = False) -> None:
         self.now: dict[Session, None] = {}
+        #: Control is settled: somebody waits for that, but many messages may come together.
+        self.soon: dict[Session, None] = {}
         self.later: dict[Session, None] = {}
         #: Whether peers hear what is settled ahead of something that is not: where ways cross each other, brokers would wait for
         #: each other's rows in a circle, each behind others that wait.
@@ -50,9 +52,14 @@ class Debts:
     def pay(self, effects: list[Effect]) -> None:
         """Acknowledge what is due at once."""
         for session in self.now:
-            self.later.pop(session, None)
-            session.acknowledge(effects, self.ahead)
+            self._pay_one(session, effects)
         self.now.clear()
+
+    def pay_soon(self, effects: list[Effect]) -> None:
+        """Acknowledge control."""
+        for session in self.soon:
+            self._pay_one(session, effects)
+        self.soon.clear()
 
     def pay_all(self, effects: list[Effect]) -> None:
         """Acknowledge all that is due, unless it went out with other things."""
@@ -63,13 +70,27 @@ class Debts:
 
     def forget(self, session: "Session") -> None:
         """A session that is no more."""
-        self.now.pop(session, None)
+        for debts in (self.now, self.soon, self.later):
+            debts.pop(session, None)
+
+    def _pay_one(self, session: "Session", effects: list[Effect]) -> None:
         self.later.pop(session, None)
+        session.acknowledge(effects, self.ahead)
+
+
+class Mark:
+    """A place in the stream to a peer: settled when all that was sent before it is."""
+
+    __slots__ = ("position", "settled")
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+        self.settled = False
 
 
 #: A word (None: it is a batch), a batch, how many rows it has, whom to tell when the peer has settled it, and how many of its
 #: rows the window counts.
-_Unsettled = tuple[Word | None, Batch | None, int, Custody | Kept | None, int]
+_Unsettled = tuple[Word | None, Batch | None, int, Custody | Waiters | Kept | None, int]
 #: What a content takes here beside its bytes.
 _CONTENT_BYTES = 1024
 
@@ -79,8 +100,8 @@ class Session:
 
     __slots__ = (
         "_acknowledge_every", "_acknowledged", "_base", "_behind", "_behind_rows", "_counted", "_debts", "_end", "_expected",
-        "_kept_bytes_max", "_next", "_peer_expected", "_settled", "_settled_ahead", "_told_ahead", "_unsettled", "_untold",
-        "_waiting", "_window", "connected", "established",
+        "_kept_bytes_max", "_latest", "_marks", "_next", "_peer_expected", "_settled", "_settled_ahead", "_told_ahead",
+        "_unsettled", "_untold", "_waiting", "_window", "connected", "established",
         "incarnation", "kept_bytes", "peer", "peer_incarnation", "relieved", "stream",
     )  # fmt: skip
 
@@ -116,6 +137,9 @@ class Session:
         self._told_ahead = 0
         self._untold = False
         self._acknowledged = 0
+        #: The last control message in flight by key, with those who wait for it; and the marks that are not settled, in order.
+        self._latest: dict[ControlKey, Waiters] = {}
+        self._marks: deque[Mark] = deque()
         #: Whether what goes to the peer is kept here on our own account, how much is, and how much may be. All that is kept came
         #: before all that somebody else waits for.
         self.relieved = False
@@ -144,7 +168,7 @@ class Session:
         """Send a word, after what is held back; ``custody`` is released when the peer has settled it."""
         while self._behind:
             self._let_in()
-        self._unsettled.append((word, None, 1, custody, 0))
+        self._unsettled.append(self._entry(word, custody))
         self._end += 1
         self._waiting += 1
         self._send_on(effects)
@@ -152,7 +176,7 @@ class Session:
     def say_in_turn(self, word: Word, effects: list[Effect]) -> None:
         """Send a word when there was room for all that is held back."""
         if self._behind:
-            self._behind.append((word, None, 1, None, 0))
+            self._behind.append(self._entry(word))
             self._behind_rows += 1
         else:
             self.say(word, effects)
@@ -181,6 +205,30 @@ class Session:
         self._acknowledged = settled = self._settled
         frame = BatchFrame(self.incarnation, self.peer_incarnation, number, settled, batch)
         effects.append(SendFrame(self.peer, frame))
+
+    def wait_for(self, key: ControlKey, custody: Custody) -> None:
+        """Have ``custody`` wait until the peer has settled all control messages of a key that are in flight."""
+        latest = self._latest.get(key)
+        if latest is not None:
+            latest.add(custody)
+
+    def wait_for_all(self, kind: type, custody: Custody) -> None:
+        """Likewise for all keys of a kind."""
+        for key, latest in self._latest.items():
+            if key[0] is kind:
+                latest.add(custody)
+
+    def withdrawn(self, message: Unsubscribe) -> list[Custody]:
+        """Those who waited for the peer to settle what ``message`` takes back, if that was the last of its tree."""
+        latest = self._latest.get((Subscribe, message.header.tree))
+        return latest.leave() if latest is not None and latest.id == message.id else []
+
+    def mark(self) -> Mark:
+        """The place behind all that was sent so far."""
+        mark = Mark(self._end + self._behind_rows)
+        self._marks.append(mark)
+        self._settle_marks()
+        return mark
 
     def unsettled(self) -> int:
         """How many contents the peer has not settled."""
@@ -246,6 +294,8 @@ class Session:
                 taken.append((batch, custody))
             elif word is not None and not isinstance(word, Announced | Synced | Rejected) and is_addressed(word):
                 taken.append((word, custody))
+            elif isinstance(keeper, Waiters):
+                keeper.release()
         self._unsettled.clear()
         self.come_anew()
         self._start_again(())
@@ -278,7 +328,7 @@ class Session:
             return
         self.established = True
         # More may be settled than our last greeting said, and an acknowledgement went nowhere meanwhile.
-        self._acknowledged = -1
+        self._acknowledged, self._untold = -1, bool(self._settled_ahead)
         self._debts.later[self] = None
         if not frame.heard:
             self._put(self._hello(), effects)
@@ -296,7 +346,7 @@ class Session:
                 self._send_on(effects)
         if frame.sequence != self._expected:
             self._debts.later[self] = None  # the sender seems not to know what we have
-            self._acknowledged = -1
+            self._acknowledged, self._untold = -1, bool(self._settled_ahead)
             return False
         self._expected += rows
         return True
@@ -310,12 +360,14 @@ class Session:
             if self._behind:
                 self._send_on(effects)
 
-    def settle(self, sequence: int, rows: int) -> None:
+    def settle(self, sequence: int, rows: int, control: bool = False) -> None:
         """The content with this number, and all that it caused, is settled."""
         settled, ahead = sequence + rows, self._settled_ahead
+        if control:
+            self._debts.soon[self] = None
         if sequence != self._settled:
             ahead[sequence] = settled
-            if self._debts.ahead:
+            if control or self._debts.ahead:
                 self._untold = True
                 self._debts.later[self] = None
             return
@@ -332,10 +384,10 @@ class Session:
         return self._settled > self._acknowledged or self._untold
 
     def acknowledge(self, effects: list[Effect], ahead: bool = False) -> None:
-        """Tell the peer what is settled, and on request what is settled ahead."""
+        """Tell the peer what is settled, and on request, or if there is control among it, what is settled ahead."""
         if self.established:
             self._acknowledged = self._settled
-            stretches = self._stretches() if ahead and self._settled_ahead else ()
+            stretches = self._stretches() if self._settled_ahead and (ahead or self._untold) else ()
             frame = Acknowledgement(self.incarnation, self.peer_incarnation, self._settled, self._expected, stretches)
             self._put(frame, effects)
 
@@ -372,7 +424,7 @@ class Session:
             self._debts.later[self] = None
         return tuple(some)
 
-    def _keep(self, batch: Batch, custody: Custody | Kept | None) -> Kept:
+    def _keep(self, batch: Batch, custody: Custody | Waiters | Kept | None) -> Kept:
         kept = Kept(self, _CONTENT_BYTES + batch.size_bytes())
         self.relieved = self.kept_bytes < self._kept_bytes_max
         if custody is not None:
@@ -398,6 +450,19 @@ class Session:
                 self._waiting -= 1
             if custody is not None:
                 custody.release()
+        if self._marks:
+            self._settle_marks()
+
+    def _settle_marks(self) -> None:
+        while self._marks and self._marks[0].position <= self._base:
+            self._marks.popleft().settled = True
+
+    def _entry(self, word: Word, custody: Custody | None = None) -> _Unsettled:
+        """A word to be sent, with those who wait for it."""
+        key = None if isinstance(word, Announced | Synced | Rejected) else control_key(word)
+        if key is None or isinstance(word, Announced | Synced | Rejected):
+            return word, None, 1, custody, 0
+        return word, None, 1, Waiters(self._latest, key, word.id, custody), 0
 
     def _release_ahead(self, stretches: Iterable[tuple[int, int]]) -> None:
         """Let go those who wait for contents that are settled while some before them are not."""
@@ -448,10 +513,31 @@ class Session:
     def _start_again(self, greeting: Iterable[Word]) -> None:
         self.established = False
         self.stream += 1
-        kept = [entry for entry in self._unsettled if entry[0] is None or is_addressed(entry[0])]
-        self._unsettled = deque([*((word, None, 1, None, 0) for word in greeting), *kept])
+        before = self._unsettled
+        waiting = [(keeper.key, keeper.leave()) for _, _, _, keeper, _ in before if isinstance(keeper, Waiters)]
+        told = [self._entry(word) for word in greeting]
+        self._move_marks(before, len(told))
+        kept = [entry for entry in before if entry[0] is None or is_addressed(entry[0])]
+        self._unsettled = deque([*told, *kept])
         self._base = self._next = self._peer_expected = self._expected = self._settled = self._acknowledged = 0
         self._end, self._waiting = sum(entry[2] for entry in self._unsettled), len(self._unsettled)
         self._counted = sum(entry[4] for entry in self._unsettled)
         self._settled_ahead.clear()
         self._told_ahead, self._untold = 0, False
+        # What was in flight is among what the peer hears now, unless it was withdrawn.
+        for key, custodies in waiting:
+            for custody in custodies:
+                self.wait_for(key, custody)
+                custody.release()
+        self._settle_marks()
+
+    def _move_marks(self, before: "deque[_Unsettled]", told: int) -> None:
+        """Have marks lie behind what they lay behind: the peer hears ``told`` words first, then what is kept of the others."""
+        number, position, entries = self._base, told, iter(before)
+        end = self._end
+        for mark in self._marks:
+            while number < min(mark.position, end):
+                word, _, rows, _, _ = next(entries)
+                number += rows
+                position += rows if word is None or is_addressed(word) else 0
+            mark.position = position + max(mark.position - end, 0)

@@ -43,6 +43,14 @@ class _Held(NamedTuple):
     elsewhere: bool = False
 
 
+class _Orphan(NamedTuple):
+    """What was in flight on a link that is closed, and goes nowhere else."""
+
+    batch: Batch
+    custody: Custody
+    since_s: float
+
+
 class Traffic:
     """The publications of one broker; sessions and neighbours are the broker's own, and ``tell_again`` is for control it held."""
 
@@ -62,6 +70,7 @@ class Traffic:
         self._sessions, self._neighbours, self._desk = sessions, neighbours, desk
         self._tell_again = tell_again
         self._held: deque[_Held] = deque()
+        self._orphans: list[_Orphan] = []
         #: Duplicates that wait for the copies that came first, and since when: after crashes they might do so in a circle.
         self._following: deque[tuple[float, Custody, Custody]] = deque()
         #: What has come, for this broker's clients and by lane; and the lanes of what comes from neighbours and clients (None).
@@ -75,6 +84,8 @@ class Traffic:
         #: Rows that came and went, those of modules apart.
         self.rows_in = self.rows_out = self.deliveries = self.duplicates = 0
         self.control_in = self.control_out = 0
+        #: Rows that were given up because the only link they could take is closed.
+        self.undeliverable = 0
 
     # ---- what arrives
 
@@ -322,6 +333,46 @@ class Traffic:
             self._held.remove(entry)
             if entry.custody is not None:
                 entry.custody.release()
+
+    # ---- links that are closed
+
+    @property
+    def has_orphans(self) -> bool:
+        """Whether something waits that was in flight on a link which is closed."""
+        return bool(self._orphans)
+
+    def redirect(self, batch: Batch, custody: Custody | None) -> None:
+        """What was in flight on a link that is closed goes where routing sends it now, or waits until there is a way."""
+        if custody is not None:
+            self._redirect(_Orphan(batch, custody, self._turn.now_s))
+
+    def retry_orphans(self) -> None:
+        """Try again what found no way, and give it up after a while."""
+        orphans, self._orphans = self._orphans, []
+        for orphan in orphans:
+            if orphan.since_s < self._turn.now_s - self._config.unreachable_s:
+                self.undeliverable += orphan.batch.count
+                orphan.custody.release()
+            else:
+                self._redirect(orphan)
+
+    def _redirect(self, orphan: _Orphan) -> None:
+        batch, custody, since_s = orphan
+        forwards: list[Forward] = []
+        with suppress(InvalidInput):  # its advertisement is gone: it is of no tree any more
+            forwards = self._routing.route(batch, custody.peer if custody.peer in self._neighbours else None)
+        gone: set[tuple[str, int]] = set()
+        for to, some in forwards:
+            if to is not None and to in self._neighbours:
+                custody.hold()
+                self._sessions[to].send(some, custody, self._turn.effects, under_way=True)
+                self.rows_out += some.count
+                gone.update(some.identities())
+        left = np.array([row for row, identity in enumerate(batch.identities()) if identity not in gone], np.int64)
+        if len(left):
+            self._orphans.append(_Orphan(batch.take(left), custody, since_s))
+        else:
+            custody.release()
 
     def _under_way(self, peers: dict[str, Session] | dict[str, None]) -> list[tuple[Batch, Custody | None]]:
         """The publications that some peers have not settled, and those that are held."""

@@ -101,7 +101,6 @@ class _Market:
         self._delivered: Account = Counter()
 
     async def open(self, wanted: Sequence[Filter], published: Sequence[Publication]) -> None:
-        start_s = time.perf_counter()
         symbols = list(dict.fromkeys(str(quote["symbol"]) for quote in published))
         for number, symbol in enumerate(symbols):
             self._publishers[symbol] = await self._client(number, f"market-{symbol}")
@@ -113,8 +112,6 @@ class _Market:
                 subscription = await self._stack.enter_async_context(client.subscribe(wanted[at]))
                 self._subscriptions.append(subscription)
                 self._stack.callback(asyncio.create_task(self._take(at + 1, subscription)).cancel)
-        # What was said is at its broker now; that it has also spread, only time tells: more of it on a machine that is busy.
-        await asyncio.sleep(max(1.0, time.perf_counter() - start_s))
 
     async def publish(self, published: Sequence[Publication], seconds: float, done: Callable[[int], None]) -> Traffic:
         start_s = time.perf_counter()

@@ -81,7 +81,7 @@ class FilterBasedGeneral(ByKind):
         """See `Routing.announce`."""
         for id, tree in self._trees.items():
             if neighbour not in tree.path:
-                yield Advertise(id, tree.filter, Header(path=tree.path))
+                yield Advertise(id, tree.filter, Header(path=tree.path, tree=id))
             elif tree.parent == neighbour:
                 yield from (Subscribe(told, filter, Header(tree=id)) for told, filter in tree.offers.told())
 
@@ -96,7 +96,7 @@ class FilterBasedGeneral(ByKind):
         return [
             *subscriptions,
             *early,
-            *(Advertise(id, tree.filter) for id, tree in self._trees.items() if tree.parent == neighbour),
+            *(Advertise(id, tree.filter, Header(tree=id)) for id, tree in self._trees.items() if tree.parent == neighbour),
         ]
 
     def sizes(self) -> dict[str, int]:
@@ -123,7 +123,7 @@ class FilterBasedGeneral(ByKind):
         tree = self._trees[message.id] = _Tree(
             message.filter, peer, peer if near else None, (*message.header.path, peer) if near else ()
         )
-        told = Advertise(message.id, message.filter, Header(path=tree.path))
+        told = Advertise(message.id, message.filter, Header(path=tree.path, tree=message.id))
         sends: list[Send] = [(neighbour, told) for neighbour in self._neighbours if neighbour not in tree.path]
         for id, filter, _ in self._local.items():
             sends += self._offer(message.id, id, filter)

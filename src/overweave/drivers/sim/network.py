@@ -99,18 +99,18 @@ class SimulatedNetwork:
     def say(self, client: str, message: Control) -> None:
         """Have a client advertise, subscribe or withdraw."""
         node = self._nodes[client]
-        node.carry_out(self._client(client).say(message, node.clock_s()))
+        node.carry_out(self.client(client).say(message, node.clock_s()))
 
     def publish(self, client: str, *publications: Publication) -> None:
         """Have a client publish, all of them together."""
         node = self._nodes[client]
-        node.carry_out(self._client(client).publish(publications, node.clock_s()))
+        node.carry_out(self.client(client).publish(publications, node.clock_s()))
 
     # ---- to look at
 
     def unsettled(self) -> int:
         """How many contents of clients are not settled."""
-        return sum(self._client(id).unsettled() for id in self._clients)
+        return sum(self.client(id).unsettled() for id in self._clients)
 
     def broker(self, id: str) -> BrokerCore:
         """A broker's core."""
@@ -195,7 +195,8 @@ class SimulatedNetwork:
 
     # ---- nodes and connections
 
-    def _client(self, id: str) -> ClientCore:
+    def client(self, id: str) -> ClientCore:
+        """A client's core."""
         core = self._nodes[id].core
         assert isinstance(core, ClientCore)
         return core

@@ -94,9 +94,9 @@ class BlockingClient:
         """How many publications are on their way."""
         return self._call(self._count_unsettled)
 
-    def advertise(self, filter: str | Filter) -> str:
-        """Say what will be published; the id with which it can be withdrawn."""
-        return self._call(lambda: self._client.advertise(filter))
+    def advertise(self, filter: str | Filter, *, wait: bool = True) -> str:
+        """Say what will be published; the id with which it can be withdrawn: see `Client.advertise`."""
+        return self._call(lambda: self._client.advertise(filter, wait=wait))
 
     def unadvertise(self, id: str) -> None:
         """Withdraw an advertisement."""
@@ -115,9 +115,12 @@ class BlockingClient:
         """Wait until all that was said is settled, or raise `TimeoutError`: see `Client.flush`."""
         self._call(self._client.flush, timeout_s)
 
-    def subscribe(self, filter: str | Filter, timeout_s: float | None = None) -> "BlockingSubscription":
-        """What matches a filter, from entering the context until leaving it; `TimeoutError` if entering takes too long."""
-        return BlockingSubscription(self, self._call(lambda: self._subscription(filter)), timeout_s)
+    def subscribe(self, filter: str | Filter, timeout_s: float | None = None, *, wait: bool = True) -> "BlockingSubscription":
+        """What matches a filter, from entering the context until leaving it; `TimeoutError` if entering takes too long.
+
+        See `Client.subscribe` for ``wait``.
+        """
+        return BlockingSubscription(self, self._call(lambda: self._subscription(filter, wait)), timeout_s)
 
     def close(self) -> None:
         """Leave for good, and end the thread; what was not flushed may be lost."""
@@ -167,8 +170,8 @@ class BlockingClient:
     async def _count_unsettled(self) -> int:
         return self._client.unsettled
 
-    async def _subscription(self, filter: str | Filter) -> Subscription:
-        return self._client.subscribe(filter)
+    async def _subscription(self, filter: str | Filter, wait: bool) -> Subscription:
+        return self._client.subscribe(filter, wait=wait)
 
     async def _publish(self, publications: list[Mapping[str, object]], payload: bytes) -> None:
         contents = [each if isinstance(each, Publication) else Publication(each) for each in publications]

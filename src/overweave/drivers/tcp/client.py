@@ -57,8 +57,10 @@ _TOGETHER_ROWS, _TOGETHER_BYTES, _ROW_BYTES_MAX = 1024, 8 << 20, room_for(1)
 class Subscription:
     """What some filters receive, to be iterated over; `messages` gives headers and payloads too."""
 
-    def __init__(self, client: "Client", id: str, filters: Sequence[Filter]) -> None:
+    def __init__(self, client: "Client", id: str, filters: Sequence[Filter], wait: bool = True) -> None:
         self.id = id
+        #: Whether to wait at the beginning until it is in force.
+        self.wait = wait
         #: By the ids that brokers know.
         self.filters = {id if not place else f"{id}.{place}": filter for place, filter in enumerate(filters)}
         self._client = client
@@ -173,10 +175,14 @@ class Client:
 
     # ---- what one does
 
-    async def advertise(self, filter: str | Filter) -> str:
-        """Say what will be published; the id with which it can be withdrawn."""
+    async def advertise(self, filter: str | Filter, *, wait: bool = True) -> str:
+        """Say what will be published; the id with which it can be withdrawn.
+
+        Returns when the advertisement is in force: every broker has it, and all subscriptions that it attracts have arrived. With
+        ``wait=False`` at once.
+        """
         id = self._new_id("a")
-        await self._say(Advertise(id, _filter(filter)))
+        await self._say(Advertise(id, _filter(filter)), wait=wait)
         return id
 
     async def unadvertise(self, id: str) -> None:
@@ -216,16 +222,20 @@ class Client:
         contents = (p if isinstance(p, Publication) else Publication(p) for p in publications)
         return RawRows(encode_rows(Publish(content, Header(self.name), payload) for content in contents), len(publications))
 
-    def subscribe(self, *filters: str | Filter) -> Subscription:
-        """What matches a filter, or any of several, from entering the context until leaving it."""
+    def subscribe(self, *filters: str | Filter, wait: bool = True) -> Subscription:
+        """What matches a filter, or any of several, from entering the context until leaving it.
+
+        The context is entered when the subscription is in force: every broker that needs it has it. With ``wait=False`` at once.
+        """
         if not filters:
             raise InvalidInput("filters: expected at least one")
-        return Subscription(self, self._new_id("s"), [_filter(filter) for filter in filters])
+        return Subscription(self, self._new_id("s"), [_filter(filter) for filter in filters], wait)
 
     async def flush(self) -> None:
-        """Wait until all that was said is settled: every subscriber that is connected has got it."""
+        """Wait until all that was sent before is settled: every subscriber that is connected has got it."""
         self._send_outbox()
-        while self._core.unsettled():
+        mark = self._core.mark()
+        while not mark.settled:
             await self._wait()
 
     @property
@@ -254,8 +264,9 @@ class Client:
     async def _begin(self, subscription: Subscription) -> None:
         self._check()
         self._subscriptions[subscription.id] = subscription
+        subscribes = [Subscribe(id, filter) for id, filter in subscription.filters.items()]
         try:
-            await self._say(*(Subscribe(id, filter) for id, filter in subscription.filters.items()), group=subscription.id)
+            await self._say(*subscribes, group=subscription.id, wait=subscription.wait)
         except Refused:
             self._subscriptions.pop(subscription.id, None)
             for id in subscription.filters if self._refused is None else ():  # some may be in force
@@ -274,13 +285,16 @@ class Client:
             if not self._full and self._connection is not None:
                 self._connection.read_on()
 
-    async def _say(self, *messages: Control, group: str | None = None) -> None:
+    async def _say(self, *messages: Control, group: str | None = None, wait: bool = True) -> None:
         """Say something and wait until it is settled; `Refused` if the broker has rejected any of it."""
-        self._awaited.update(dict.fromkeys(message.id for message in messages))
+        self._send_outbox()
+        if wait:
+            self._awaited.update(dict.fromkeys(message.id for message in messages))
         try:
             for message in messages:
                 self._carry_out(self._core.say(message, self.now_s(), group))
-            await self.flush()
+            if wait:
+                await self.flush()
         finally:
             rejected = [self._awaited.pop(message.id, None) for message in messages]
         for refused in rejected:
@@ -288,7 +302,7 @@ class Client:
                 raise refused
 
     def _rejected(self, effect: Rejection) -> None:
-        """What is said again after the broker forgot it is not in force either: then nobody else is there to be told."""
+        """Tell whoever waits for it. What nobody waits for, or is said again to a broker that forgot it, ends the client."""
         refused = Refused(effect.code, effect.text)
         if effect.id in self._awaited:
             self._awaited[effect.id] = refused

@@ -8,7 +8,7 @@ from overweave.contract.wire import Message, Open
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.tcp.connection import Connection, Owner
 from overweave.drivers.tcp.settings import BrokerSettings
-from overweave.errors import OverweaveError
+from overweave.errors import OverweaveError, Refused
 
 
 class Caller(Owner, Protocol):
@@ -17,7 +17,7 @@ class Caller(Owner, Protocol):
     settings: BrokerSettings
 
     def dialled(self, connection: Connection, neighbour: str) -> None:
-        """The neighbour has answered."""
+        """The neighbour has answered; `Refused` if there is a better connection to it."""
 
 
 class Dialling:
@@ -36,8 +36,13 @@ class Dialling:
         """See `Owner.received`."""
         if isinstance(message, Open) and message.name == self._neighbour:
             connection.owner = self._node
-            self._node.dialled(connection, self._neighbour)
-            self._settle(None)
+            try:
+                self._node.dialled(connection, self._neighbour)
+            except Refused as refused:
+                connection.close()
+                self._settle(refused)
+            else:
+                self._settle(None)
         else:
             text = message.text if isinstance(message, RefusedMessage) else f"expected {self._neighbour} to answer"
             self._settle(OverweaveError(text))

@@ -72,6 +72,8 @@ class BrokerNode:
         self._unreached: dict[str, str] = {}
         #: Peers that are connected now, what clients may do, and the keys by which they may come back.
         self._connections: dict[str, Connection] = {}
+        #: Which end made the connection to a neighbour.
+        self._dialled_by: dict[str, str] = {}
         self._rights: dict[str, Rights] = {}
         self._keys: dict[str, str | None] = {}
         #: What clients are told when they come, and told again when they come back as long as they are remembered.
@@ -310,7 +312,9 @@ class BrokerNode:
             raise Refused("stopping", f"broker {self.settings.id} is stopping")
         if client and name in self._keys and self._keys[name] != message.key:
             raise Refused("name-in-use", f"client {name!r}: expected a name that nobody else has")
-        self._replace(connection, name)
+        if not client:
+            self._check_collision(name, dialled_by=name)
+        self._replace(connection, name, dialled_by=name)
         if not client and name not in self._neighbours:
             self._neighbours.append(name)
         if client:
@@ -323,7 +327,23 @@ class BrokerNode:
         self._log.info("connected", peer=name, role=message.role)
         self.handle(PeerConnected(name, client=client))
 
-    def _replace(self, connection: Connection, name: str) -> None:
+    def _check_collision(self, neighbour: str, *, dialled_by: str) -> None:
+        """Refuse a second connection to a neighbour when two brokers dial each other at the same time.
+
+        Both must keep the same one, or each would close what the other keeps: it is that of the broker which comes later in the
+        overlay (as in BGP, RFC 4271 6.8). Of two connections that one broker dialled the newer counts.
+        """
+        old = self._connections.get(neighbour)
+        if old is None or self._dialled_by.get(neighbour) == dialled_by:
+            return
+        ids = self.settings.overlay.ids
+        if ids.index(dialled_by) < max(ids.index(neighbour), ids.index(self.settings.id)) and not self._is_silent(old):
+            raise Refused("duplicate-link", f"broker {self.settings.id} has a connection to {neighbour} already")
+
+    def _is_silent(self, connection: Connection) -> bool:
+        return time.monotonic() - connection.received_s > self.settings.heartbeat_s
+
+    def _replace(self, connection: Connection, name: str, dialled_by: str = "") -> None:
         """The new connection of a peer takes the place of an older one that may not know yet that it is dead."""
         old = self._connections.get(name)
         if old is not None:
@@ -332,6 +352,7 @@ class BrokerNode:
         connection.peer = name
         connection.trust()
         self._connections[name] = connection
+        self._dialled_by[name] = dialled_by
         if name in self._missing:
             self._missing[name].clear()
 
@@ -424,7 +445,8 @@ class BrokerNode:
                     await self._dial(neighbour)
                 self._unreached.pop(neighbour, None)
             except (OSError, TimeoutError, OverweaveError) as error:
-                self._could_not_reach(neighbour, why_not(error), retry_s)
+                if neighbour not in self._connections:  # else it dialled us at the same time
+                    self._could_not_reach(neighbour, why_not(error), retry_s)
             await asyncio.sleep(retry_s)
             retry_s = min(2 * retry_s, RETRY_S_MAX) if missing.is_set() else RETRY_S
 
@@ -449,7 +471,8 @@ class BrokerNode:
 
     def dialled(self, connection: Connection, neighbour: str) -> None:
         """A neighbour has answered a call."""
-        self._replace(connection, neighbour)
+        self._check_collision(neighbour, dialled_by=self.settings.id)
+        self._replace(connection, neighbour, dialled_by=self.settings.id)
         self._log.info("connected", peer=neighbour, role="broker")
         self.handle(PeerConnected(neighbour))
 
