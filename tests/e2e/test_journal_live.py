@@ -5,6 +5,7 @@ import contextlib
 import errno
 import json
 import os
+import random
 import subprocess
 import urllib.error
 import urllib.request
@@ -33,27 +34,51 @@ def in_journal(state):
         file.close()
 
 
-def test_a_subscription_is_in_the_journal_of_a_broker_that_is_killed_when_subscribe_returns(tmp_path):
-    async def work(broker):
-        acknowledged = set()
-        for round in range(2):
-            async with contextlib.AsyncExitStack() as stack:
-                client = await stack.enter_async_context(connect(broker.url, name=f"c{round}"))
-                subscriptions = [client.subscribe(f"[x,>,{n}]") for n in range(20)]
-                await asyncio.gather(*(stack.enter_async_context(each) for each in subscriptions))
-                acknowledged |= {each.id for each in subscriptions}
-                advertisement = await client.advertise("[x,>,0]")
-                acknowledged.add(advertisement)
-                broker.kill()
-                assert acknowledged <= in_journal(tmp_path)
-                stack.pop_all()
-                await client.close()  # it cannot say anything again
+class Churn:
+    """Tasks of one client that advertise and withdraw all the time, and what is certain of each advertisement."""
+
+    def __init__(self, client):
+        self._client = client
+        self.acknowledged, self.withdrawn = set(), set()
+
+    async def run(self, draw):
+        mine = []
+        while True:
+            if mine and draw.random() < 0.4:
+                id = mine.pop(draw.randrange(len(mine)))
+                self.acknowledged.discard(id)  # from now on nobody knows
+                await self._client.unadvertise(id)
+                self.withdrawn.add(id)
+            else:
+                id = await self._client.advertise(f"[x,>,{draw.randrange(100)}]")
+                mine.append(id)
+                self.acknowledged.add(id)
+
+
+def test_what_was_acknowledged_is_in_the_journal_of_a_broker_that_is_killed_at_any_time(tmp_path):
+    async def work(broker, draw):
+        acknowledged, withdrawn = set(), set()
+        for round in range(3):
+            client = await connect(broker.url, name=f"c{round}").__aenter__()
+            churn = Churn(client)
+            tasks = [asyncio.create_task(churn.run(draw)) for _ in range(8)]
+            await asyncio.sleep(draw.uniform(0.1, 0.5))
+            broker.kill()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await client.close()  # it cannot say anything again
+            assert len(churn.acknowledged) > 5
+            acknowledged |= churn.acknowledged
+            withdrawn |= churn.withdrawn
+            found = in_journal(tmp_path)
+            assert not acknowledged - found
+            assert not withdrawn & found
+            assert len(found - acknowledged) <= 8 * (round + 1)  # what was in flight
             await asyncio.to_thread(broker.start)
-            async with connect(broker.url) as other:
-                await other.advertise("[x,>,0]")
 
     with processes(network_settings(ONE, state=tmp_path, config=CONFIG)) as brokers:
-        asyncio.run(asyncio.wait_for(work(brokers["B1"]), 120))
+        asyncio.run(asyncio.wait_for(work(brokers["B1"], random.Random(3)), 120))
 
 
 def test_the_broker_that_comes_back_has_the_subscription_and_its_client_gets_what_is_published(tmp_path):

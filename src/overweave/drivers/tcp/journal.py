@@ -61,7 +61,9 @@ class JournalFile:
     def open(self) -> Journal:
         """Read what was kept, and be ready to keep more. Nobody else can open it until it is closed."""
         try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self.path.parent.exists():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                _sync_directory(self.path.parent.parent)
             self._take_lock()
             contents = self._read()
             entries = self._restore(contents)
