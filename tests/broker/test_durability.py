@@ -5,6 +5,7 @@ import pytest
 from overweave.broker.client import ClientCore
 from overweave.broker.core import BrokerCore
 from overweave.contract.effects import Keep, Rejection, SendFrame, SetTimer
+from overweave.contract.frames import WordFrame
 from overweave.contract.stimuli import (
     FrameArrived,
     JournalFailed,
@@ -30,6 +31,8 @@ class Pair:
         make = PROTOCOLS["filter"].make
         self.broker = BrokerCore("B1", make("B1", overlay), (), incarnation=incarnation, journal=journal, durable=durable)
         self.client = client or ClientCore("c", "B1")
+        #: Whether words of the broker get lost.
+        self.loses_words = False
         self.kept, self.rejected, self.queue, self.timers = [], [], [], []
         self.connect()
 
@@ -56,6 +59,8 @@ class Pair:
     def _enqueue(self, core, effects):
         for effect in effects:
             if isinstance(effect, SendFrame):
+                if self.loses_words and core is self.broker and isinstance(effect.frame, WordFrame):
+                    continue
                 to, peer = (self.client, "B1") if core is self.broker else (self.broker, "c")
                 self.queue.append((to, FrameArrived(peer, effect.frame)))
             elif isinstance(effect, SetTimer):
@@ -154,6 +159,19 @@ def test_a_client_does_not_say_again_what_was_rejected_and_hears_it_though_its_c
     assert pair.client.unsettled() == 0
     again = Pair(client=pair.client, incarnation=2)
     assert (again.in_force, again.kept) == ([], [])
+
+
+def test_nothing_is_settled_before_its_client_knows_that_it_is_rejected():
+    pair = Pair()
+    pair.broker_does(JournalFailed("no space left"))
+    pair.loses_words = True
+    pair.say(Subscribe("c/1", FILTER))
+    assert (pair.rejected, pair.client.unsettled()) == ([], 1)
+    pair.loses_words = False
+    pair.broker.handle(PeerDisconnected("c"), 0.0)
+    pair.client.handle(PeerDisconnected("B1"), 0.0)
+    pair.connect()
+    assert ([each.id for each in pair.rejected], pair.client.unsettled()) == (["c/1"], 0)
 
 
 def test_publications_of_others_go_on_while_the_journal_fails():

@@ -9,6 +9,8 @@ import pytest
 import trustme
 
 from overweave.contract.batches import Rows
+from overweave.contract.frames import Rejected, WordFrame
+from overweave.drivers.tcp.door import check_frame
 from overweave.drivers.tcp.security import ALL, Gate, Rights, client_context, server_context
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.errors import InvalidInput, Refused
@@ -157,3 +159,9 @@ def test_files_that_are_no_certificates(made, tmp_path):
     (tmp_path / "both.pem").unlink()
     with pytest.raises(InvalidInput, match=r"security\.certificate: expected a readable file"):
         server_context(made())
+
+
+def test_clients_cannot_reject_anything():
+    frame = WordFrame(1, 1, 0, 0, Rejected("c/1", "code", "text"))
+    with pytest.raises(Refused, match="bad-frame: expected what clients say"):
+        check_frame(frame, "c", Rights(("*",), ("*",)), 0, 10)

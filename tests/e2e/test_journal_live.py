@@ -144,6 +144,10 @@ async def outlive_a_full_disk(settings, fill, clear):
             await publisher.publish({"x": number})
             await asyncio.wait_for(publisher.flush(), 10)
             assert (await asyncio.wait_for(anext(messages), 10))["x"] == number
+        async with connect(url) as careless:
+            await careless.advertise("[z,>,1]", wait=False)
+            with pytest.raises(Refused, match="journal-unavailable"):
+                await asyncio.wait_for(careless.flush(), 10)
         status, answer = await asyncio.to_thread(health, port)
         assert (status, answer["status"]) == (503, "unhealthy")
         assert answer["reason"].endswith("B1.journal cannot be written: No space left on device")
