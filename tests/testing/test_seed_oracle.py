@@ -138,7 +138,7 @@ def test_the_runner_lists_what_fails_and_how_to_see_it_again(monkeypatch, capsys
     assert main(arguments) == 1
     said = capsys.readouterr().out
     assert "3 seeds" in said
-    assert "--first 0 --seeds 1 --protocol flooding" in said
+    assert "--first 1 --seeds 1 --protocol flooding --faults none" in said
 
 
 def test_the_runner_uses_processes(capsys):

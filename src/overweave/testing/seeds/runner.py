@@ -25,8 +25,8 @@ _LISTED_MAX = 5
 class Summary:
     """What came out of all seeds so far."""
 
-    def __init__(self, properties: Sequence[str]) -> None:
-        self._properties = frozenset(properties)
+    def __init__(self, properties: Sequence[str], classes: Sequence[str] | None = None) -> None:
+        self._properties, self._classes = frozenset(properties), classes
         self.done: Counter[str] = Counter()
         self.publications = self.expected = self.excused = 0
         #: The seeds that failed, with the first text, by protocol and property.
@@ -64,18 +64,19 @@ class Summary:
                 yield f"  seed {seed}: {text}"
             if len(seeds) > _LISTED_MAX and not all_seeds:
                 yield f"  and {len(seeds) - _LISTED_MAX:,} more (--all lists them)"
-            yield f"  reproduce: {command(listed[0][0], protocol)}"
+            yield f"  reproduce: {command(listed[0][0], protocol, self._classes)}"
 
 
-def command(seed: int, protocol: str) -> str:
+def command(seed: int, protocol: str, classes: Sequence[str] | None = None) -> str:
     """What runs one seed again, and tells all about it."""
-    return f"python -m overweave.testing.seeds --first {seed} --seeds 1 --protocol {protocol} --all"
+    faults = "" if classes is None else f" --faults {','.join(classes) or 'none'}"
+    return f"python -m overweave.testing.seeds --first {seed} --seeds 1 --protocol {protocol}{faults} --all"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run seeds; 1 when some failed, 130 when interrupted and none did."""
     options = _parser().parse_args(arguments)
-    summary = Summary(options.property or list(PROPERTIES))
+    summary = Summary(options.property or list(PROPERTIES), options.faults)
     seeds = range(options.first, options.first + options.seeds)
     if options.seeds == 1:
         print(draw(options.first, options.protocol, options.faults).describe())
