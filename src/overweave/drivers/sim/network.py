@@ -109,6 +109,26 @@ class SimulatedNetwork:
         """How many contents of clients are not settled."""
         return sum(self.client(id).unsettled() for id in self._clients)
 
+    def client(self, id: str) -> ClientCore:
+        """A client's core."""
+        return self._client(id)
+
+    def clients(self) -> list[str]:
+        """The clients that are attached, connected or not."""
+        return list(self._clients)
+
+    def connections(self) -> list[tuple[str, str]]:
+        """The ends of all open connections, each once."""
+        return self._open()
+
+    def incarnation(self, broker: str) -> int:
+        """How often a broker was started."""
+        return self._incarnations[broker]
+
+    def journal(self, broker: str) -> Mapping[tuple[str, str], tuple[str, Filter]]:
+        """What a broker would find after a crash."""
+        return self._journals[broker]
+
     def broker(self, id: str) -> BrokerCore:
         """A broker's core."""
         core = self._nodes[id].core
