@@ -21,7 +21,7 @@ from overweave.broker.traffic import Traffic
 from overweave.broker.turn import Turn
 from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig
-from overweave.contract.effects import Effect, Refuse, SetTimer
+from overweave.contract.effects import Effect, Refuse, Restart, SetTimer
 from overweave.contract.frames import (
     Acknowledgement,
     Announced,
@@ -43,7 +43,7 @@ from overweave.contract.stimuli import (
     Stimulus,
     TimerFired,
 )
-from overweave.language.messages import Advertise, Control, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, LinkState, Unadvertise, Unsubscribe
 from overweave.routing.base import Routing, Send
 
 ACKNOWLEDGE, RESEND, PULSE = "acknowledge", "resend", "pulse"
@@ -65,7 +65,7 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 class BrokerCore:
-    """One broker; ``journal`` is what an earlier incarnation kept."""
+    """One broker; ``journal`` is what an earlier incarnation kept, ``life`` that of its modules as publishers."""
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class BrokerCore:
         incarnation: int = 1,
         journal: Journal | None = None,
         modules: Mapping[str, Module] | None = None,
+        life: int | None = None,
     ) -> None:
         self.id = id
         self.config = config or BrokerConfig()
@@ -94,7 +95,15 @@ class BrokerCore:
         self._timers: set[str] = set()
         self._control_in = self._control_out = 0
         self._turn = Turn()
-        self._desk = Desk(id, modules or {}, self._turn, self._module_says, self._module_publishes, incarnation)
+        self._desk = Desk(
+            id,
+            modules or {},
+            self._turn,
+            self._module_says,
+            self._module_publishes,
+            incarnation,
+            incarnation if life is None else life,
+        )
         self._traffic = Traffic(
             self._turn, self.config, routing, self._telling, self._sessions, self._neighbours, self._desk, self._tell_again
         )
@@ -187,6 +196,8 @@ class BrokerCore:
         elif isinstance(frame, Acknowledgement):
             session.acknowledgement(frame, self._turn.effects)
         elif isinstance(frame, Hello):
+            if peer in self._neighbours and frame.peer_incarnation > session.incarnation:
+                self._turn.effects.append(Restart(frame.peer_incarnation // _SESSIONS_MAX))
             was_established = session.established
             session.hello(frame, self._greeting(peer) if session.is_new(frame) else (), self._turn.effects)
             if session.established and not was_established and peer in self._neighbours:
@@ -210,6 +221,8 @@ class BrokerCore:
         if stale:
             stale.pop(_key(message), None)
         if peer in self._neighbours:
+            if isinstance(message, LinkState) and message.id == self.id and message.incarnation > self._incarnation:
+                self._turn.effects.append(Restart(message.incarnation))
             self._heard(message, peer, custody)
         else:
             self._said(peer, message, custody)
