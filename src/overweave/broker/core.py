@@ -197,6 +197,7 @@ class BrokerCore:
             session.acknowledgement(frame, self._turn.effects)
         elif isinstance(frame, Hello):
             if peer in self._neighbours and frame.peer_incarnation > session.incarnation:
+                # It has met a later life of ours, and does not listen to this one: our clock must have gone back.
                 self._turn.effects.append(Restart(frame.peer_incarnation // _SESSIONS_MAX))
             was_established = session.established
             session.hello(frame, self._greeting(peer) if session.is_new(frame) else (), self._turn.effects)

@@ -267,10 +267,7 @@ class Session:
 
     def hello(self, frame: Hello, greeting: Iterable[Word], effects: list[Effect]) -> None:
         """The peer introduces itself; to a new one ``greeting`` goes first."""
-        if not self.connected or frame.peer_incarnation > self.incarnation:
-            return  # it knows us from a later life than this one, and will not listen
-        if frame.incarnation < self.peer_incarnation:
-            self._put(self._hello(), effects)  # its clock may have gone back: it has to know whom we know
+        if not self.connected or frame.incarnation < self.peer_incarnation:
             return
         if self.is_new(frame):
             self.peer_incarnation = frame.incarnation
