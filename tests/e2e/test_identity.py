@@ -139,7 +139,8 @@ async def refusal(url, **who):
 @pytest.mark.parametrize("routing", ["filter", "destination"])
 def test_two_clients_of_one_name_on_two_brokers_are_both_heard(monkeypatch, routing):
     """Also if they start at the same time, with the same numbers."""
-    monkeypatch.setattr(time, "time_ns", lambda now_ns=time.time_ns(): now_ns)
+    now_ns = time.time_ns()
+    monkeypatch.setattr(time, "time_ns", lambda: now_ns)
 
     async def work():
         async with running(network_settings(chain(3), routing=routing)) as nodes, contextlib.AsyncExitStack() as stack:
@@ -204,7 +205,7 @@ def test_nobody_publishes_in_the_life_of_another(routing):
             assert header.life == life_of(victim._key)
             attacker = await comes(contextlib.AsyncExitStack(), far, name="p")
             attacker._core.life, attacker._core._sequence = header.life, header.sequence + 1
-            with pytest.raises(Refused, match="bad-publication.*of this life of 'p'"):
+            with pytest.raises(Refused, match=r"bad-publication.*of this life of 'p'"):
                 await says(attacker, "attacker", range(3))
             await attacker.close()
             await says(victim, "victim", range(3, 6))
@@ -217,7 +218,7 @@ def test_nobody_publishes_in_the_life_of_another(routing):
 
 
 def test_names_with_a_token_of_their_own_are_not_for_those_who_may_have_any(secured):
-    settings, who = secured
+    settings, _ = secured
 
     async def work():
         async with running(settings("tokens")) as nodes, contextlib.AsyncExitStack() as stack:
@@ -283,7 +284,7 @@ def test_whoever_proves_a_name_takes_its_session_over_and_the_other_is_told(secu
             start_s = time.monotonic()
             new = await comes(stack, url, **ticker)
             assert time.monotonic() - start_s < 5
-            with pytest.raises(Refused, match="session-taken-over.*another client has taken over"):
+            with pytest.raises(Refused, match=r"session-taken-over.*another client has taken over"):
                 await asyncio.wait_for(taking, WITHIN_S)
             with pytest.raises(Refused, match="session-taken-over"):
                 await old.publish({"who": "old", "n": 5})
@@ -323,7 +324,7 @@ def test_a_crashed_client_has_its_name_back_at_once_unless_another_is_connected_
 
 
 def test_whoever_comes_back_with_its_key_goes_on_where_it_was(secured):
-    settings, who = secured
+    settings, _ = secured
 
     async def work():
         async with running(settings("tokens")) as nodes, contextlib.AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A broker whose clock has gone back when it restarts comes with an incarnation of the past, and begins again with a later one."""
+"""A broker whose clock has gone back when it restarts comes with an incarnation of the past, and starts again."""
 
 from collections import Counter
 

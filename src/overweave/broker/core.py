@@ -49,6 +49,8 @@ from overweave.routing.base import Routing, Send
 ACKNOWLEDGE, RESEND, PULSE = "acknowledge", "resend", "pulse"
 #: So many sessions with neighbours have numbers of their own in a life of a broker, each of which may begin anew so often.
 _SESSIONS_MAX, _ANEW_MAX = 1 << 20, 1 << 8
+#: Incarnations are below this, so that the numbers of sessions have 64 bits: milliseconds until the year 2248.
+INCARNATIONS_MAX = 1 << 43
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -198,7 +200,7 @@ class BrokerCore:
         elif isinstance(frame, Hello):
             if peer in self._neighbours and frame.peer_incarnation > session.incarnation:
                 # It has met a later life of ours, and does not listen to this one: our clock must have gone back.
-                self._turn.effects.append(Restart(frame.peer_incarnation // _SESSIONS_MAX))
+                self._outlived_by(frame.peer_incarnation // _SESSIONS_MAX)
             was_established = session.established
             session.hello(frame, self._greeting(peer) if session.is_new(frame) else (), self._turn.effects)
             if session.established and not was_established and peer in self._neighbours:
@@ -223,7 +225,7 @@ class BrokerCore:
             stale.pop(_key(message), None)
         if peer in self._neighbours:
             if isinstance(message, LinkState) and message.id == self.id and message.incarnation > self._incarnation:
-                self._turn.effects.append(Restart(message.incarnation))
+                self._outlived_by(message.incarnation)
             self._heard(message, peer, custody)
         else:
             self._said(peer, message, custody)
@@ -334,6 +336,11 @@ class BrokerCore:
             self._telling.synced(peer)
         self._tell_on()
         self._traffic.let_go()
+
+    def _outlived_by(self, incarnation: int) -> None:
+        """Others know a later incarnation of this broker."""
+        if incarnation < INCARNATIONS_MAX:  # nothing but nonsense is beyond
+            self._turn.effects.append(Restart(incarnation))
 
     # ---- links that fail and work again
 

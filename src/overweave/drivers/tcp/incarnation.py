@@ -5,6 +5,8 @@ import os
 import time
 from pathlib import Path
 
+from overweave.broker.core import INCARNATIONS_MAX
+
 
 def next_incarnation(directory: Path | None, broker: str, least: int = 0) -> int:
     """The milliseconds since 1970, but at least ``least`` and more than was kept in ``directory`` (None: nothing is).
@@ -16,7 +18,8 @@ def next_incarnation(directory: Path | None, broker: str, least: int = 0) -> int
         return chosen
     file = directory / f"{''.join(c if c.isalnum() or c in '._-' else '-' for c in broker)}.incarnation"
     with contextlib.suppress(OSError, ValueError):
-        chosen = max(chosen, int(file.read_text()) + 1)
+        kept = int(file.read_text())
+        chosen = max(chosen, kept + 1 if kept < INCARNATIONS_MAX else 0)
     with contextlib.suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
         fresh = file.with_suffix(".incarnation-new")
