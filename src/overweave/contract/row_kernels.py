@@ -5,8 +5,8 @@ import numpy as np
 from overweave.matching.kernels.compile import copy_bytes, inlined, kernel
 
 #: Where things are in a row.
-SEQUENCE, PUBLISHED_AT, HOPS, TTL, PRIORITY, LIST_LENGTH, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = (
-    4, 12, 20, 21, 22, 23, 24, 26, 28, 32,
+SEQUENCE, LIFE, PUBLISHED_AT, HOPS, TTL, PRIORITY, LIST_LENGTH, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = (
+    4, 12, 20, 28, 29, 30, 31, 32, 34, 36, 40,
 )  # fmt: skip
 #: The priority of publications, and what only brokers write.
 ORDINARY, FROM_BROKERS = 1, 1
@@ -351,8 +351,9 @@ def _is_utf8(data, start, end):
 
 @inlined
 def _same_publisher(data, one, other):
+    """Whether two rows are of one life of one publisher."""
     length = _u16(data, one + PUBLISHER_LENGTH)
-    if _u16(data, other + PUBLISHER_LENGTH) != length:
+    if _u16(data, other + PUBLISHER_LENGTH) != length or _u64(data, one + LIFE) != _u64(data, other + LIFE):
         return False
     for i in range(HEAD, HEAD + length):
         if data[one + i] != data[other + i]:
