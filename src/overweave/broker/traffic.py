@@ -361,7 +361,7 @@ class Traffic:
         forwards: list[Forward] = []
         with suppress(InvalidInput):  # its advertisement is gone: it is of no tree any more
             forwards = self._routing.route(batch, custody.peer if custody.peer in self._neighbours else None)
-        gone: set[tuple[str, int, int]] = set()
+        gone: set[Identity] = set()
         for to, some in forwards:
             if to is not None and to in self._neighbours:
                 custody.hold()
