@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overweave.contract.batches import Rows, Ways
-from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Hello, Synced, WordFrame
+from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Hello, Rejected, Synced, WordFrame
 from overweave.contract.raw import RawRows, encode_list, encode_rows
 from overweave.contract.wire import (
     BATCH,
@@ -44,7 +44,7 @@ plain_headers = st.just(Header()) | st.builds(
 words = (
     st.builds(Advertise, ids, any_filters, plain_headers) | st.builds(Subscribe, ids, any_filters, plain_headers)
     | st.builds(Unadvertise, ids, plain_headers) | st.builds(Unsubscribe, ids, plain_headers)
-    | st.builds(Announced) | st.builds(Synced)
+    | st.builds(Announced) | st.builds(Synced) | st.builds(Rejected, texts, texts, texts, st.booleans())
     | st.builds(
         LinkState, ids, st.integers(0, 2000), st.integers(0, 9), st.integers(0, 9), some_texts, some_texts, plain_headers
     )

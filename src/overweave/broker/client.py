@@ -12,8 +12,8 @@ from overweave.broker.seen import Seen
 from overweave.broker.session import Debts, Mark, Session
 from overweave.contract.batches import Batch, Rows
 from overweave.contract.config import SessionConfig
-from overweave.contract.effects import Deliver, Effect, SetTimer
-from overweave.contract.frames import Acknowledgement, BatchFrame, Frame, Hello, Synced, Word, WordFrame
+from overweave.contract.effects import Deliver, Effect, Rejection, SetTimer
+from overweave.contract.frames import Acknowledgement, BatchFrame, Frame, Hello, Rejected, Synced, Word, WordFrame
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
@@ -132,11 +132,21 @@ class ClientCore:
         elif isinstance(frame, WordFrame):
             if session.accepts(frame, 1, effects):
                 session.settle(frame.sequence, 1)
+                if isinstance(frame.word, Rejected):
+                    self._rejected(frame.word, effects)
         elif isinstance(frame, Acknowledgement):
             session.acknowledgement(frame, effects)
         elif isinstance(frame, Hello):
             greeting: list[Word] = [*self._said.values(), Synced()] if session.is_new(frame) else []
             session.hello(frame, greeting, effects)
+
+    def _rejected(self, word: Rejected, effects: list[Effect]) -> None:
+        """Do not say again what the broker has not accepted."""
+        if not word.withdrawal:
+            self._said.pop(word.id, None)
+            if self._subscriptions and word.id in self._subscriptions:
+                self._subscriptions.remove(word.id)
+        effects.append(Rejection(word.id, word.code, word.text, word.withdrawal))
 
     def _deliver(self, batch: Batch, effects: list[Effect]) -> None:
         new = batch.new(self._seen)

@@ -11,6 +11,7 @@ import msgspec
 
 from overweave.broker.custody import Custody
 from overweave.broker.desk import Desk
+from overweave.broker.durability import Durability
 from overweave.broker.patience import PATIENCE, PRESSED
 from overweave.broker.pulse import Pulse
 from overweave.broker.registry import Journal, Registry, kind_of
@@ -29,6 +30,7 @@ from overweave.contract.frames import (
     BatchFrame,
     Frame,
     Hello,
+    Rejected,
     Synced,
     Word,
     WordFrame,
@@ -37,10 +39,12 @@ from overweave.contract.frames import (
 from overweave.contract.modules import Heard, Module
 from overweave.contract.stimuli import (
     FrameArrived,
+    JournalFailed,
     LoadMeasured,
     PeerConnected,
     PeerDisconnected,
     PeerLeft,
+    Persisted,
     Stimulus,
     TimerFired,
 )
@@ -72,7 +76,9 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 class BrokerCore:
-    """One broker; ``journal`` is what an earlier incarnation kept, ``life`` that of its modules as publishers."""
+    """One broker; ``journal`` is what an earlier incarnation kept, ``life`` that of its modules as publishers, and ``durable``
+    whether the driver says `Persisted`.
+    """
 
     def __init__(
         self,
@@ -84,6 +90,7 @@ class BrokerCore:
         journal: Journal | None = None,
         modules: Mapping[str, Module] | None = None,
         life: int | None = None,
+        durable: bool = False,
     ) -> None:
         self.id = id
         self.config = config or BrokerConfig()
@@ -94,6 +101,7 @@ class BrokerCore:
         self._neighbours: dict[str, None] = {}
         self._sessions_made = 0
         self._registry = Registry()
+        self._durability = Durability(durable)
         routing.begin(incarnation)
         self._telling = _telling(routing)
         self._pulse = Pulse(self.config, routing.watches_links)
@@ -125,6 +133,8 @@ class BrokerCore:
             PeerDisconnected: self._disconnected,
             PeerLeft: self._left,
             LoadMeasured: self._desk.measured,
+            Persisted: self._durability.persisted,
+            JournalFailed: self._durability.failed,
         }
         for neighbour in neighbours:
             self._add_neighbour(neighbour)
@@ -180,6 +190,10 @@ class BrokerCore:
         """All clients, connected or not."""
         return self._registry.clients()
 
+    def journal(self) -> Journal:
+        """All that its clients said and have not withdrawn, as the journal has it or will have it."""
+        return self._registry.entries()
+
     def story(self, id: str) -> list[Step]:
         """All that happened here to one advertisement, subscription or publication (``PUBLISHER:SEQUENCE``), as far as kept."""
         return self._story.of(id)
@@ -222,7 +236,9 @@ class BrokerCore:
             self._synchronised()
         elif isinstance(word, Synced):
             self._peer_has_told_all(peer)
-        else:
+            if peer not in self._neighbours:
+                self._durability.hold(custody, self._registry.last_kept(peer))
+        elif not isinstance(word, Rejected):
             self._control(peer, word, custody)
 
     # ---- control
@@ -247,10 +263,15 @@ class BrokerCore:
             custody.hold()
             self._traffic.hold(message, client, custody)
             return
+        if self._durability.failing and self._registry.is_change(client, message):
+            custody.hold()  # it is settled when the client knows that it is rejected
+            self._sessions[client].say(self._durability.rejection(message), self._turn.effects, custody)
+            return
         if self._registry.is_other(client, message):
             self._heard(_withdrawal(message), client)
         if self._registry.take(client, message, self._turn.effects):
             self._heard(message, client, custody)
+        self._durability.hold(custody, self._registry.last_kept(client))
 
     def _heard(self, message: Control, peer: str, custody: Custody | None = None) -> None:
         """Take in what a peer says, and tell on what others must know."""

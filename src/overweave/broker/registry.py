@@ -14,6 +14,9 @@ class Registry:
     """Clients with their advertisements and subscriptions; an id belongs to one client."""
 
     def __init__(self) -> None:
+        #: How many `Keep` effects there were so far, and the number of the last one for each client.
+        self._kept = 0
+        self._last_kept: dict[str, int] = {}
         self._owners: dict[tuple[str, str], str] = {}
         self._clients: dict[str, dict[tuple[str, str], Filter]] = {}
 
@@ -24,6 +27,7 @@ class Registry:
     def remove(self, client: str) -> None:
         """A client whose messages are all withdrawn."""
         del self._clients[client]
+        self._last_kept.pop(client, None)
 
     def clients(self) -> list[str]:
         """All clients."""
@@ -37,14 +41,24 @@ class Registry:
             if owner not in (None, client):
                 effects.append(Refuse(client, "id-in-use", f"{key[0]} {message.id!r}: expected an id that nobody else uses"))
                 return False
+            if self.is_change(client, message):  # else the journal has it already
+                self._keep(client, Keep(key, (client, message.filter)), effects)
             self._enter(client, key, message.filter)
-            effects.append(Keep(key, (client, message.filter)))
             return True
         if owner != client:
             return False
         del self._owners[key], self._clients[client][key]
-        effects.append(Keep(key, None))
+        self._keep(client, Keep(key, None), effects)
         return True
+
+    def last_kept(self, client: str) -> int:
+        """The number of the last `Keep` effect for a client, counted from 1; 0: there was none."""
+        return self._last_kept.get(client, 0)
+
+    def is_change(self, client: str, message: Control) -> bool:
+        """Whether the journal would have to keep what a client says: it is new, other than before, or a withdrawal."""
+        known = self._clients[client].get((kind_of(message), message.id))
+        return known != message.filter if isinstance(message, Advertise | Subscribe) else known is not None
 
     def is_other(self, client: str, message: Control) -> bool:
         """Whether a client has said something else under this id: it may have withdrawn it while this broker was down."""
@@ -58,6 +72,10 @@ class Registry:
             self._enter(client, key, filter)
             yield client, Advertise(key[1], filter) if key[0] == "advertisement" else Subscribe(key[1], filter)
 
+    def entries(self) -> Journal:
+        """All that clients said, as the journal has it."""
+        return {key: (client, filter) for client, said in self._clients.items() for key, filter in said.items()}
+
     def withdrawals(self, client: str) -> list[Control]:
         """What would withdraw all that a client has said."""
         return [Unadvertise(id) if kind == "advertisement" else Unsubscribe(id) for kind, id in self._clients[client]]
@@ -65,6 +83,11 @@ class Registry:
     def validate(self) -> None:
         """Check what must always hold."""
         assert {(key, client) for client, said in self._clients.items() for key in said} == set(self._owners.items())
+
+    def _keep(self, client: str, effect: Keep, effects: list[Effect]) -> None:
+        self._kept += 1
+        self._last_kept[client] = self._kept
+        effects.append(effect)
 
     def _enter(self, client: str, key: tuple[str, str], filter: Filter) -> None:
         self._owners[key] = client

@@ -23,6 +23,7 @@ from overweave.contract.frames import (
     BatchFrame,
     Frame,
     Hello,
+    Rejected,
     Synced,
     Word,
     WordFrame,
@@ -291,7 +292,7 @@ class Session:
             custody = keeper if isinstance(keeper, Custody) else None
             if batch is not None:
                 taken.append((batch, custody))
-            elif word is not None and not isinstance(word, Announced | Synced) and is_addressed(word):
+            elif word is not None and not isinstance(word, Announced | Synced | Rejected) and is_addressed(word):
                 taken.append((word, custody))
             elif isinstance(keeper, Waiters):
                 keeper.release()
@@ -458,8 +459,8 @@ class Session:
 
     def _entry(self, word: Word, custody: Custody | None = None) -> _Unsettled:
         """A word to be sent, with those who wait for it."""
-        key = None if isinstance(word, Announced | Synced) else control_key(word)
-        if key is None or isinstance(word, Announced | Synced):
+        key = None if isinstance(word, Announced | Synced | Rejected) else control_key(word)
+        if key is None or isinstance(word, Announced | Synced | Rejected):
             return word, None, 1, custody, 0
         return word, None, 1, Waiters(self._latest, key, word.id, custody), 0
 

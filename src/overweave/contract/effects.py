@@ -27,10 +27,22 @@ class SetTimer(msgspec.Struct, frozen=True):
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Write to the journal what must survive a crash (None: no longer), before any effect that follows."""
+    """Write to the journal what must survive a crash (None: no longer); `Persisted` says when it is durable."""
 
     key: tuple[str, str]
     value: object
+
+
+class Rejection(msgspec.Struct, frozen=True):
+    """Tell the application that the broker has not accepted an advertisement or a subscription, or the ``withdrawal`` of one.
+
+    Effect of a client's core.
+    """
+
+    id: str
+    code: str
+    text: str
+    withdrawal: bool
 
 
 class Deliver(msgspec.Struct, frozen=True):
@@ -77,4 +89,4 @@ class Restart(msgspec.Struct, frozen=True):
     incarnation: int
 
 
-Effect = SendFrame | SetTimer | Keep | Deliver | Note | NoteRows | Refuse | OpenLink | CloseLink | Restart
+Effect = SendFrame | SetTimer | Keep | Rejection | Deliver | Note | NoteRows | Refuse | OpenLink | CloseLink | Restart

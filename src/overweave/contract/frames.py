@@ -18,13 +18,22 @@ class Synced(msgspec.Struct, frozen=True, tag="synced"):
     """The sender has now said all that its peer must know of its routing state, as if they met for the first time."""
 
 
+class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
+    """A broker has not accepted what its client said under an id (or the ``withdrawal`` of it): it is not in force."""
+
+    id: str
+    code: str
+    text: str
+    withdrawal: bool = False
+
+
 #: What is said besides publications.
-Word = Control | Announced | Synced
+Word = Control | Announced | Synced | Rejected
 
 
 def is_addressed(word: Word) -> bool:
     """Whether a word is meant for some brokers: then it stays with its sender until they have it, as a publication does."""
-    return not isinstance(word, Announced | Synced) and bool(word.header.destinations)
+    return not isinstance(word, Announced | Synced | Rejected) and bool(word.header.destinations)
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

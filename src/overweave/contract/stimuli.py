@@ -46,4 +46,16 @@ class LoadMeasured(msgspec.Struct, frozen=True):
     queue_length: int
 
 
-Stimulus = PeerConnected | PeerDisconnected | PeerLeft | FrameArrived | TimerFired | LoadMeasured
+class Persisted(msgspec.Struct, frozen=True):
+    """The journal is durable up to here: ``count`` of all `Keep` effects so far. One that had failed works again."""
+
+    count: int
+
+
+class JournalFailed(msgspec.Struct, frozen=True):
+    """The journal cannot be written; the driver tries again and says `Persisted` when it can."""
+
+    reason: str
+
+
+Stimulus = PeerConnected | PeerDisconnected | PeerLeft | FrameArrived | TimerFired | LoadMeasured | Persisted | JournalFailed

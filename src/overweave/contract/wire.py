@@ -9,7 +9,8 @@
     PING, BYE                          := nothing
     HELLO           := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected, u8 heard
     ACKNOWLEDGEMENT := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected, any number of u64 first, u64 end
-    WORD            := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u8 word, then for all but marks:
+    WORD            := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u8 word, then for rejections
+                       msgpack of `Rejected` (of frames), and for all others but marks:
                        u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
                        filter (codec), for link states and what stands msgpack of `_Links` or `_Standing`
     BATCH           := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u32 rows, u8 hops that they have
@@ -24,7 +25,7 @@ from typing import Annotated
 
 import msgspec
 
-from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Frame, Hello, Synced, Word, WordFrame
+from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Frame, Hello, Rejected, Synced, Word, WordFrame
 from overweave.contract.raw import NUMBERS_MAX, RawRows, decode_list, wire_of
 from overweave.contract.row_kernels import LIST_BYTES_MAX
 from overweave.errors import InvalidInput, WireError
@@ -48,7 +49,9 @@ _STRETCH = struct.Struct("<QQ")
 _WORD = struct.Struct("<QQQQB")
 _ID = struct.Struct("<HH")
 _BATCH = struct.Struct("<QQQQIBBBB")
-_WORDS: tuple[type[Word], ...] = (Advertise, Unadvertise, Subscribe, Unsubscribe, Announced, Synced, LinkState, Standing)
+_WORDS: tuple[type[Word], ...] = (
+    Advertise, Unadvertise, Subscribe, Unsubscribe, Announced, Synced, LinkState, Standing, Rejected,
+)  # fmt: skip
 
 
 class Open(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,6 +103,7 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
 Message = Open | Refused | Ping | Bye | Frame
 _open_decoder, _refused_decoder = msgspec.msgpack.Decoder(Open), msgspec.msgpack.Decoder(Refused)
 _header_decoder = msgspec.msgpack.Decoder(Header)
+_rejected_decoder = msgspec.msgpack.Decoder(Rejected)
 _links_decoder, _standing_decoder = msgspec.msgpack.Decoder(_Links), msgspec.msgpack.Decoder(_Standing)
 
 
@@ -205,6 +209,8 @@ def _decoded(kind: int, body: bytes) -> Message:
 def _encoded_word(word: Word) -> bytes:
     if isinstance(word, Announced | Synced):
         return b""
+    if isinstance(word, Rejected):
+        return msgspec.msgpack.encode(word)
     id, header = word.id.encode(), msgspec.msgpack.encode(word.header)
     if len(id) > 65_535 or len(header) > 65_535:
         raise InvalidInput(f"id {word.id[:24]!r}: expected an id and a header of at most 65,535 bytes")
@@ -232,6 +238,8 @@ def _decoded_word(number: int, body: bytes) -> Word:
         if body:
             raise WireError(0, f"a mark of no bytes, got {len(body)}")
         return Announced() if kind is Announced else Synced()
+    if kind is Rejected:
+        return _rejected_decoder.decode(body)
     length, header_length = _ID.unpack_from(body)
     header_at, filter_at = _ID.size + length, _ID.size + length + header_length
     if filter_at > len(body) or not length:

@@ -28,6 +28,11 @@ class Faults(msgspec.Struct, frozen=True):
     clock_back: float = 0.0
     #: The clocks of brokers and clients are wrong by up to so much.
     clock_skew_s: float | None = None
+    #: Syncs of journals take up to so long; a crash loses what is not synced, or the later part of it. None: they take no time.
+    journal_sync_s: float | None = None
+    #: Mean time between full disks, each of one broker, and how long each lasts; syncs fail meanwhile.
+    full_every_s: float | None = None
+    full_s: float = 1.0
     until_s: float = float("inf")
 
     def __post_init__(self) -> None:
@@ -45,6 +50,9 @@ class Faults(msgspec.Struct, frozen=True):
             "pause_every_s",
             "pause_s",
             "clock_skew_s",
+            "journal_sync_s",
+            "full_every_s",
+            "full_s",
             "until_s",
         ):
             value = getattr(self, name)

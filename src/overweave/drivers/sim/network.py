@@ -7,18 +7,19 @@ import numpy as np
 
 from overweave.broker.client import ClientCore
 from overweave.broker.core import BrokerCore
+from overweave.broker.registry import Journal
 from overweave.contract.config import BrokerConfig, SessionConfig
-from overweave.contract.effects import Deliver, Keep, Note, Parts, Refuse, Restart
+from overweave.contract.effects import Deliver, Keep, Note, Parts, Refuse, Rejection, Restart
 from overweave.contract.modules import Module
 from overweave.contract.records import Record
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, PeerLeft
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
+from overweave.drivers.sim.journals import Journals
 from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.nodes import Channel, Node, UnevenChannel
 from overweave.drivers.sim.station import Station
 from overweave.language.messages import Control
-from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
 from overweave.routing.base import Routing
@@ -59,7 +60,7 @@ class SimulatedNetwork:
         self._config = config or BrokerConfig(
             SessionConfig(resend_s=0.3 if faulty else None), heartbeat_s=0.5 if faulty else None
         )
-        self._journals: dict[str, dict[tuple[str, str], tuple[str, Filter]]] = {id: {} for id in overlay.ids}
+        self._journals = Journals(self.kernel, self._random, self._faults)
         #: The highest of each broker; not the first there could be, so that a clock may have gone back after the first crash.
         self._incarnations = dict.fromkeys(overlay.ids, _INCARNATION if self._faults.clock_back else 0)
         #: How often each broker was started, and each client attached: with its id, its life as a publisher.
@@ -75,6 +76,8 @@ class SimulatedNetwork:
         self.refusals: list[Refuse] = []
         #: The brokers that had to begin again because others knew a later incarnation of them, and that incarnation.
         self.restarts: list[tuple[str, int]] = []
+        #: What brokers did not accept, with the client that was told.
+        self.rejections: list[tuple[str, Rejection]] = []
         self.frames = 0
         for id in overlay.ids:
             self._start(id)
@@ -130,10 +133,6 @@ class SimulatedNetwork:
         """How often a broker was started."""
         return self._incarnations[broker]
 
-    def journal(self, broker: str) -> Mapping[tuple[str, str], tuple[str, Filter]]:
-        """What a broker would find after a crash."""
-        return self._journals[broker]
-
     def broker(self, id: str) -> BrokerCore:
         """A broker's core."""
         core = self._nodes[id].core
@@ -143,6 +142,10 @@ class SimulatedNetwork:
     def running(self) -> list[str]:
         """The brokers that have not crashed."""
         return [id for id in self._overlay.ids if id in self._nodes]
+
+    def journal(self, id: str) -> Journal:
+        """What a broker that crashes now, or has crashed, finds when it comes back."""
+        return self._journals.entries(id)
 
     def station(self, id: str) -> Station | None:
         """The queues of a broker; None when it takes no time."""
@@ -173,10 +176,11 @@ class SimulatedNetwork:
 
     def keep(self, node: Node, effect: Keep) -> None:
         """Write to the journal of a broker."""
-        if effect.value is None:
-            self._journals[node.id].pop(effect.key, None)
-        else:
-            self._journals[node.id][effect.key] = effect.value  # type: ignore[assignment]
+        self._journals.keep(node, effect)
+
+    def reject(self, node: Node, effect: Rejection) -> None:
+        """Collect what clients were told."""
+        self.rejections.append((node.id, effect))
 
     def note(self, effect: Note) -> None:
         """Collect rows of the trace."""
@@ -240,9 +244,10 @@ class SimulatedNetwork:
             self._overlay.neighbours(broker),
             self._config,
             incarnation,
-            self._journals[broker],
+            self._journals.entries(broker),
             self._make_modules(broker),
             self._lives[broker],
+            durable=self._journals.takes_time,
         )
         node = self._nodes[broker] = Node(self, self.kernel, broker, core, self._skew_s())
         if not self._costs.free:
@@ -295,6 +300,7 @@ class SimulatedNetwork:
             (faults.crash_every_s, self._crash),
             (faults.partition_every_s, self._partition),
             (faults.pause_every_s, self._pause),
+            (faults.full_every_s, self._fill_disk),
         ):
             if every_s is not None and self._overlay.links:
                 self._plan(strike, every_s)
@@ -320,6 +326,7 @@ class SimulatedNetwork:
         """Have a broker lose all but its journal, for some time or for good; then its clock may have gone back."""
         node = self._nodes.pop(broker)
         node.alive = False
+        self._journals.crash(broker)
         for peer, channel in node.channels.items():
             channel.open = False
             self._disconnect((peer, broker))
@@ -344,6 +351,11 @@ class SimulatedNetwork:
             client = self._nodes[reading[int(self._random.integers(len(reading)))]]
             client.stop_reading()
             self.kernel.at(self.kernel.now_s + self._faults.pause_s, client.read_on)
+
+    def _fill_disk(self) -> None:
+        running = self.running()
+        if running:
+            self._journals.fill_disk(self._nodes[running[int(self._random.integers(len(running)))]], self._faults.full_s)
 
     def _skew_s(self) -> float:
         skew_s = self._faults.clock_skew_s

@@ -3,7 +3,19 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from overweave.contract.effects import CloseLink, Deliver, Effect, Keep, Note, OpenLink, Refuse, Restart, SendFrame, SetTimer
+from overweave.contract.effects import (
+    CloseLink,
+    Deliver,
+    Effect,
+    Keep,
+    Note,
+    OpenLink,
+    Refuse,
+    Rejection,
+    Restart,
+    SendFrame,
+    SetTimer,
+)
 from overweave.contract.frames import Frame
 from overweave.contract.stimuli import FrameArrived, Stimulus, TimerFired
 from overweave.drivers.sim.kernel import Kernel
@@ -30,6 +42,9 @@ class World(Protocol):
 
     def keep(self, node: "Node", effect: Keep) -> None:
         """Something must survive a crash."""
+
+    def reject(self, node: "Node", effect: Rejection) -> None:
+        """A client's broker has not accepted something."""
 
     def note(self, effect: Note) -> None:
         """A row for the trace."""
@@ -92,6 +107,8 @@ class Node:
                 self._world.keep(self, effect)
             elif isinstance(effect, Refuse):
                 self._world.refuse(self, effect)
+            elif isinstance(effect, Rejection):
+                self._world.reject(self, effect)
             elif isinstance(effect, OpenLink):
                 self._world.open_link((self.id, effect.peer))
             elif isinstance(effect, CloseLink):

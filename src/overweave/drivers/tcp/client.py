@@ -26,7 +26,7 @@ from types import TracebackType
 from overweave.broker.client import ClientCore
 from overweave.contract.batches import Batch
 from overweave.contract.config import SessionConfig
-from overweave.contract.effects import Deliver, Effect, SendFrame, SetTimer
+from overweave.contract.effects import Deliver, Effect, Rejection, SendFrame, SetTimer
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
 from overweave.contract.wire import Bye, Message, Open, Ping, room_for
@@ -38,7 +38,7 @@ from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.lives import life_of
 from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter
@@ -157,6 +157,8 @@ class Client:
         #: A connection that was good is gone: make another before long.
         self._broken = asyncio.Event()
         self._refused: Refused | None = None
+        #: Control messages that somebody waits for, by their ids, with why the broker rejected them.
+        self._awaited: dict[str, Refused | None] = {}
         self._closed = False
         self._dialler: asyncio.Task[None] | None = None
 
@@ -186,17 +188,13 @@ class Client:
         ``wait=False`` at once.
         """
         id = self._new_id("a")
-        self._send_outbox()
-        self._carry_out(self._core.say(Advertise(id, _filter(filter)), self.now_s()))
-        if wait:
-            await self.flush()
+        await self._say(Advertise(id, _filter(filter)), wait=wait)
         return id
 
     async def unadvertise(self, id: str) -> None:
         """Withdraw an advertisement, when all that was published under it is settled: it may have to be sent again."""
         await self.flush()
-        self._carry_out(self._core.say(Unadvertise(id), self.now_s()))
-        await self.flush()
+        await self._say(Unadvertise(id))
 
     async def publish(self, publication: Mapping[str, object], payload: bytes = b"") -> None:
         """Publish; waits only while too much is unsettled. `flush` waits until all is."""
@@ -273,25 +271,51 @@ class Client:
     async def _begin(self, subscription: Subscription) -> None:
         self._check()
         self._subscriptions[subscription.id] = subscription
-        self._send_outbox()
-        for id, filter in subscription.filters.items():
-            self._carry_out(self._core.say(Subscribe(id, filter), self.now_s(), subscription.id))
-        if subscription.wait:
-            await self.flush()
+        subscribes = [Subscribe(id, filter) for id, filter in subscription.filters.items()]
+        try:
+            await self._say(*subscribes, group=subscription.id, wait=subscription.wait)
+        except Refused:
+            self._subscriptions.pop(subscription.id, None)
+            for id in subscription.filters if self._refused is None else ():  # some may be in force
+                self._carry_out(self._core.say(Unsubscribe(id), self.now_s()))
+            raise
 
     async def _end(self, subscription: Subscription) -> None:
         self._subscriptions.pop(subscription.id, None)
         self._relieved(subscription)
         if not self._closed and self._refused is None:
-            for id in subscription.filters:
-                self._carry_out(self._core.say(Unsubscribe(id), self.now_s()))
-            await self.flush()
+            await self._say(*map(Unsubscribe, subscription.filters))
 
     def _relieved(self, subscription: Subscription) -> None:
         if subscription in self._full:
             self._full.remove(subscription)
             if not self._full and self._connection is not None:
                 self._connection.read_on()
+
+    async def _say(self, *messages: Control, group: str | None = None, wait: bool = True) -> None:
+        """Say something and wait until it is settled; `Refused` if the broker has rejected any of it."""
+        self._send_outbox()
+        if wait:
+            self._awaited.update(dict.fromkeys(message.id for message in messages))
+        try:
+            for message in messages:
+                self._carry_out(self._core.say(message, self.now_s(), group))
+            if wait:
+                await self.flush()
+        finally:
+            rejected = [self._awaited.pop(message.id, None) for message in messages]
+        for refused in rejected:
+            if refused is not None:
+                raise refused
+
+    def _rejected(self, effect: Rejection) -> None:
+        """Tell whoever waits for it. What nobody waits for, or is said again to a broker that forgot it, ends the client."""
+        refused = Refused(effect.code, effect.text)
+        if effect.id in self._awaited:
+            self._awaited[effect.id] = refused
+        elif not effect.withdrawal:
+            self._refused = refused
+            self._wake_all()
 
     # ---- the core
 
@@ -335,6 +359,8 @@ class Client:
                     self._connection.send(effect.frame)
             elif isinstance(effect, Deliver):
                 self._deliver(effect)
+            elif isinstance(effect, Rejection):
+                self._rejected(effect)
             elif isinstance(effect, SetTimer):
                 delay_s = max(effect.at_s - self.now_s(), 0.0)
                 self._timers[effect.name] = asyncio.get_running_loop().call_later(delay_s, self._fire, effect.name)

@@ -1,6 +1,6 @@
 """The door of a broker: what a client's frames must be before the core sees them. Brokers trust each other's."""
 
-from overweave.contract.frames import Announced, BatchFrame, Frame, Synced, WordFrame
+from overweave.contract.frames import Announced, BatchFrame, Frame, Rejected, Synced, WordFrame
 from overweave.contract.raw import RawRows
 from overweave.contract.wire import room_for
 from overweave.drivers.tcp.security import Rights
@@ -40,7 +40,7 @@ def _check_word(frame: WordFrame, client: str, rights: Rights) -> None:
     word = frame.word
     if isinstance(word, Synced):
         return
-    if isinstance(word, Announced | LinkState | Standing) or word.header != _PLAIN:
+    if isinstance(word, Announced | Rejected | LinkState | Standing) or word.header != _PLAIN:
         raise Refused("bad-frame", "expected what clients say")
     if not word.id.startswith(f"{client}/"):
         raise Refused("bad-id", f"id {word.id[:64]!r}: expected one that begins with {client + '/'!r}")

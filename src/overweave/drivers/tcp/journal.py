@@ -1,22 +1,37 @@
-"""The journal of a broker: what its clients said, kept in one file that survives the crash of the process.
+"""The journal file of a broker: what its clients said, in one file that survives crashes of process and machine.
 
-Lines of JSON, appended and handed to the operating system before the broker says another word; written anew, without what was
-withdrawn, when the broker starts. A line that a crash cut short is dropped with a word to the log.
+Records are appended and synced in groups (`JournalFile.commit`). When most of them are out of date the file is replaced by a
+snapshot, at the start and while the broker runs. What a crash left behind the last sync is cut off at the next start. All of this
+waits for the disk, so a running broker leaves it to the thread of its `JournalWriter`.
 """
 
+import contextlib
+import fcntl
 import os
+import secrets
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from overweave.broker.registry import Journal
-from overweave.errors import InvalidInput
+from overweave.drivers.tcp.journal_format import Contents, encode_journal, encode_records, read
+from overweave.drivers.tcp.logs import Log
+from overweave.errors import InvalidInput, OverweaveError
 from overweave.language.predicates import Filter
 from overweave.language.syntax import parse_filter
 
+#: A journal is replaced by a snapshot when it is longer than this and has so many records for each that is still needed.
+COMPACT_BYTES, COMPACT_RATIO = 1 << 20, 4
+_FLAGS = os.O_RDWR | os.O_CREAT
 
-class _Line(msgspec.Struct, omit_defaults=True):
+Key = tuple[str, str]
+#: What a client said (None: it withdrew it) under a key.
+Entry = tuple[Key, tuple[str, Filter] | None]
+
+
+class _Record(msgspec.Struct, omit_defaults=True):
     """What a client said (or, without a filter, withdrew)."""
 
     kind: str
@@ -26,53 +41,206 @@ class _Line(msgspec.Struct, omit_defaults=True):
 
 
 class JournalFile:
-    """One broker's journal in a directory."""
+    """One broker's journal in a directory. No two threads may use it at the same time."""
 
-    def __init__(self, directory: Path, broker: str) -> None:
-        self._path = directory / f"{''.join(c if c.isalnum() or c in '._-' else '-' for c in broker)}.journal"
-        self._entries: dict[tuple[str, str], tuple[str, Filter]] = {}
-        self._file: IO[bytes] | None = None
+    def __init__(self, directory: Path, broker: str, log: Log | None = None) -> None:
+        self.path = directory / f"{''.join(c if c.isalnum() or c in '._-' else '-' for c in broker)}.journal"
+        self._log = log or Log(broker)
+        self._lock: IO[bytes] | None = None
+        self._descriptor: int | None = None
+        #: The records that are needed, as they are in the file; and how many records the file has.
+        self._live: dict[Key, bytes] = {}
+        self._records = 0
+        self._salt = 0
+        #: How many bytes of the file are durable, and from how many on it is to be replaced.
+        self._synced_bytes = 0
+        self._compact_bytes = COMPACT_BYTES
+        #: A sync failed: nobody knows what is in the file, so it has to be replaced before anything is added.
+        self._suspect = False
 
     def open(self) -> Journal:
-        """Read what was kept, and be ready to keep more."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        if self._path.exists():
-            lines = self._path.read_bytes().split(b"\n")
-            for number, line in enumerate(lines, 1):
-                self._take(line, number, last=number == len(lines))
-        fresh = self._path.with_suffix(".new")
-        fresh.write_bytes(b"".join(_written(key, value) for key, value in self._entries.items()))
-        fresh.replace(self._path)
-        self._file = self._path.open("ab", buffering=0)
-        return self._entries
+        """Read what was kept, and be ready to keep more. Nobody else can open it until it is closed."""
+        try:
+            if not self.path.parent.exists():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                _sync_directory(self.path.parent.parent)
+            self._take_lock()
+            contents = self._read()
+            entries = self._restore(contents)
+            self._begin(contents)
+        except OSError as error:
+            self.close()
+            raise OverweaveError(f"{self.path}: the journal cannot be opened: {reason(error)}") from error
+        except OverweaveError:
+            self.close()
+            raise
+        return entries
 
-    def keep(self, key: tuple[str, str], value: tuple[str, Filter] | None) -> None:
-        """Keep what a client said, or no longer."""
-        assert self._file is not None
-        self._file.write(_written(key, value))
+    def commit(self, entries: Sequence[Entry]) -> None:
+        """Keep what clients said, or no longer; it is durable when this returns, and not to be relied on after an OSError."""
+        if self._suspect:
+            self.compact()
+        assert self._descriptor is not None
+        records = [_written(*entry) for entry in entries]
+        data, end = encode_records(records, self._salt, self._synced_bytes, self._synced_bytes)
+        try:
+            _write(self._descriptor, data, self._synced_bytes)
+        except OSError:
+            self._cut()
+            raise
+        self._sync()
+        self._synced_bytes = end
+        self._records += len(records)
+        for (key, value), record in zip(entries, records, strict=True):
+            if value is None:
+                self._live.pop(key, None)
+            else:
+                self._live[key] = record
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether most of the file is out of date."""
+        return self._synced_bytes > self._compact_bytes and self._records > COMPACT_RATIO * len(self._live)
+
+    def compact(self) -> None:
+        """Replace the file by a snapshot; a crash leaves the one or the other."""
+        salt = secrets.randbits(32)
+        data = encode_journal(self._live.values(), salt)
+        self._compact_bytes = max(COMPACT_BYTES, 2 * self._synced_bytes)  # if it fails, it is not tried each time
+        fresh = self.path.with_suffix(".new")
+        descriptor = os.open(fresh, _FLAGS | os.O_TRUNC, 0o666)
+        try:
+            _write(descriptor, data, 0)
+            os.fsync(descriptor)
+            fresh.replace(self.path)
+        except OSError:
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            raise
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor, self._salt, self._synced_bytes, self._records = descriptor, salt, len(data), len(self._live)
+        self._suspect = True  # until the directory is durable too, the old file may come back
+        _sync_directory(self.path.parent)
+        self._suspect, self._compact_bytes = False, COMPACT_BYTES
 
     def close(self) -> None:
-        """Have the disk take it too."""
-        if self._file is not None:
-            os.fsync(self._file.fileno())
-            self._file.close()
-            self._file = None
+        """Let others open it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
 
-    def _take(self, text: bytes, number: int, last: bool) -> None:
-        if not text:
-            return
+    # ---- helpers
+
+    def _take_lock(self) -> None:
+        # The journal is replaced now and then, so the lock is on a file of its own, which stays.
+        self._lock = self.path.with_suffix(".lock").open("ab")
         try:
-            line = msgspec.json.decode(text, type=_Line)
-        except msgspec.MsgspecError:
-            if last:
-                return
-            raise InvalidInput(f"{self._path}:{number}: expected a line of a journal") from None
-        if line.filter is None:
-            self._entries.pop((line.kind, line.id), None)
-        else:
-            self._entries[line.kind, line.id] = (line.client, parse_filter(line.filter))
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OverweaveError(f"{self.path}: expected a journal that no other broker has open") from None
+
+    def _read(self) -> Contents:
+        contents = read(self.path.read_bytes() if self.path.exists() else b"")
+        if contents is None:
+            raise InvalidInput(f"{self.path}:1: expected the header of a journal")
+        return contents
+
+    def _restore(self, contents: Contents) -> Journal:
+        if contents.is_damaged:
+            line = 2 + len(contents.records)
+            raise InvalidInput(
+                f"{self.path}:{line}: expected a record with its checksum; those after it are sound, so it is damaged"
+            )
+        for key, record in self._entries(contents):
+            if record is None:
+                self._live.pop(key, None)
+            else:
+                self._live[key] = record
+        self._records = len(contents.records)
+        found = {key: msgspec.json.decode(record, type=_Record) for key, record in self._live.items()}
+        return {key: (record.client, parse_filter(record.filter or "")) for key, record in found.items()}
+
+    def _entries(self, contents: Contents) -> Iterator[tuple[Key, bytes | None]]:
+        last = contents.records[-1][0] if contents.records else 0
+        for number, text in contents.records:
+            try:
+                record = msgspec.json.decode(text, type=_Record)
+            except msgspec.MsgspecError:
+                if contents.is_old and number == last:
+                    self._log.warning("journal-truncated", file=str(self.path), records=number - 1, bytes=len(text))
+                    return
+                raise InvalidInput(f"{self.path}:{number}: expected a record of a journal") from None
+            yield (record.kind, record.id), None if record.filter is None else text
+
+    def _begin(self, contents: Contents) -> None:
+        """Have a file without what is torn or out of date; on a full disk, one without what is torn."""
+        length = self.path.stat().st_size if self.path.exists() else 0
+        if length > contents.sound_bytes or contents.synced_bytes > length:
+            is_lost = contents.synced_bytes > contents.sound_bytes
+            (self._log.error if is_lost else self._log.warning)(
+                "journal-truncated", file=str(self.path), records=len(contents.records), bytes=length - contents.sound_bytes
+            )
+        try:
+            self.compact()
+        except OSError as error:
+            if self._descriptor is not None or contents.is_old or not contents.sound_bytes:
+                raise
+            self._log.warning("journal-compaction-failed", file=str(self.path), text=reason(error))
+            self._descriptor = os.open(self.path, _FLAGS)
+            self._salt, self._synced_bytes = contents.salt, contents.sound_bytes
+            os.ftruncate(self._descriptor, contents.sound_bytes)
+            os.fsync(self._descriptor)
+            _sync_directory(self.path.parent)
+            self._suspect = False
+
+    def _cut(self) -> None:
+        """Take back what was written in part."""
+        assert self._descriptor is not None
+        try:
+            os.ftruncate(self._descriptor, self._synced_bytes)
+        except OSError:
+            self._suspect = True
+
+    def _sync(self) -> None:
+        assert self._descriptor is not None
+        try:
+            os.fsync(self._descriptor)
+        except OSError:
+            # The system may have dropped what it could not write, and would call the next sync a success.
+            self._suspect = True
+            raise
 
 
-def _written(key: tuple[str, str], value: tuple[str, Filter] | None) -> bytes:
+def reason(error: BaseException) -> str:
+    """What is wrong, for people.
+
+    >>> reason(OSError(28, "No space left on device"))
+    'No space left on device'
+    """
+    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+
+
+def _written(key: Key, value: tuple[str, Filter] | None) -> bytes:
     client, filter = value if value is not None else ("", None)
-    return msgspec.json.encode(_Line(*key, client, None if filter is None else str(filter))) + b"\n"
+    return msgspec.json.encode(_Record(*key, client, None if filter is None else str(filter)))
+
+
+def _write(descriptor: int, data: bytes, at: int) -> None:
+    """Write all of it, however little the system takes at a time."""
+    rest = memoryview(data)
+    while rest:
+        written = os.pwrite(descriptor, rest, at)
+        rest, at = rest[written:], at + written
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

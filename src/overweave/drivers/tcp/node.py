@@ -10,14 +10,17 @@ from collections.abc import Callable
 from overweave.broker.core import BrokerCore
 from overweave.broker.modules import MODULES
 from overweave.broker.modules.tracer import Tracer
+from overweave.broker.registry import Journal
 from overweave.contract.effects import CloseLink, Effect, Keep, Note, NoteRows, OpenLink, Refuse, Restart, SendFrame, SetTimer
 from overweave.contract.frames import BatchFrame, Frame
 from overweave.contract.modules import Module
 from overweave.contract.stimuli import (
     FrameArrived,
+    JournalFailed,
     PeerConnected,
     PeerDisconnected,
     PeerLeft,
+    Persisted,
     Stimulus,
     TimerFired,
 )
@@ -31,6 +34,7 @@ from overweave.drivers.tcp.dialling import Dialling, why_not
 from overweave.drivers.tcp.door import check_frame
 from overweave.drivers.tcp.incarnation import next_incarnation
 from overweave.drivers.tcp.journal import JournalFile
+from overweave.drivers.tcp.journal_writer import JournalWriter
 from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.measure import Load
 from overweave.drivers.tcp.network_file import check_listen
@@ -60,7 +64,8 @@ class BrokerNode:
         self.settings = settings
         self._log = Log(settings.id)
         self._gate = Gate(settings.security)
-        self._journal = JournalFile(settings.state, settings.id) if settings.state is not None else None
+        file = JournalFile(settings.state, settings.id, self._log) if settings.state is not None else None
+        self._journal = None if file is None else JournalWriter(file, self._log, self._persisted, self._journal_failed)
         self._trace = _trace_of(settings)
         self._neighbours = list(settings.overlay.neighbours(settings.id))
         #: The brokers that may come: the neighbours, or all where the overlay organises itself; and the tasks that call some.
@@ -88,7 +93,9 @@ class BrokerNode:
         self._draining = False
         self._epoch_s = time.time() - time.monotonic()
         self._load = Load()
-        self.core = self._new_core(0)
+        #: How many entries earlier cores of this process had kept.
+        self._kept_before = 0
+        self.core = self._new_core(0, file.open() if file is not None else {})
 
     # ---- from start to end
 
@@ -121,7 +128,7 @@ class BrokerNode:
         if self._server is not None:
             self._server.close()
         end_s = time.monotonic() + DRAIN_S
-        while self.core.statistics().unsettled and time.monotonic() < end_s:
+        while (self.core.statistics().unsettled or self._is_journal_behind()) and time.monotonic() < end_s:
             await asyncio.sleep(0.02)
 
     async def stop(self) -> None:
@@ -132,13 +139,13 @@ class BrokerNode:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._journal is not None:
+            await self._journal.close()
         for timer in (*self._timers.values(), *self._goodbyes.values()):
             timer.cancel()
         for connection in (*self._connections.values(), *self._strangers):
             connection.close()
         await asyncio.sleep(0)
-        if self._journal is not None:
-            self._journal.close()
         if self._trace is not None:
             await asyncio.to_thread(self._trace.close)
         self._log.info("stopped")
@@ -152,6 +159,7 @@ class BrokerNode:
             "input_hz": self._load.measured.input_hz,
             "output_bytes_per_s": self._load.measured.output_bytes_per_s,
             "matching_delay_s": self._load.measured.matching_delay_s,
+            "journal_pending_records": 0 if self._journal is None else self._journal.pending,
             "trace_rows_dropped": 0 if self._trace is None else self._trace.dropped,
         }
 
@@ -159,6 +167,8 @@ class BrokerNode:
         """What is wrong; None when all neighbours are there."""
         if self._draining:
             return "it is stopping"
+        if self._journal is not None and self._journal.ailment is not None:
+            return self._journal.ailment
         missing = [neighbour for neighbour in self._neighbours if neighbour not in self._connections]
         if not missing:
             return None
@@ -168,7 +178,7 @@ class BrokerNode:
 
     # ---- the core
 
-    def _new_core(self, incarnation_least: int) -> BrokerCore:
+    def _new_core(self, incarnation_least: int, journal: Journal) -> BrokerCore:
         settings = self.settings
         return BrokerCore(
             settings.id,
@@ -176,9 +186,10 @@ class BrokerNode:
             self._neighbours,
             settings.config,
             incarnation=next_incarnation(settings.state, settings.id, incarnation_least),
-            journal=self._journal.open() if self._journal is not None else {},
+            journal=journal,
             modules=self._modules(),
             life=secrets.randbits(64),
+            durable=self._journal is not None,
         )
 
     def _restart(self, effect: Restart) -> None:
@@ -207,9 +218,8 @@ class BrokerNode:
             self._unlink(neighbour)
         self._neighbours[:] = planned
         if self._journal is not None:
-            self._journal.close()
-            self._journal = JournalFile(self.settings.state, self.settings.id)  # type: ignore[arg-type]
-        self.core = self._new_core(incarnation_least)
+            self._kept_before = self._journal.kept
+        self.core = self._new_core(incarnation_least, self.core.journal() if self._journal is not None else {})
         for missing in self._missing.values():
             missing.set()
         self._reach_out()
@@ -232,7 +242,7 @@ class BrokerNode:
                 self._set_timer(effect)
             elif isinstance(effect, Keep):
                 if self._journal is not None:
-                    self._journal.keep(effect.key, effect.value)  # type: ignore[arg-type]
+                    self._journal.keep((effect.key, effect.value))  # type: ignore[arg-type]
             elif isinstance(effect, Refuse):
                 self._refuse(effect)
             elif isinstance(effect, OpenLink):
@@ -265,6 +275,16 @@ class BrokerNode:
             self._forget(connection, left=effect.code == "slow-consumer")
         elif effect.code == "slow-consumer":
             self._left(effect.peer)
+
+    def _persisted(self, count: int) -> None:
+        if count > self._kept_before:
+            self.handle(Persisted(count - self._kept_before))
+
+    def _journal_failed(self, why: str) -> None:
+        self.handle(JournalFailed(why))
+
+    def _is_journal_behind(self) -> bool:
+        return self._journal is not None and self._journal.pending > 0
 
     def _modules(self) -> dict[str, Module]:
         settings = self.settings

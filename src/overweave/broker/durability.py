@@ -1,0 +1,50 @@
+"""Acknowledgements that wait for the journal: what a client said is acknowledged when it is durable, not before."""
+
+from overweave.broker.custody import Custody
+from overweave.contract.frames import Rejected
+from overweave.contract.stimuli import JournalFailed, Persisted
+from overweave.language.messages import Control, Unadvertise, Unsubscribe
+
+#: The code of a control message that is rejected because the journal cannot be written.
+UNAVAILABLE = "journal-unavailable"
+
+
+class Durability:
+    """The custodies of control messages by the number of the last `Keep` that has to be durable for them."""
+
+    __slots__ = ("_durable", "_failure", "_pending", "_persisted")
+
+    def __init__(self, durable: bool) -> None:
+        #: False: the driver has no journal, or none that says when something is durable, so nothing waits for it.
+        self._durable = durable
+        self._persisted = 0
+        self._pending: dict[int, list[Custody]] = {}
+        self._failure: str | None = None
+
+    @property
+    def failing(self) -> bool:
+        """Whether the journal cannot be written at present."""
+        return self._failure is not None
+
+    def hold(self, custody: Custody, number: int) -> None:
+        """Hold an acknowledgement until the `Keep` effect of this number, counted from 1, is durable."""
+        if self._durable and number > self._persisted:
+            custody.hold()
+            self._pending.setdefault(number, []).append(custody)
+
+    def persisted(self, stimulus: Persisted) -> None:
+        """Release what has waited for this; the journal works."""
+        self._failure = None
+        for number in range(self._persisted + 1, stimulus.count + 1):
+            for custody in self._pending.pop(number, ()):
+                custody.release()
+        self._persisted = max(self._persisted, stimulus.count)
+
+    def failed(self, stimulus: JournalFailed) -> None:
+        """Reject new control messages from now on. What is applied already stays so, and waits until it is durable."""
+        self._failure = stimulus.reason
+
+    def rejection(self, message: Control) -> Rejected:
+        """The answer to a control message that would have to be kept."""
+        text = f"{message.id!r} is not in force: the broker cannot write its journal ({self._failure})"
+        return Rejected(message.id, UNAVAILABLE, text, isinstance(message, Unadvertise | Unsubscribe))
