@@ -10,11 +10,10 @@ import itertools
 import msgspec
 
 from overweave.drivers.sim.network import SimulatedNetwork
-from overweave.routing.clusters import cluster_of_link, parts_of
+from overweave.testing.paths import Ends, cluster_of_links, reachable
 from overweave.testing.seeds.scenario import Scenario
 
 STEP_S = 0.05
-Ends = tuple[str, str]
 
 
 class _Look(msgspec.Struct, frozen=True):
@@ -33,13 +32,7 @@ class Reach:
         #: To notice a change and tell everybody; and to arrive, with some detours.
         self._notice_s, self._arrive_s = 0.5 + 3 * self._silence_s, 2.0 + 3 * self._silence_s
         self._looks: list[_Look] = []
-        parts = parts_of(overlay)
-        self._cluster: dict[Ends, str] = {}
-        for one, other in (link.ends for link in overlay.links):
-            cluster = cluster_of_link(overlay, one, other)
-            for ends in ((one, other), (other, one)):
-                # All of the overlay is one cluster to protocols that know no clusters.
-                self._cluster[ends] = parts[one].get(cluster, cluster) if scenario.protocol == "merc" else ""
+        self._cluster = cluster_of_links(overlay, by_cluster=scenario.protocol == "merc")
         self._found: dict[tuple[str, int, int], frozenset[str]] = {}
         self._look()
 
@@ -73,22 +66,5 @@ class Reach:
             looks = self._looks[first:last]
             links = frozenset.intersection(*(look.links for look in looks))
             living = {id for id, _ in frozenset.intersection(*(look.lives for look in looks))}
-            self._found[key] = self._search(broker, links, living)
+            self._found[key] = reachable(broker, links, living, self._cluster)
         return self._found[key]
-
-    def _search(self, broker: str, links: frozenset[Ends], living: set[str]) -> frozenset[str]:
-        found: set[tuple[str, str | None, frozenset[str | None]]] = set()
-        stack: list[tuple[str, str | None, frozenset[str | None]]] = [(broker, None, frozenset())] if broker in living else []
-        while stack:
-            state = at, cluster, passed = stack.pop()
-            if state in found:
-                continue
-            found.add(state)
-            for one, other in itertools.chain(links, (ends[::-1] for ends in links)):
-                if one == at and other in living:
-                    next = self._cluster[one, other]
-                    if next == cluster:
-                        stack.append((other, cluster, passed))
-                    elif next not in passed:
-                        stack.append((other, next, passed | {cluster}))
-        return frozenset(at for at, _, _ in found)
