@@ -31,12 +31,10 @@ from overweave.contract.row_kernels import (
     FROM_BROKERS,
     GOOD,
     HEAD,
-    LIFE,
     LIST_BYTES_MAX,
     LIST_LENGTH,
     NUMBERS,
     PRIORITY,
-    PUBLISHER_LENGTH,
     TTL,
     check_contents,
     foreign_head,
@@ -170,10 +168,11 @@ class RawRows:
         foreign = FROM_BROKERS if self.passed or self.bound or self.detour else foreign_head(self._data, self._layout.starts)
         if foreign == FROM_BROKERS:
             raise WireError(0, "rows that no broker has seen yet")
-        if foreign or any(name != publisher for name, _, _, _ in self._runs):
-            raise WireError(0, f"publications of {publisher!r} and nobody else")
-        if any(other != life for _, other, _, _ in self._runs):
-            raise WireError(0, f"publications of this life of {publisher!r}, the one that its key stands for")
+        for name, other, _, _ in self._runs:
+            if foreign or name != publisher:
+                raise WireError(0, f"publications of {publisher!r} and nobody else")
+            if other != life:
+                raise WireError(0, f"publications of this life of {publisher!r}, the one that its key stands for")
 
     def numbered(self, first: int, published_at_s: float) -> "RawRows":
         """The same rows as they are published anew, from a number on."""
@@ -431,9 +430,8 @@ class RawRows:
     def _publisher(self, row: int) -> tuple[str, int]:
         """The publisher of a row, and its life."""
         at = int(self._layout.starts[row])
-        head = self._data[at : at + HEAD].tobytes()
-        end = at + HEAD + int.from_bytes(head[PUBLISHER_LENGTH : PUBLISHER_LENGTH + 2], "little")
-        return _text(self._data[at + HEAD : end].tobytes(), at), int.from_bytes(head[LIFE : LIFE + 8], "little")
+        _, _, life, _, _, _, _, _, length, _, _ = _ROW.unpack_from(self._data.data, at)
+        return _text(self._data[at + HEAD : at + HEAD + length].tobytes(), at), life
 
     def _numbers(self, row: int) -> tuple[int, ...]:
         return numbers_of(int.from_bytes(self._lists[row].tobytes(), "little"))

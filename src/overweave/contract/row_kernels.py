@@ -22,7 +22,7 @@ _TEXT_BYTES_MAX = 1 << 20
 @kernel
 def walk_rows(data, count, starts, content_starts, content_ends, sequences, times, hops, new_publisher):
     """Find ``count`` rows that fill ``data``; how many of them are sound (``count`` when all are), and the least ttl."""
-    at, ttl = 0, 255
+    at, ttl, last_life = 0, 255, np.uint64(0)
     for row in range(count):
         if at + HEAD > len(data):
             return row, ttl
@@ -41,8 +41,9 @@ def walk_rows(data, count, starts, content_starts, content_ends, sequences, time
         hops[row] = data[at + HOPS]
         if data[at + TTL] < ttl:
             ttl = int(data[at + TTL])
-        new_publisher[row] = row == 0 or not _same_publisher(data, starts[row - 1], at)
-        at = end
+        life = _u64(data, at + LIFE)
+        new_publisher[row] = row == 0 or life != last_life or not _same_publisher(data, starts[row - 1], at)
+        at, last_life = end, life
     starts[count] = at
     return (count if at == len(data) else count - 1), ttl
 
@@ -351,9 +352,8 @@ def _is_utf8(data, start, end):
 
 @inlined
 def _same_publisher(data, one, other):
-    """Whether two rows are of one life of one publisher."""
     length = _u16(data, one + PUBLISHER_LENGTH)
-    if _u16(data, other + PUBLISHER_LENGTH) != length or _u64(data, one + LIFE) != _u64(data, other + LIFE):
+    if _u16(data, other + PUBLISHER_LENGTH) != length:
         return False
     for i in range(HEAD, HEAD + length):
         if data[one + i] != data[other + i]:
