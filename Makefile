@@ -4,13 +4,19 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup java demo test lint check clean
+# Seconds of faults for each configuration of `make chaos`, its seed, and where it leaves histories and results.
+SECONDS := 180
+SEED := 1
+CHAOS_OUT := chaos-results
+
+.PHONY: help setup java demo test lint check chaos clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    see it work"
 	@echo "make test    run the tests"
 	@echo "make check   linters, types, layers and tests: all that CI runs"
+	@echo "make chaos   14 networks of processes under faults, 180 s each (SECONDS=, SEED=, CHAOS_OUT=)"
 	@echo "make setup   install into $(VENV) (done by the others when needed)"
 	@echo "make clean   remove $(VENV) and all caches"
 
@@ -40,6 +46,9 @@ lint: setup
 	$(BIN)/lint-imports
 
 check: lint test
+
+chaos: setup
+	$(BIN)/python -m overweave.testing.chaos --seconds $(SECONDS) --seed $(SEED) --out $(CHAOS_OUT)
 
 clean:
 	rm -rf $(VENV) .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache build dist

@@ -139,8 +139,9 @@ def test_strangers_are_not_heard():
 
 def test_seen_forgets_nothing_it_may_need():
     seen = Seen(window=100)
-    assert [seen.add("p", number) for number in (3, 0, 1, 3, 2, 2, 4)] == [True, True, True, False, True, False, True]
-    assert seen.add("q", 3)
+    assert [seen.add("p", 1, number) for number in (3, 0, 1, 3, 2, 2, 4)] == [True, True, True, False, True, False, True]
+    assert seen.add("q", 1, 3)
+    assert seen.add("p", 2, 3)
 
 
 def subscribed(**config):
@@ -260,7 +261,7 @@ def test_who_settles_something_all_the_time_holds_its_publishers_back():
 def test_who_pauses_again_and_again_gets_everything_in_order_and_little_is_kept_for_it():
     made = subscribed(session=QUICK, stall_s=1.0, patience_s=60.0, kept_bytes_max=20_000)
     arrived, slow, session, most = [], made._nodes["slow"], made.broker("B3")._sessions["slow"], 0
-    made._on_delivery = lambda parts: arrived.extend((to, sequence) for to, batch in parts for _, sequence in batch.identities())
+    made._on_delivery = lambda parts: arrived.extend((to, identity[-1]) for to, batch in parts for identity in batch.identities())
     slow.stop_reading()
     for _ in range(20):
         for _ in range(10):

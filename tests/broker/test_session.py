@@ -53,7 +53,7 @@ class Side:
                 if self.session.accepts(frame, rows, effects):
                     self.custodies.append(Custody(self.session, frame.sequence, rows))
                     if isinstance(frame, BatchFrame):
-                        self.got += frame.batch.identities()
+                        self.got += ((of, number) for of, _, number in frame.batch.identities())
                     elif isinstance(frame.word, Unsubscribe):
                         self.got.append(("word", int(frame.word.id)))
                 return [effect.frame for effect in effects]

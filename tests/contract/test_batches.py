@@ -44,13 +44,17 @@ def test_parts_of_a_batch_go_on_as_the_whole_did_however_many_links_there_are(se
     assert {link: numbers(some) for link, some in part.spread(index)} == {link: some for link, some in expected.items() if some}
 
 
-@given(st.lists(st.tuples(st.sampled_from("pqr"), st.integers(0, 300)), min_size=1, max_size=40), st.integers(1, 8))
+identities = st.tuples(st.sampled_from("pq"), st.sampled_from((0, 1, 2**64 - 1)), st.integers(0, 300))
+
+
+@given(st.lists(identities, min_size=1, max_size=40), st.integers(1, 8))
 def test_batches_of_several_publishers_are_seen_as_their_rows_one_by_one(identities, size):
     seen, alone = Seen(64), Seen(64)
     for start in range(0, len(identities), size):
         some = identities[start : start + size]
-        rows = Rows(tuple(Publish(Publication({"x": 1}), Header(publisher, number)) for publisher, number in some))
-        expected = [row for row, (publisher, number) in enumerate(some) if alone.add(publisher, number)]
+        headers = [Header(publisher, number, life=life) for publisher, life, number in some]
+        rows = Rows(tuple(Publish(Publication({"x": 1}), header) for header in headers))
+        expected = [row for row, identity in enumerate(some) if alone.add(*identity)]
         new = rows.new(seen)
         assert (list(range(len(some))) if new is None else new.tolist()) == expected
 
@@ -68,14 +72,14 @@ def test_what_is_new_is_new_once(sequences, size):
     assert got == list(dict.fromkeys(sequences))
 
 
-@given(st.lists(st.integers(0, 300), max_size=60))
-def test_seen_remembers_a_window_and_takes_older_ones_for_seen(sequences):
-    seen, window, known, highest = Seen(64), 64, set(), -1
-    for sequence in sequences:
-        expected = sequence not in known and sequence > highest - window
-        assert seen.add("p", sequence) == expected
-        known.add(sequence)
-        highest = max(highest, sequence)
+@given(st.lists(st.tuples(st.sampled_from("pq"), st.integers(1, 2), st.integers(0, 300) | st.just(1 << 62)), max_size=80))
+def test_seen_remembers_a_window_of_each_life_and_takes_older_ones_for_seen(identities):
+    seen, window, known = Seen(64), 64, []
+    for publisher, life, sequence in identities:
+        before = [number for *whose, number in known if whose == [publisher, life]]
+        expected = sequence not in before and sequence > max(before, default=-1) - window
+        assert seen.add(publisher, life, sequence) == expected
+        known.append((publisher, life, sequence))
 
 
 def test_hops_are_counted_and_the_tired_stay():

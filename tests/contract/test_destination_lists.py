@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from overweave.contract.batches import Rows, Ways, bits_of
 from overweave.contract.raw import RawRows, encode_rows
+from overweave.contract.row_kernels import HEAD, LIST_LENGTH
 from overweave.errors import LanguageError, WireError
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
@@ -98,8 +99,8 @@ def test_numbers_that_no_list_can_hold_are_refused():
 @pytest.mark.parametrize("listed", [b"\x02\x05", b"\x01\x00", b"\x00", b"\x00\x05\x05", b"\x01"])
 def test_lists_that_are_not_sound_are_refused(listed):
     row = bytearray(encode_rows(publishes([()])))
-    row[0], row[23] = row[0] + len(listed), len(listed)
-    rows = RawRows(bytes(row[:33] + listed + row[33:]), 1)
+    row[0], row[LIST_LENGTH] = row[0] + len(listed), len(listed)
+    rows = RawRows(bytes(row[: HEAD + 1] + listed + row[HEAD + 1 :]), 1)
     with pytest.raises(WireError):
         rows.meant_for(1)
 

@@ -10,6 +10,7 @@ from overweave.broker.seen import Seen
 from overweave.contract.batches import Rows
 from overweave.contract.modules import Heard, Passed
 from overweave.contract.raw import RawRows, encode_rows
+from overweave.contract.row_kernels import CONTENT_LENGTH, HEAD
 from overweave.errors import LanguageError, WireError
 from overweave.language.codec import decode_publication, encode_publication
 from overweave.language.headers import Header
@@ -26,6 +27,7 @@ headers = st.builds(
     publisher=st.sampled_from(["p", "q", "straße"]),
     sequence=st.integers(0, 60),
     published_at_s=st.floats(0, 1e9),
+    life=st.sampled_from([0, 7, 2**64 - 1]),
     tree=st.sampled_from([None, "a1"]),
     destinations=st.sampled_from([(), (1, 700), tuple(range(3, 50))]),
     hops=st.integers(0, 3),
@@ -123,6 +125,15 @@ def test_a_trace_by_columns_says_what_records_say(rows, filters):
     assert columns.arrived_at_s == 7.0
 
 
+def test_rows_of_another_life_are_of_nobody_else():
+    rows = [Publish(Publication({"x": 1}), Header("p", number, life=life)) for number, life in enumerate((5, 5, 6))]
+    assert list(RawRows(encode_rows(rows), 3).identities()) == [("p", 5, 0), ("p", 5, 1), ("p", 6, 2)]
+    RawRows(encode_rows(rows[:2]), 2).check_origin("p", 5)
+    for some, name, life in ((rows, "p", 5), (rows[:2], "p", 6), (rows[:2], "p", 0), (rows[:2], "q", 5)):
+        with pytest.raises(WireError, match=f"publications of .*'{name}'"):
+            RawRows(encode_rows(some), len(some)).check_origin(name, life)
+
+
 @given(st.lists(batches, max_size=5))
 def test_what_is_new(several):
     one, other = Seen(64), Seen(64)
@@ -158,7 +169,8 @@ def test_contents_are_taken_when_the_codec_takes_them(publication, data):
     good = encode_publication(Publication({"x": 1}))
     row = encode_rows([Publish(Publication({"x": 1}), Header("p", 1))])
     length = int.from_bytes(row[:4], "little") - len(good) + len(content)
-    broken = length.to_bytes(4, "little") + row[4:28] + len(content).to_bytes(4, "little") + row[32:33] + content
+    head = row[4:CONTENT_LENGTH] + len(content).to_bytes(4, "little")
+    broken = length.to_bytes(4, "little") + head + row[HEAD : HEAD + 1] + content
     rows = RawRows(broken, 1)
     if sound:
         rows.validate()

@@ -57,7 +57,7 @@ words = (
 publishes = st.builds(
     Publish,
     any_publications,
-    st.builds(Header, publisher=ids, sequence=st.integers(0, 2**63 - 1), published_at_s=st.floats(0, 1e12)),
+    st.builds(Header, publisher=ids, sequence=st.integers(0, 2**63 - 1), published_at_s=st.floats(0, 1e12), life=numbers),
     st.binary(max_size=10),
 )
 batches = st.builds(
@@ -242,7 +242,8 @@ def test_what_is_cut_short_is_refused(message, data):
     body = wire(message)[HEAD.size :]
     kind = wire(message)[4]
     cut = data.draw(st.integers(0, max(len(body) - 1, 0)))
-    if len(body):
+    is_shorter = isinstance(message, Acknowledgement) and cut >= 32 and cut % 16 == 0  # one with fewer stretches
+    if len(body) and not is_shorter:
         # A filter without its last predicates is still a filter to nobody, since it says how many it has.
         with pytest.raises(WireError):
             decode(kind, body[:cut])

@@ -10,7 +10,10 @@ import trustme
 
 from overweave.contract.batches import Rows
 from overweave.contract.frames import Rejected, WordFrame
+from overweave.drivers.tcp.certificates import common_name
+from overweave.drivers.tcp.client_keys import ClientKeys
 from overweave.drivers.tcp.door import check_frame
+from overweave.drivers.tcp.lives import life_of
 from overweave.drivers.tcp.security import ALL, Gate, Rights, client_context, server_context
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.errors import InvalidInput, Refused
@@ -82,10 +85,77 @@ def test_without_tokens_brokers_show_their_id_in_a_certificate_if_it_is_mutual()
     gate = Gate(SecuritySettings(mutual=True))
     common, other = {"subject": ((("commonName", "B1"),),)}, {"subjectAltName": (("DNS", "B1"), ("IP Address", "B2"))}
     assert all(gate.admit("broker", "B1", None, each) is ALL for each in (common, other))
-    assert gate.admit("client", "c", None, common) is ALL
     for certificate in (common, other, None):
         with pytest.raises(Refused):
             gate.admit("broker", "B2", None, certificate)
+
+
+def test_a_name_with_a_table_of_its_own_is_for_its_token_alone(gate):
+    with pytest.raises(Refused) as refused:
+        gate.admit("client", "ticker", "guest", None)
+    assert refused.value.code == "unauthorized"
+    assert [gate.proves(name) for name in ("ticker", "whoever", "*")] == [True, False, False]
+    assert gate.admit("client", "*", "guest", None) == Rights((), ("NEWS",))
+    assert not Gate(SecuritySettings()).proves("ticker")
+
+
+def test_where_tls_is_mutual_clients_have_names_of_their_certificate(tmp_path):
+    certificate = {"subject": ((("commonName", "ticker"),),), "subjectAltName": (("DNS", "quotes"), ("IP Address", "127.0.0.1"))}
+    gate = Gate(SecuritySettings(mutual=True))
+    for name in ("ticker", "quotes", "ticker~7f", "quotes~a~b"):
+        assert gate.admit("client", name, None, certificate) is ALL
+        assert gate.proves(name)
+    for name in ("reader", "ticker7f", "~7f", "127.0.0.1", "client-7f"):
+        with pytest.raises(Refused, match=r"expected a common name .* followed by '~' .*; found 'quotes', 'ticker' there"):
+            gate.admit("client", name, None, certificate)
+    with pytest.raises(Refused, match="found none there"):
+        gate.admit("client", "ticker", None, None)
+    (tmp_path / "tokens").write_text(TOKENS)
+    both = Gate(SecuritySettings(mutual=True, tokens=tmp_path / "tokens"))
+    assert both.admit("client", "ticker", "secret", certificate) == Rights(("STOCK",), ("*",))
+    assert both.admit("client", "ticker~7f", "guest", certificate) == Rights((), ("NEWS",))
+    reader = {"subject": ((("commonName", "reader"),),)}
+    for name, token, shown in (
+        ("ticker", "secret", reader), ("ticker", "guest", certificate), ("whoever", "guest", certificate),
+        ("reader", "secret", reader), ("ticker", None, certificate),
+    ):  # fmt: skip
+        with pytest.raises(Refused):
+            both.admit("client", name, token, shown)
+    with pytest.raises(Refused):
+        both.admit("broker", "B1", "broker", reader)
+
+
+@pytest.mark.parametrize("name", ["ticker", "straße", "x" * 64, None])
+def test_the_common_name_of_a_file(tmp_path, name):
+    made, file = trustme.CA().issue_cert("localhost", common_name=name), tmp_path / "certificate.pem"
+    made.private_key_and_cert_chain_pem.write_to_path(str(file))
+    assert common_name(file) == name
+    data = file.read_bytes()
+    for length in range(0, len(data), 97):  # whatever is cut off, it says a name or none
+        file.write_bytes(data[:length] + b"\n-----END CERTIFICATE-----\n")
+        assert common_name(file) in (name, None)
+    assert common_name(tmp_path / "nowhere") is None
+
+
+def test_keys_that_lost_a_name_do_not_get_it_back_while_it_is_in_use():
+    keys = ClientKeys()
+    assert not keys.claim("c", "one", connected=False, proven=False)
+    with pytest.raises(Refused, match="name-in-use"):
+        keys.claim("c", "two", connected=True, proven=False)
+    assert keys.life("c") == life_of("one")
+    assert keys.claim("c", "two", connected=True, proven=True)
+    assert keys.life("c") == life_of("two")
+    for connected in (True, False):
+        with pytest.raises(Refused, match="session-taken-over"):
+            keys.claim("c", "one", connected=connected, proven=True)
+    keys.forget("c")
+    assert not keys.claim("c", "one", connected=False, proven=False)
+    # Without a key nobody comes back to a session, nor counts as one that lost it.
+    assert not keys.claim("d", None, connected=False, proven=False)
+    assert keys.claim("d", None, connected=False, proven=False)
+    with pytest.raises(Refused, match="name-in-use"):
+        keys.claim("d", None, connected=True, proven=False)
+    assert keys.life("d") == 0
 
 
 def test_rights():

@@ -18,7 +18,7 @@ def test_a_hop_leaves_the_message_as_it_was():
     assert after.hopped(2).ttl == 0
 
 
-@pytest.mark.parametrize("field", ["sequence", "hops", "ttl"])
+@pytest.mark.parametrize("field", ["sequence", "hops", "ttl", "life"])
 def test_headers_count_from_zero(field):
     with pytest.raises(LanguageError, match=field):
         Header(**{field: -1})

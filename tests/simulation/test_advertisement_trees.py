@@ -46,7 +46,7 @@ def test_a_batch_over_several_advertisements_arrives_in_order(protocol):
     network = SimulatedNetwork(
         Overlay(["B0", "B1"], [("B0", "B1")]),
         PROTOCOLS[protocol].make,
-        on_delivery=lambda parts: got.extend(number for _, batch in parts for _, number in batch.identities()),
+        on_delivery=lambda parts: got.extend(number for _, batch in parts for _, _, number in batch.identities()),
     )
     network.add_client("p", "B0")
     for kind in "ab":

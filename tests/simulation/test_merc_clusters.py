@@ -102,7 +102,7 @@ def test_what_is_held_for_another_cluster_overtakes_nothing():
         network.kernel.run(3 + number * 0.00005)
         network.publish("pqrstu"[number % 6], parse_publication(f"[x,{number}]"))
     network.settle(60)
-    assert {publisher: [number for of, number in got if of == publisher] for publisher in "pqrstu"} == {
+    assert {publisher: [number for of, _, number in got if of == publisher] for publisher in "pqrstu"} == {
         publisher: list(range(1000)) for publisher in "pqrstu"
     }
 

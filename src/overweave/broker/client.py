@@ -27,7 +27,13 @@ class ClientCore:
     """One client of one broker."""
 
     def __init__(
-        self, id: str, broker: str, config: SessionConfig | None = None, incarnation: int = 1, first_sequence: int = 0
+        self,
+        id: str,
+        broker: str,
+        config: SessionConfig | None = None,
+        incarnation: int = 1,
+        first_sequence: int = 0,
+        life: int = 0,
     ) -> None:
         self.id = id
         self.broker = broker
@@ -38,7 +44,8 @@ class ClientCore:
         #: By who gets what matches: each subscription for itself, or several together.
         self._subscriptions: Index | None = None
         self._seen = Seen(2 * self._config.window)
-        #: The number of the next publication; a client that comes back under its name must not begin where it began before.
+        #: Which of the clients that have had this name it is; and the number of its next publication.
+        self.life = life
         self._sequence = first_sequence
         self._timers: set[str] = set()
 
@@ -59,7 +66,7 @@ class ClientCore:
 
     def publish(self, publications: Sequence[Publication], now_s: float) -> list[Effect]:
         """Publish some together; they are settled when everybody who wants them has them."""
-        headers = (Header(self.id, self._sequence + i, now_s) for i in range(len(publications)))
+        headers = (Header(self.id, self._sequence + i, now_s, self.life) for i in range(len(publications)))
         return self.send(Rows(tuple(map(Publish, publications, headers))), now_s)
 
     def send(self, batch: Batch, now_s: float) -> list[Effect]:

@@ -23,7 +23,7 @@ from overweave.broker.traffic import Traffic
 from overweave.broker.turn import Turn
 from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig
-from overweave.contract.effects import Effect, Refuse, SetTimer
+from overweave.contract.effects import Effect, Refuse, Restart, SetTimer
 from overweave.contract.frames import (
     Acknowledgement,
     Announced,
@@ -48,7 +48,7 @@ from overweave.contract.stimuli import (
     Stimulus,
     TimerFired,
 )
-from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, LinkState, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Routing, Send
 
 ACKNOWLEDGE, ACKNOWLEDGE_CONTROL, RESEND, PULSE = "acknowledge", "acknowledge-control", "resend", "pulse"
@@ -56,6 +56,8 @@ ACKNOWLEDGE, ACKNOWLEDGE_CONTROL, RESEND, PULSE = "acknowledge", "acknowledge-co
 ORPHANS, _ORPHANS_S = "orphans", 0.5
 #: So many sessions with neighbours have numbers of their own in a life of a broker, each of which may begin anew so often.
 _SESSIONS_MAX, _ANEW_MAX = 1 << 20, 1 << 8
+#: Incarnations are below this, so that the numbers of sessions have 64 bits: milliseconds until the year 2248.
+INCARNATIONS_MAX = 1 << 43
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -74,7 +76,9 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 class BrokerCore:
-    """One broker; ``journal`` is what an earlier incarnation kept, and ``durable`` whether the driver says `Persisted`."""
+    """One broker; ``journal`` is what an earlier incarnation kept, ``life`` that of its modules as publishers, and ``durable``
+    whether the driver says `Persisted`.
+    """
 
     def __init__(
         self,
@@ -85,6 +89,7 @@ class BrokerCore:
         incarnation: int = 1,
         journal: Journal | None = None,
         modules: Mapping[str, Module] | None = None,
+        life: int | None = None,
         durable: bool = False,
     ) -> None:
         self.id = id
@@ -105,7 +110,15 @@ class BrokerCore:
         self._timers: set[str] = set()
         self._control_in = self._control_out = 0
         self._turn = Turn()
-        self._desk = Desk(id, modules or {}, self._turn, self._module_says, self._module_publishes, incarnation)
+        self._desk = Desk(
+            id,
+            modules or {},
+            self._turn,
+            self._module_says,
+            self._module_publishes,
+            incarnation,
+            incarnation if life is None else life,
+        )
         self._traffic = Traffic(
             self._turn, self.config, routing, self._telling, self._sessions, self._neighbours, self._desk, self._tell_again
         )
@@ -177,6 +190,10 @@ class BrokerCore:
         """All clients, connected or not."""
         return self._registry.clients()
 
+    def journal(self) -> Journal:
+        """All that its clients said and have not withdrawn, as the journal has it or will have it."""
+        return self._registry.entries()
+
     def story(self, id: str) -> list[Step]:
         """All that happened here to one advertisement, subscription or publication (``PUBLISHER:SEQUENCE``), as far as kept."""
         return self._story.of(id)
@@ -205,6 +222,9 @@ class BrokerCore:
         elif isinstance(frame, Acknowledgement):
             session.acknowledgement(frame, self._turn.effects)
         elif isinstance(frame, Hello):
+            if peer in self._neighbours and frame.peer_incarnation > session.incarnation:
+                # It has met a later life of ours, and does not listen to this one: our clock must have gone back.
+                self._outlived_by(frame.peer_incarnation // _SESSIONS_MAX)
             was_established = session.established
             session.hello(frame, self._greeting(peer) if session.is_new(frame) else (), self._turn.effects)
             if session.established and not was_established and peer in self._neighbours:
@@ -229,6 +249,8 @@ class BrokerCore:
         if stale:
             stale.pop(_key(message), None)
         if peer in self._neighbours:
+            if isinstance(message, LinkState) and message.id == self.id and message.incarnation > self._incarnation:
+                self._outlived_by(message.incarnation)
             self._heard(message, peer, custody)
         else:
             self._said(peer, message, custody)
@@ -354,6 +376,11 @@ class BrokerCore:
         self._traffic.let_go()
         if self._settlement is not None:
             self._settlement.synchronised()
+
+    def _outlived_by(self, incarnation: int) -> None:
+        """Others know a later incarnation of this broker."""
+        if incarnation < INCARNATIONS_MAX:  # nothing but nonsense is beyond
+            self._turn.effects.append(Restart(incarnation))
 
     # ---- links that fail and work again
 

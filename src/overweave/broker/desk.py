@@ -29,13 +29,15 @@ class Desk:
         say: Callable[[str, Control], None],
         publish: Callable[[str, Batch], None],
         incarnation: int = 1,
+        life: int = 0,
     ) -> None:
         self._modules = {f"{broker}/{name}": module for name, module in modules.items()}
         #: Whether there are any.
         self.staffed = bool(modules)
         self._turn, self._say, self._publish = turn, say, publish
         self._subscriptions: dict[str, dict[str, Subscribe]] = {peer: {} for peer in self._modules}
-        #: What was published in an earlier life has been seen: none of it must have the same number.
+        #: What was published in an earlier life has been seen: none of it must have the same identity, nor number in traces.
+        self._life = life
         self._sequences = dict.fromkeys(self._modules, incarnation * _PUBLICATIONS_MAX)
         self._watching = {
             kind: [peer for peer, module in self._modules.items() if kind in module.watches] for kind in (Passed, Heard)
@@ -79,7 +81,7 @@ class Desk:
                     self._note(peer, message)
                     self._say(peer, message)
                 case PublishControl(publication):
-                    header = Header(peer, self._sequences[peer], self._turn.now_s, priority=Priority.CONTROL)
+                    header = Header(peer, self._sequences[peer], self._turn.now_s, self._life, priority=Priority.CONTROL)
                     self._sequences[peer] += 1
                     self._publish(peer, Rows((Publish(publication, header),)))
                 case SetTimer(name, at_s):

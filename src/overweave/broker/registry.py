@@ -72,6 +72,10 @@ class Registry:
             self._enter(client, key, filter)
             yield client, Advertise(key[1], filter) if key[0] == "advertisement" else Subscribe(key[1], filter)
 
+    def entries(self) -> Journal:
+        """All that clients said, as the journal has it."""
+        return {key: (client, filter) for client, said in self._clients.items() for key, filter in said.items()}
+
     def withdrawals(self, client: str) -> list[Control]:
         """What would withdraw all that a client has said."""
         return [Unadvertise(id) if kind == "advertisement" else Unsubscribe(id) for kind, id in self._clients[client]]

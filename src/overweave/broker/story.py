@@ -44,4 +44,4 @@ class Story:
 
 
 def _holds(batch: Batch, id: str) -> bool:
-    return any(f"{publisher}:{sequence}" == id for publisher, sequence in batch.identities())
+    return any(f"{publisher}:{sequence}" == id for publisher, _, sequence in batch.identities())

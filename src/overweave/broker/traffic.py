@@ -20,7 +20,7 @@ from overweave.broker.session import Session
 from overweave.broker.story import Story
 from overweave.broker.telling import Telling
 from overweave.broker.turn import Turn
-from overweave.contract.batches import Batch
+from overweave.contract.batches import Batch, Identity
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Refuse
 from overweave.contract.frames import BatchFrame, is_addressed
@@ -309,7 +309,7 @@ class Traffic:
                     copies += [(some, custody) for some in instead(batch, origin)]
         if not copies:
             return
-        known: dict[tuple[int, bool], set[tuple[str, int]]] = {}
+        known: dict[tuple[int, bool], set[Identity]] = {}
         for batch, _ in bound:
             with suppress(InvalidInput):
                 _unknown(batch, known)
@@ -361,7 +361,7 @@ class Traffic:
         forwards: list[Forward] = []
         with suppress(InvalidInput):  # its advertisement is gone: it is of no tree any more
             forwards = self._routing.route(batch, custody.peer if custody.peer in self._neighbours else None)
-        gone: set[tuple[str, int]] = set()
+        gone: set[Identity] = set()
         for to, some in forwards:
             if to is not None and to in self._neighbours:
                 custody.hold()
@@ -385,7 +385,7 @@ def _is_control(batch: Batch) -> bool:
     return batch.priority() is Priority.CONTROL
 
 
-def _unknown(batch: Batch, known: dict[tuple[int, bool], set[tuple[str, int]]]) -> list[Batch]:
+def _unknown(batch: Batch, known: dict[tuple[int, bool], set[Identity]]) -> list[Batch]:
     """The rows of a batch by the brokers they are meant for, as far as that is not known; it is from now on."""
     found: list[Batch] = []
     for number in batch.destinations():

@@ -21,6 +21,8 @@ from overweave.matching.index import Index
 
 _NO_ROWS = np.empty(0, np.int64)
 _FIRST_ROW = np.zeros(1, np.int64)
+#: What tells a publication from all others: its publisher, the life of that, and its sequence number.
+Identity = tuple[str, int, int]
 
 
 class Arrival(NamedTuple):
@@ -34,13 +36,13 @@ class Arrival(NamedTuple):
 
 
 class SeenRows(Protocol):
-    """What a peer has seen, by publisher and sequence number (`overweave.broker.seen`)."""
+    """What a peer has seen, by life of a publisher and sequence number (`overweave.broker.seen`)."""
 
-    def add(self, publisher: str, sequence: int) -> bool:
+    def add(self, publisher: str, life: int, sequence: int) -> bool:
         """Whether a publication is new; it is not from now on."""
 
-    def marks(self, publisher: str, sequence: int) -> tuple[list[int], bytearray]:
-        """The highest number of a publisher and the ring of bits up to it, for the caller to go on from ``sequence``."""
+    def marks(self, publisher: str, life: int, sequence: int) -> tuple[list[int], bytearray]:
+        """The highest number of a life and the ring of bits up to it, for the caller to go on from ``sequence``."""
 
 
 class Ways:
@@ -107,8 +109,8 @@ class Batch(Protocol):
     def publishes(self) -> Sequence[Publish]:
         """The rows as objects."""
 
-    def identities(self) -> Iterable[tuple[str, int]]:
-        """The publisher and sequence number of each row."""
+    def identities(self) -> Iterable[Identity]:
+        """The publisher, its life and the sequence number of each row."""
 
     def new(self, seen: SeenRows) -> NDArray[np.int64] | None:
         """Which rows are new; None when all are."""
@@ -166,7 +168,7 @@ class Rows:
     >>> from overweave.language.publications import Publication
     >>> batch = Rows((Publish(Publication({"x": 1}), Header("p", 7)),)).hopped()
     >>> batch.publishes()[0].header.hops, list(batch.identities())
-    (1, [('p', 7)])
+    (1, [('p', 0, 7)])
     """
 
     __slots__ = ("_base", "_bound", "_given", "_hops", "_lanes", "_picks", "count", "detour", "ttl")
@@ -205,22 +207,23 @@ class Rows:
             rows = tuple(_bound_for(publish, bits) for publish, bits in zip(rows, self._bound, strict=True))
         return rows
 
-    def identities(self) -> Iterator[tuple[str, int]]:
+    def identities(self) -> Iterator[Identity]:
         """See `Batch.identities`."""
         for publish in self._rows():
-            yield publish.header.publisher, publish.header.sequence
+            header = publish.header
+            yield header.publisher, header.life, header.sequence
 
     def new(self, seen: SeenRows) -> NDArray[np.int64] | None:
         """See `Batch.new`."""
         if self.count == 1:
             header = (self._given or self._rows())[0].header
-            return None if seen.add(header.publisher, header.sequence) else _NO_ROWS
+            return None if seen.add(header.publisher, header.life, header.sequence) else _NO_ROWS
         lanes = self._kernels_read()
         if lanes.publisher is None:
-            news = [seen.add(publisher, sequence) for publisher, sequence in self.identities()]
+            news = [seen.add(*identity) for identity in self.identities()]
             return None if all(news) else np.flatnonzero(news)
         fresh = np.empty(self.count, np.bool_)
-        highest, ring = seen.marks(lanes.publisher, int(lanes.sequences[0]))
+        highest, ring = seen.marks(*lanes.publisher, int(lanes.sequences[0]))
         bits = np.frombuffer(ring, np.uint8)
         new, highest[0] = mark_seen(bits, len(ring) * 8 - 1, highest[0], lanes.sequences, fresh)
         return None if new == self.count else np.flatnonzero(fresh)
@@ -376,20 +379,21 @@ class Rows:
             return self._lanes
         rows = self._rows()
         headers = [publish.header for publish in rows]
+        publishers = {(header.publisher, header.life) for header in headers}
         self._lanes = _Lanes(
             np.array([place_of_publication(publish.publication) for publish in rows], np.int64),
             np.array([header.sequence for header in headers], np.int64),
-            headers[0].publisher if len({header.publisher for header in headers}) == 1 else None,
+            publishers.pop() if len(publishers) == 1 else None,
         )
         return self._lanes
 
 
 class _Lanes(NamedTuple):
-    """Where the contents of rows lie, their sequence numbers, and the publisher if all have the same."""
+    """Where the contents of rows lie, their sequence numbers, and the publisher and its life if all have the same."""
 
     places: NDArray[np.int64]
     sequences: NDArray[np.int64]
-    publisher: str | None
+    publisher: tuple[str, int] | None
 
 
 def _bound_for(publish: Publish, bits: int) -> Publish:

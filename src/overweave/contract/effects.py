@@ -83,4 +83,10 @@ class CloseLink(msgspec.Struct, frozen=True):
     peer: str
 
 
-Effect = SendFrame | SetTimer | Keep | Rejection | Deliver | Note | NoteRows | Refuse | OpenLink | CloseLink
+class Restart(msgspec.Struct, frozen=True):
+    """Others know a later ``incarnation`` of this broker (its clock went back): start again above it, with the journal."""
+
+    incarnation: int
+
+
+Effect = SendFrame | SetTimer | Keep | Rejection | Deliver | Note | NoteRows | Refuse | OpenLink | CloseLink | Restart

@@ -2,7 +2,7 @@
 
 ::
 
-    row := u32 length of what follows, u64 sequence, f64 published_at_s, u8 hops, u8 ttl, u8 priority, u8 d,
+    row := u32 length of what follows, u64 sequence, u64 life, f64 published_at_s, u8 hops, u8 ttl, u8 priority, u8 d,
            u16 n, u16 m, u32 k, n bytes publisher, d bytes destination list,
            m bytes of the rest of the header (msgpack; none when all is default),
            k bytes content (`overweave.language.codec`), payload
@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.contract.batches import Arrival, Batch, SeenRows, Ways, bits_of, numbers_of
+from overweave.contract.batches import Arrival, Batch, Identity, SeenRows, Ways, bits_of, numbers_of
 from overweave.contract.records import Columns
 from overweave.contract.row_kernels import (
     BAD,
@@ -34,6 +34,7 @@ from overweave.contract.row_kernels import (
     LIST_BYTES_MAX,
     LIST_LENGTH,
     NUMBERS,
+    PRIORITY,
     TTL,
     check_contents,
     foreign_head,
@@ -53,14 +54,14 @@ from overweave.language.messages import Publish
 from overweave.matching.base import Id, Link
 from overweave.matching.index import Index
 
-_ROW = struct.Struct("<IQdBBBBHHI")
+_ROW = struct.Struct("<IQQdBBBBHHI")
 _U64 = struct.Struct("<Q")
 _F64 = struct.Struct("<d")
 #: The fields of a header that rows carry on their own; the others are the rest.
 _PLAIN = Header()
 _FIXED = {
-    "publisher": "", "sequence": 0, "published_at_s": 0.0, "hops": 0, "ttl": _PLAIN.ttl, "priority": _PLAIN.priority,
-    "destinations": (),
+    "publisher": "", "sequence": 0, "published_at_s": 0.0, "life": 0, "hops": 0, "ttl": _PLAIN.ttl,
+    "priority": _PLAIN.priority, "destinations": (),
 }  # fmt: skip
 _header_decoder = msgspec.msgpack.Decoder(Header)
 #: The numbers of brokers in destination lists are below this, so that a bitmap of them is short enough.
@@ -72,7 +73,7 @@ def encode_rows(publishes: Iterable[Publish]) -> bytes:
 
     >>> from overweave.language.publications import Publication
     >>> len(encode_rows([Publish(Publication({"x": 1}), Header("p", 7))]))
-    46
+    54
     """
     return b"".join(map(_encode_row, publishes))
 
@@ -142,10 +143,10 @@ class RawRows:
         return Layout(self._data, self.count)
 
     @cached_property
-    def _runs(self) -> list[tuple[str, int, int]]:
-        """The publishers, with the stretches of rows that each has."""
+    def _runs(self) -> list[tuple[str, int, int, int]]:
+        """The publishers and their lives, with the stretches of rows that each has."""
         begins = np.flatnonzero(self._layout.new_publisher).tolist()
-        return [(self._publisher(begin), begin, end) for begin, end in zip(begins, [*begins[1:], self.count], strict=True)]
+        return [(*self._publisher(begin), begin, end) for begin, end in zip(begins, [*begins[1:], self.count], strict=True)]
 
     def published_at_s(self) -> NDArray[np.float64]:
         """When each row was published."""
@@ -162,13 +163,16 @@ class RawRows:
                 raise WireError(int(self._layout.content_starts[row]), f"a publication in its wire form (row {row})")
             self._content(row)
 
-    def check_origin(self, publisher: str) -> None:
-        """Refuse rows that cannot have come from this publisher: other names, hops, headers that only brokers write."""
+    def check_origin(self, publisher: str, life: int = 0) -> None:
+        """Refuse rows that cannot be of this life of a publisher: another name or life, hops, headers that only brokers write."""
         foreign = FROM_BROKERS if self.passed or self.bound or self.detour else foreign_head(self._data, self._layout.starts)
         if foreign == FROM_BROKERS:
             raise WireError(0, "rows that no broker has seen yet")
-        if foreign or [name for name, _, _ in self._runs] != [publisher]:
-            raise WireError(0, f"publications of {publisher!r} and nobody else")
+        for name, other, _, _ in self._runs:
+            if foreign or name != publisher:
+                raise WireError(0, f"publications of {publisher!r} and nobody else")
+            if other != life:
+                raise WireError(0, f"publications of this life of {publisher!r}, the one that its key stands for")
 
     def numbered(self, first: int, published_at_s: float) -> "RawRows":
         """The same rows as they are published anew, from a number on."""
@@ -196,18 +200,18 @@ class RawRows:
         """See `Batch.publishes`."""
         return [self._publish(row) for row in range(self.count)]
 
-    def identities(self) -> Iterator[tuple[str, int]]:
+    def identities(self) -> Iterator[Identity]:
         """See `Batch.identities`."""
-        for publisher, begin, end in self._runs:
+        for publisher, life, begin, end in self._runs:
             for sequence in self._layout.sequences[begin:end].tolist():
-                yield publisher, sequence
+                yield publisher, life, sequence
 
     def new(self, seen: SeenRows) -> NDArray[np.int64] | None:
         """See `Batch.new`."""
         fresh = np.empty(self.count, np.bool_)
         new = 0
-        for publisher, begin, end in self._runs:
-            highest, ring = seen.marks(publisher, int(self._layout.sequences[begin]))
+        for publisher, life, begin, end in self._runs:
+            highest, ring = seen.marks(publisher, life, int(self._layout.sequences[begin]))
             some, highest[0] = mark_seen(
                 np.frombuffer(ring, np.uint8), len(ring) * 8 - 1, highest[0], self._layout.sequences[begin:end], fresh[begin:end]
             )
@@ -321,7 +325,7 @@ class RawRows:
     def arrivals(self) -> Iterator[Arrival]:
         """See `Batch.arrivals`."""
         times, sizes = self.published_at_s(), self._sizes()
-        for (publisher, sequence), hops, time_s, size in zip(
+        for (publisher, _, sequence), hops, time_s, size in zip(
             self.identities(), self._hops_now().tolist(), times.tolist(), sizes.tolist(), strict=True
         ):
             yield Arrival(publisher, sequence, hops, time_s, size)
@@ -335,10 +339,10 @@ class RawRows:
     ) -> Columns:
         """What a trace tells of these rows, each with the code of a subscription in ``texts`` and its client in ``clients``."""
         publisher = np.zeros(self.count, np.int32)
-        for code, (_, begin, _) in enumerate(self._runs[1:], start=1):
+        for code, (_, _, begin, _) in enumerate(self._runs[1:], start=1):
             publisher[begin:] = code
         return Columns(
-            [name for name, _, _ in self._runs], publisher[rows], self._layout.sequences[rows], texts, codes, clients, codes,
+            [name for name, _, _, _ in self._runs], publisher[rows], self._layout.sequences[rows], texts, codes, clients, codes,
             self._hops_now()[rows], self._layout.times[rows], now_s, self._sizes()[rows],
         )  # fmt: skip
 
@@ -348,7 +352,7 @@ class RawRows:
 
     def priority(self) -> Priority:
         """See `Batch.priority`."""
-        return Priority.CONTROL if int(self._data[22]) == Priority.CONTROL else Priority.PUBLICATION
+        return Priority.CONTROL if int(self._data[PRIORITY]) == Priority.CONTROL else Priority.PUBLICATION
 
     # ---- helpers
 
@@ -423,10 +427,11 @@ class RawRows:
         """The content and payload of each row: all from where its content begins."""
         return self._layout.starts[1:] - self._layout.content_starts
 
-    def _publisher(self, row: int) -> str:
+    def _publisher(self, row: int) -> tuple[str, int]:
+        """The publisher of a row, and its life."""
         at = int(self._layout.starts[row])
-        length = int(self._data[at + 24]) | int(self._data[at + 25]) << 8
-        return _text(self._data[at + HEAD : at + HEAD + length].tobytes(), at)
+        _, _, life, _, _, _, _, _, length, _, _ = _ROW.unpack_from(self._data.data, at)
+        return _text(self._data[at + HEAD : at + HEAD + length].tobytes(), at), life
 
     def _numbers(self, row: int) -> tuple[int, ...]:
         return numbers_of(int.from_bytes(self._lists[row].tobytes(), "little"))
@@ -439,14 +444,14 @@ class RawRows:
     def _publish(self, row: int) -> Publish:
         start, end = int(self._layout.starts[row]), int(self._layout.starts[row + 1])
         data = self._data[start:end].tobytes()
-        _, sequence, published_at_s, hops, ttl, priority, listed, publisher, extra, content = _ROW.unpack_from(data)
+        _, sequence, life, published_at_s, hops, ttl, priority, listed, publisher, extra, content = _ROW.unpack_from(data)
         rest_at = HEAD + publisher + listed
         content_at = rest_at + extra
         try:
             rest = _header_decoder.decode(data[rest_at:content_at]) if extra else _PLAIN
             header = msgspec.structs.replace(
                 rest, publisher=_text(data[HEAD : HEAD + publisher], start), sequence=sequence, published_at_s=published_at_s,
-                hops=min(hops + self.passed, 255), ttl=max(ttl - self.passed, 0), priority=Priority(priority),
+                life=life, hops=min(hops + self.passed, 255), ttl=max(ttl - self.passed, 0), priority=Priority(priority),
                 destinations=self._numbers(row) if listed else numbers_of(self.bound),
             )  # fmt: skip
         except (msgspec.MsgspecError, LanguageError, ValueError) as error:
@@ -499,8 +504,8 @@ def _encode_row(publish: Publish) -> bytes:
     extra, listed = b"" if rest == _PLAIN else msgspec.msgpack.encode(rest), encode_list(header.destinations)
     length = _ROW.size - 4 + len(publisher) + len(listed) + len(extra) + len(content) + len(publish.payload)
     head = _ROW.pack(
-        length, header.sequence, header.published_at_s, min(header.hops, 255), min(header.ttl, 255), header.priority, len(listed),
-        len(publisher), len(extra), len(content),
+        length, header.sequence, header.life, header.published_at_s, min(header.hops, 255), min(header.ttl, 255), header.priority,
+        len(listed), len(publisher), len(extra), len(content),
     )  # fmt: skip
     return b"".join((head, publisher, listed, extra, content, publish.payload))
 

@@ -5,8 +5,8 @@ import numpy as np
 from overweave.matching.kernels.compile import copy_bytes, inlined, kernel
 
 #: Where things are in a row.
-SEQUENCE, PUBLISHED_AT, HOPS, TTL, PRIORITY, LIST_LENGTH, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = (
-    4, 12, 20, 21, 22, 23, 24, 26, 28, 32,
+SEQUENCE, LIFE, PUBLISHED_AT, HOPS, TTL, PRIORITY, LIST_LENGTH, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = (
+    4, 12, 20, 28, 29, 30, 31, 32, 34, 36, 40,
 )  # fmt: skip
 #: The priority of publications, and what only brokers write.
 ORDINARY, FROM_BROKERS = 1, 1
@@ -22,7 +22,7 @@ _TEXT_BYTES_MAX = 1 << 20
 @kernel
 def walk_rows(data, count, starts, content_starts, content_ends, sequences, times, hops, new_publisher):
     """Find ``count`` rows that fill ``data``; how many of them are sound (``count`` when all are), and the least ttl."""
-    at, ttl = 0, 255
+    at, ttl, last_life = 0, 255, np.uint64(0)
     for row in range(count):
         if at + HEAD > len(data):
             return row, ttl
@@ -41,8 +41,9 @@ def walk_rows(data, count, starts, content_starts, content_ends, sequences, time
         hops[row] = data[at + HOPS]
         if data[at + TTL] < ttl:
             ttl = int(data[at + TTL])
-        new_publisher[row] = row == 0 or not _same_publisher(data, starts[row - 1], at)
-        at = end
+        life = _u64(data, at + LIFE)
+        new_publisher[row] = row == 0 or life != last_life or not _same_publisher(data, starts[row - 1], at)
+        at, last_life = end, life
     starts[count] = at
     return (count if at == len(data) else count - 1), ttl
 

@@ -20,7 +20,7 @@ class Layout:
         self.starts, *others = np.empty(count + 1, np.int64), *(np.empty(count, np.int64) for _ in range(3))
         self.content_starts, self.content_ends, self.sequences = others
         self.times, self.hops = np.empty(count, np.float64), np.empty(count, np.uint8)
-        #: Whether a row has another publisher than the one before.
+        #: Whether a row has another publisher than the one before, or is of another life of it.
         self.new_publisher = np.empty(count, np.bool_)
         #: The least ttl of a row, or less.
         sound, self.ttl = walk_rows(

@@ -33,7 +33,7 @@ from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, LinkState, Standing, Subscribe, Unadvertise, Unsubscribe
 
-VERSION = 4
+VERSION = 5
 #: No frame is longer.
 FRAME_BYTES_MAX = 16 << 20
 #: Before a peer has said who it is, it is not given that much.

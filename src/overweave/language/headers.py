@@ -12,6 +12,8 @@ from overweave.errors import LanguageError
 
 #: More hops than any sensible overlay has: a message that took so many runs in circles.
 TTL_DEFAULT = 255
+#: Lives of publishers are numbers below this.
+LIVES_MAX = 1 << 64
 
 
 class Priority(enum.IntEnum):
@@ -28,10 +30,12 @@ class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     2
     """
 
-    #: Who published it, and the how-manieth of this publisher it is: together the identity by which duplicates are dropped.
+    #: Who published it, and the how-manieth of its life it is, a number of 64 bits that no other client of this name has:
+    #: together the identity by which duplicates are dropped.
     publisher: str = ""
     sequence: int = 0
     published_at_s: float = 0.0
+    life: int = 0
     #: The broker where it entered the overlay, or the cluster (DEST).
     source: str | None = None
     #: The numbers of the brokers that it is meant for, in order, where routing goes by destination (DEST).
@@ -55,6 +59,8 @@ class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         if self.sequence < 0 or self.hops < 0 or self.ttl < 0:
             wrong = next(name for name in ("sequence", "hops", "ttl") if getattr(self, name) < 0)
             raise LanguageError(f"header field {wrong}: expected a number from 0 on, got {getattr(self, wrong)}")
+        if not 0 <= self.life < LIVES_MAX:
+            raise LanguageError(f"header field life: expected a number of 64 bits, got {self.life}")
 
     def hopped(self, hops: int = 1) -> "Header":
         """The header after some more hops."""

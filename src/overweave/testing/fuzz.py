@@ -29,6 +29,7 @@ from overweave.contract.wire import BATCH, FRAME_BYTES_MAX, HEAD, Message, Open,
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import Client, Subscription, connect
 from overweave.drivers.tcp.connection import FrameReader
+from overweave.drivers.tcp.lives import life_of
 from overweave.errors import OverweaveError
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
@@ -46,6 +47,7 @@ LATENCY_S_P99, LATENCY_S_MAX = 1.0, 5.0
 #: What the broker would say if something went wrong in it.
 _MISTAKES = ("Traceback", "Fatal error", "Exception", "never retrieved", "AssertionError")
 _BURST, _EVERY_S = 5, 0.01
+_KEY = "key"
 _RESET = struct.pack("ii", 1, 0)
 _CONFIG = BrokerConfig(SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), patience_s=1.0)
 
@@ -368,7 +370,7 @@ class _Session:
         self._number = self._sequence = 0
 
     def opening(self) -> bytes:
-        return _bytes(Open("client", self._name, None, "key"))
+        return _bytes(Open("client", self._name, None, _KEY))
 
     def answers(self, heard: list[Message]) -> list[bytes]:
         effects: list[Effect] = []
@@ -397,7 +399,7 @@ class _Session:
         else:
             content = Publication({"class": "noise", "n": number, f"a{number}": 1.5, "t": "text" * self._draw.randrange(9)})
             rows = self._draw.choice((1, 2, 50))
-            publishes = [Publish(content, Header(self._name, self._sequence + i, 1.0)) for i in range(rows)]
+            publishes = [Publish(content, Header(self._name, self._sequence + i, 1.0, life_of(_KEY))) for i in range(rows)]
             self._sequence += rows
             self._session.send(RawRows(encode_rows(publishes), rows), None, effects)
         return _frames(effects)

@@ -110,6 +110,12 @@ class BrokerProcess:
         self._errors.close()
 
     @property
+    def pid(self) -> int:
+        """The number of its process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def alive(self) -> bool:
         """Whether it runs."""
         return self._process is not None and self._process.poll() is None

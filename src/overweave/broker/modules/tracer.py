@@ -10,7 +10,7 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.contract.batches import Batch
+from overweave.contract.batches import Batch, Identity
 from overweave.contract.effects import Note, NoteRows
 from overweave.contract.modules import Heard, ModuleEffect, ModuleStimulus, Passed
 from overweave.contract.raw import RawRows
@@ -83,7 +83,7 @@ class Tracer:
                 del self._clients[heard.peer]
 
     def _records(self, batch: Batch, delivered: list[tuple[str, Batch]], now_s: float) -> Iterator[Record]:
-        found: dict[tuple[str, int], list[tuple[str | None, str | None]]] = {}
+        found: dict[Identity, list[tuple[str | None, str | None]]] = {}
         for name, some in delivered:
             client = self._clients[name]
             index = client.index()
@@ -91,9 +91,10 @@ class Tracer:
             rows: Iterable[Sequence[object]] = repeat(one, some.count) if index is None else some.ids(index)
             for identity, ids in zip(some.identities(), rows, strict=True):
                 found.setdefault(identity, []).extend((str(id), name) for id in ids)
-        for publisher, sequence, hops, published_at_s, size in batch.arrivals():
+        for identity, arrival in zip(batch.identities(), batch.arrivals(), strict=True):
+            publisher, sequence, hops, published_at_s, size = arrival
             where = publisher, sequence, self._broker
-            for subscription, of in found.get((publisher, sequence)) or [(None, None)]:
+            for subscription, of in found.get(identity) or [(None, None)]:
                 yield Record(self._run, *where, subscription, of, hops, published_at_s, now_s, size)
 
     def _columns(self, batch: RawRows, delivered: list[tuple[str, RawRows]], now_s: float) -> Columns:

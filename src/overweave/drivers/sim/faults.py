@@ -24,6 +24,8 @@ class Faults(msgspec.Struct, frozen=True):
     partition_s: float = 1.0
     pause_every_s: float | None = None
     pause_s: float = 1.0
+    #: The chance that the clock of a broker has gone back when it comes back after a crash: its incarnation is one of the past.
+    clock_back: float = 0.0
     #: The clocks of brokers and clients are wrong by up to so much.
     clock_skew_s: float | None = None
     #: Syncs of journals take up to so long; a crash loses what is not synced, or the later part of it. None: they take no time.
@@ -34,7 +36,7 @@ class Faults(msgspec.Struct, frozen=True):
     until_s: float = float("inf")
 
     def __post_init__(self) -> None:
-        for name in ("loss", "duplication", "reordering"):
+        for name in ("loss", "duplication", "reordering", "clock_back"):
             if not 0 <= getattr(self, name) < 1:
                 raise InvalidInput(f"faults.{name}: expected a chance from 0 to below 1, got {getattr(self, name)}")
         for name in (

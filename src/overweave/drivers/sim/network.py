@@ -9,7 +9,7 @@ from overweave.broker.client import ClientCore
 from overweave.broker.core import BrokerCore
 from overweave.broker.registry import Journal
 from overweave.contract.config import BrokerConfig, SessionConfig
-from overweave.contract.effects import Deliver, Keep, Note, Parts, Refuse, Rejection
+from overweave.contract.effects import Deliver, Keep, Note, Parts, Refuse, Rejection, Restart
 from overweave.contract.modules import Module
 from overweave.contract.records import Record
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, PeerLeft
@@ -24,6 +24,8 @@ from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
 from overweave.routing.base import Routing
 
+#: The first incarnation of brokers whose clocks may go back.
+_INCARNATION = 1000
 MakeRouting = Callable[[str, Overlay], Routing]
 #: The modules of a broker, by name.
 MakeModules = Callable[[str], Mapping[str, Module]]
@@ -59,7 +61,10 @@ class SimulatedNetwork:
             SessionConfig(resend_s=0.3 if faulty else None), heartbeat_s=0.5 if faulty else None
         )
         self._journals = Journals(self.kernel, self._random, self._faults)
-        self._incarnations = dict.fromkeys(overlay.ids, 0)
+        #: The highest of each broker; not the first there could be, so that a clock may have gone back after the first crash.
+        self._incarnations = dict.fromkeys(overlay.ids, _INCARNATION if self._faults.clock_back else 0)
+        #: How often each broker was started, and each client attached: with its id, its life as a publisher.
+        self._lives: Counter[str] = Counter()
         #: Who runs: all clients, and the brokers that have not crashed.
         self._nodes: dict[str, Node] = {}
         #: The clients with their broker.
@@ -69,6 +74,8 @@ class SimulatedNetwork:
         self.deliveries: Counter[tuple[str, int, str]] = Counter()
         self.records: list[Record] = []
         self.refusals: list[Refuse] = []
+        #: The brokers that had to begin again because others knew a later incarnation of them, and that incarnation.
+        self.restarts: list[tuple[str, int]] = []
         #: What brokers did not accept, with the client that was told.
         self.rejections: list[tuple[str, Rejection]] = []
         self.frames = 0
@@ -85,7 +92,9 @@ class SimulatedNetwork:
     def add_client(self, id: str, broker: str) -> None:
         """Attach a client to a broker."""
         self._clients[id] = broker
-        self._nodes[id] = Node(self, self.kernel, id, ClientCore(id, broker, self._config.session), self._skew_s())
+        self._lives[id] += 1
+        core = ClientCore(id, broker, self._config.session, life=self._lives[id])
+        self._nodes[id] = Node(self, self.kernel, id, core, self._skew_s())
         self._connect((id, broker))
 
     def remove_client(self, id: str) -> None:
@@ -111,6 +120,18 @@ class SimulatedNetwork:
     def unsettled(self) -> int:
         """How many contents of clients are not settled."""
         return sum(self.client(id).unsettled() for id in self._clients)
+
+    def clients(self) -> list[str]:
+        """The clients that are attached, connected or not."""
+        return list(self._clients)
+
+    def connections(self) -> list[tuple[str, str]]:
+        """The ends of all open connections, each once."""
+        return self._open()
+
+    def incarnation(self, broker: str) -> int:
+        """How often a broker was started."""
+        return self._incarnations[broker]
 
     def broker(self, id: str) -> BrokerCore:
         """A broker's core."""
@@ -150,7 +171,7 @@ class SimulatedNetwork:
 
     def _count_delivery(self, parts: Parts) -> None:
         for subscription, batch in parts:
-            for publisher, sequence in batch.identities():
+            for publisher, _, sequence in batch.identities():
                 self.deliveries[publisher, sequence, subscription] += 1
 
     def keep(self, node: Node, effect: Keep) -> None:
@@ -184,6 +205,17 @@ class SimulatedNetwork:
         self.links -= {ends, ends[::-1]}
         self.kernel.at(self.kernel.now_s, self._part, ends)
 
+    def restart(self, node: Node, effect: Restart) -> None:
+        """Start a broker again, as an incarnation later than one that others know, when whoever asked for it is done."""
+        self.restarts.append((node.id, effect.incarnation))
+        self.kernel.at(self.kernel.now_s, self._restart_after, (node, effect.incarnation))
+
+    def _restart_after(self, which: tuple[Node, int]) -> None:
+        node, incarnation = which
+        if node.alive:  # it may have asked twice
+            self.crash(node.id)
+            self._restart(node.id, max(self._incarnations[node.id], incarnation) + 1)
+
     def _part(self, ends: tuple[str, str]) -> None:
         for id, peer in (ends, ends[::-1]):
             node = self._nodes.get(id)
@@ -201,16 +233,20 @@ class SimulatedNetwork:
         assert isinstance(core, ClientCore)
         return core
 
-    def _start(self, broker: str) -> None:
-        self._incarnations[broker] += 1
+    def _start(self, broker: str, incarnation: int | None = None) -> None:
+        if incarnation is None:
+            incarnation = self._incarnations[broker] + 1
+        self._incarnations[broker] = max(self._incarnations[broker], incarnation)
+        self._lives[broker] += 1
         core = BrokerCore(
             broker,
             self._make_routing(broker, self._overlay),
             self._overlay.neighbours(broker),
             self._config,
-            self._incarnations[broker],
+            incarnation,
             self._journals.entries(broker),
             self._make_modules(broker),
+            self._lives[broker],
             durable=self._journals.takes_time,
         )
         node = self._nodes[broker] = Node(self, self.kernel, broker, core, self._skew_s())
@@ -286,8 +322,8 @@ class SimulatedNetwork:
         if for_s is not None:
             self.kernel.at(self.kernel.now_s + for_s, self._connect, ends)
 
-    def crash(self, broker: str, for_s: float | None = None) -> None:
-        """Have a broker lose all but its journal, for some time or for good."""
+    def crash(self, broker: str, for_s: float | None = None, clock_back: bool = False) -> None:
+        """Have a broker lose all but its journal, for some time or for good; then its clock may have gone back."""
         node = self._nodes.pop(broker)
         node.alive = False
         self._journals.crash(broker)
@@ -295,7 +331,7 @@ class SimulatedNetwork:
             channel.open = False
             self._disconnect((peer, broker))
         if for_s is not None:
-            self.kernel.at(self.kernel.now_s + for_s, self._restart, broker)
+            self.kernel.at(self.kernel.now_s + for_s, self._restart_in_the_past if clock_back else self._restart, broker)
 
     def _cut(self) -> None:
         ends = self._open()
@@ -328,10 +364,18 @@ class SimulatedNetwork:
     def _crash(self) -> None:
         running = self.running()
         if running:
-            self.crash(running[int(self._random.integers(len(running)))], self._faults.crash_s)
+            broker, chance = running[int(self._random.integers(len(running)))], self._faults.clock_back
+            self.crash(broker, self._faults.crash_s, chance > 0 and self._random.random() < chance)
 
-    def _restart(self, broker: str) -> None:
-        self._start(broker)
+    def _restart_in_the_past(self, broker: str) -> None:
+        last = self._incarnations[broker]
+        for client in [id for id, at in self._clients.items() if at == broker]:
+            self.client(client).come_anew()  # as drivers do: they tell a broker that has forgotten them by its ticket
+        assert last > 1, f"{broker}: expected an incarnation before the first"
+        self._restart(broker, 1 + int(self._random.integers(last - 1)))
+
+    def _restart(self, broker: str, incarnation: int | None = None) -> None:
+        self._start(broker, incarnation)
         clients = [id for id, at in self._clients.items() if at == broker]
         neighbours = [ends[broker == ends[0]] for ends in sorted(self.links) if broker in ends]
         for peer in (*neighbours, *clients):

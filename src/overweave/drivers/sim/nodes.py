@@ -3,7 +3,19 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from overweave.contract.effects import CloseLink, Deliver, Effect, Keep, Note, OpenLink, Refuse, Rejection, SendFrame, SetTimer
+from overweave.contract.effects import (
+    CloseLink,
+    Deliver,
+    Effect,
+    Keep,
+    Note,
+    OpenLink,
+    Refuse,
+    Rejection,
+    Restart,
+    SendFrame,
+    SetTimer,
+)
 from overweave.contract.frames import Frame
 from overweave.contract.stimuli import FrameArrived, Stimulus, TimerFired
 from overweave.drivers.sim.kernel import Kernel
@@ -45,6 +57,9 @@ class World(Protocol):
 
     def close_link(self, ends: tuple[str, str]) -> None:
         """Two brokers give up a link."""
+
+    def restart(self, node: "Node", effect: Restart) -> None:
+        """A broker has to begin again, as a later incarnation."""
 
 
 class Node:
@@ -98,6 +113,8 @@ class Node:
                 self._world.open_link((self.id, effect.peer))
             elif isinstance(effect, CloseLink):
                 self._world.close_link((self.id, effect.peer))
+            elif isinstance(effect, Restart):
+                self._world.restart(self, effect)
             else:
                 raise TypeError(f"the simulator's batches are objects, got {type(effect).__name__}")
 

@@ -154,7 +154,7 @@ class _Run:
         for subscription, batch in parts:
             self._client_deliveries += batch.count
             if self._scenario.checks.deliveries:
-                for publisher, sequence in batch.identities():
+                for publisher, _, sequence in batch.identities():
                     self._ledger.delivered(publisher, sequence, subscription)
 
     def _check(self) -> None:

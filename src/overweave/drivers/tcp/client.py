@@ -32,7 +32,10 @@ from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconne
 from overweave.contract.wire import Bye, Message, Open, Ping, room_for
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.tcp.addresses import Address, parse_address
+from overweave.drivers.tcp.certificates import SEPARATOR, common_name
+from overweave.drivers.tcp.client_keys import TAKEN_OVER
 from overweave.drivers.tcp.connection import Connection
+from overweave.drivers.tcp.lives import life_of
 from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
@@ -45,7 +48,7 @@ CONFIG = SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s
 QUEUE_MAX = 20_000
 #: Refusals after which it makes no sense to try again.
 _FATAL = frozenset(
-    ("unauthorized", "bad-name", "name-in-use", "version", "not-allowed", "bad-frame", "bad-id", "bad-publication")
+    ("unauthorized", "bad-name", "name-in-use", "version", "not-allowed", "bad-frame", "bad-id", "bad-publication", TAKEN_OVER)
 )
 _RETRY_S, _RETRY_S_MAX = 0.05, 2.0
 _HEARTBEAT_S = 5.0
@@ -125,18 +128,21 @@ class Subscription:
 class Client:
     """A client of one broker; use `connect`."""
 
-    def __init__(self, address: Address, name: str | None, token: str | None, context: ssl.SSLContext | None) -> None:
+    def __init__(
+        self, address: Address, name: str | None, token: str | None, context: ssl.SSLContext | None, prefix: str = "client-"
+    ) -> None:
         self._address = address
-        self.name = name or f"client-{secrets.token_hex(6)}"
+        self.name = name or f"{prefix}{secrets.token_hex(6)}"
         self._token, self._context = token, context
         self._key = secrets.token_hex(16)
         #: What the broker says as long as it remembers this client.
         self._ticket: str | None = None
-        now_us = time.time_ns() // 1_000
         self._epoch_s = time.time() - time.monotonic()
-        self._core = ClientCore(self.name, "", CONFIG, incarnation=now_us // 1_000, first_sequence=now_us if name else 0)
+        # Only traces care for the first number: in them, clients of one name are told apart by nothing else.
+        first_sequence = time.time_ns() // 1_000 if name else 0
+        self._core = ClientCore(self.name, "", CONFIG, first_sequence=first_sequence, life=life_of(self._key))
         #: Part of all ids: who comes anew under its name, perhaps to another broker, says nothing that is said already.
-        self._life = f"-{now_us // 1_000:x}" if name else ""
+        self._suffix = f"-{secrets.token_hex(6)}" if name else ""
         self._connection: Connection | None = None
         self._subscriptions: dict[str, Subscription] = {}
         #: Subscriptions for which so much waits that nothing is read.
@@ -194,7 +200,7 @@ class Client:
         """Publish; waits only while too much is unsettled. `flush` waits until all is."""
         content = publication if isinstance(publication, Publication) else Publication(publication)
         self._check()
-        header = Header(self.name, self._core.next_sequence + len(self._outbox), self.now_s())
+        header = Header(self.name, self._core.next_sequence + len(self._outbox), self.now_s(), self._core.life)
         row = encode_rows((Publish(content, header, payload),))
         _check_length(len(row))
         if self._outbox_bytes + len(row) > _TOGETHER_BYTES:
@@ -220,7 +226,8 @@ class Client:
     def encode(self, publications: list[Mapping[str, object]], payload: bytes = b"") -> RawRows:
         """Publications as rows of this client, for `publish_rows`."""
         contents = (p if isinstance(p, Publication) else Publication(p) for p in publications)
-        return RawRows(encode_rows(Publish(content, Header(self.name), payload) for content in contents), len(publications))
+        header = Header(self.name, life=self._core.life)
+        return RawRows(encode_rows(Publish(content, header, payload) for content in contents), len(publications))
 
     def subscribe(self, *filters: str | Filter, wait: bool = True) -> Subscription:
         """What matches a filter, or any of several, from entering the context until leaving it.
@@ -318,7 +325,7 @@ class Client:
 
     def _new_id(self, kind: str) -> str:
         self._counter += 1
-        return f"{self.name}/{kind}{self._counter}{self._life}"
+        return f"{self.name}/{kind}{self._counter}{self._suffix}"
 
     def _send_outbox(self) -> None:
         if self._outbox:
@@ -455,18 +462,22 @@ def connect(
     """A client of the broker at ``url`` (``tcp://HOST:PORT`` or ``tls://HOST:PORT``), to be entered.
 
     ``authorities`` is a PEM file of who signs the broker's certificate (else the system's), ``certificate`` and ``key`` are the
-    client's own. ``token`` proves the ``name`` where a broker asks for it; without a name the client gets one that nobody has.
+    client's own. ``token`` proves the ``name`` where a broker asks for it. Without a name the client gets one that nobody has:
+    ``client-HEX``, or ``NAME~HEX`` if the common name in its certificate is NAME.
 
     >>> connect("http://localhost")
     Traceback (most recent call last):
     overweave.errors.InvalidInput: url: expected tcp://HOST:PORT or tls://HOST:PORT, got 'http://localhost'
     """
-    address, context = parse_address(url), None
+    address, context, prefix = parse_address(url), None, "client-"
     if address.tls:
         context = ssl.create_default_context(cafile=None if authorities is None else str(authorities))
         if certificate is not None:
             context.load_cert_chain(str(certificate), None if key is None else str(key))
-    return Client(address, name, token, context)
+            found = common_name(certificate)
+            if found and "/" not in found:  # which no client's name has
+                prefix = f"{found}{SEPARATOR}"
+    return Client(address, name, token, context, prefix)
 
 
 def _filter(filter: str | Filter) -> Filter:

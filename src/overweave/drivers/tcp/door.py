@@ -12,23 +12,23 @@ from overweave.language.values import excerpt
 _PLAIN = Header()
 
 
-def check_frame(frame: Frame, client: str, rights: Rights, unsettled: int, window: int) -> None:
-    """Raise `Refused` unless ``client``, of whom so many rows are ``unsettled``, may send this."""
+def check_frame(frame: Frame, client: str, rights: Rights, unsettled: int, window: int, life: int) -> None:
+    """Raise `Refused` unless ``client``, of whom so many rows are ``unsettled``, may send this in its ``life``."""
     if isinstance(frame, BatchFrame):
-        _check_batch(frame, client, rights)
+        _check_batch(frame, client, rights, life)
         if unsettled > 2 * window:
             raise Refused("window-exceeded", f"expected at most {window:,} unsettled publications, got {unsettled:,}")
     elif isinstance(frame, WordFrame):
         _check_word(frame, client, rights)
 
 
-def _check_batch(frame: BatchFrame, client: str, rights: Rights) -> None:
+def _check_batch(frame: BatchFrame, client: str, rights: Rights, life: int) -> None:
     assert isinstance(frame.batch, RawRows)
     room = room_for(frame.batch.count)
     if len(frame.batch.data) > room:
         raise Refused("bad-publication", f"expected publications of at most {room:,} bytes, got {len(frame.batch.data):,}")
     try:
-        frame.batch.check_origin(client)
+        frame.batch.check_origin(client, life)
         frame.batch.validate()
     except InvalidInput as error:
         raise Refused("bad-publication", str(error)) from None

@@ -42,6 +42,11 @@ class JournalWriter:
             self._task = asyncio.get_running_loop().create_task(self._commit_all())
 
     @property
+    def kept(self) -> int:
+        """How many entries there were, durable or not."""
+        return self._durable + len(self._pending)
+
+    @property
     def pending(self) -> int:
         """How many entries are not durable."""
         return len(self._pending)

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from overweave.broker.core import BrokerCore
 from overweave.broker.modules import MODULES
 from overweave.broker.modules.tracer import Tracer
-from overweave.contract.effects import CloseLink, Effect, Keep, Note, NoteRows, OpenLink, Refuse, SendFrame, SetTimer
+from overweave.broker.registry import Journal
+from overweave.contract.effects import CloseLink, Effect, Keep, Note, NoteRows, OpenLink, Refuse, Restart, SendFrame, SetTimer
 from overweave.contract.frames import BatchFrame, Frame
 from overweave.contract.modules import Module
 from overweave.contract.stimuli import (
@@ -27,9 +28,11 @@ from overweave.contract.wire import VERSION, Bye, Message, Open, Ping
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.live_trace import LiveTrace
 from overweave.drivers.tcp.addresses import parse_address
+from overweave.drivers.tcp.client_keys import ClientKeys, taken_over
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.dialling import Dialling, why_not
 from overweave.drivers.tcp.door import check_frame
+from overweave.drivers.tcp.incarnation import next_incarnation
 from overweave.drivers.tcp.journal import JournalFile
 from overweave.drivers.tcp.journal_writer import JournalWriter
 from overweave.drivers.tcp.logs import Log
@@ -49,6 +52,8 @@ _DIAL_S = 5.0
 #: How long a broker that stops waits for what is under way.
 DRAIN_S = 5.0
 _MEASURE_S = 1.0
+#: The name of the timer by which the core is made anew.
+_RESTART = "restart"
 
 
 class BrokerNode:
@@ -70,12 +75,12 @@ class BrokerNode:
         self._missing: dict[str, asyncio.Event] = {}
         #: Why neighbours could not be reached when they were last tried.
         self._unreached: dict[str, str] = {}
-        #: Peers that are connected now, what clients may do, and the keys by which they may come back.
+        #: Peers that are connected now, what clients may do, and the keys by which they have their names.
         self._connections: dict[str, Connection] = {}
         #: Which end made the connection to a neighbour.
         self._dialled_by: dict[str, str] = {}
         self._rights: dict[str, Rights] = {}
-        self._keys: dict[str, str | None] = {}
+        self._keys = ClientKeys()
         #: What clients are told when they come, and told again when they come back as long as they are remembered.
         self._tickets: dict[str, str] = {}
         #: Connections whose peer has not said who it is.
@@ -88,17 +93,9 @@ class BrokerNode:
         self._draining = False
         self._epoch_s = time.time() - time.monotonic()
         self._load = Load()
-        protocol = PROTOCOLS[settings.routing]
-        self.core = BrokerCore(
-            settings.id,
-            protocol.make(settings.id, settings.overlay),
-            self._neighbours,
-            settings.config,
-            incarnation=time.time_ns() // 1_000_000,
-            journal=file.open() if file is not None else {},
-            modules=self._modules(),
-            durable=file is not None,
-        )
+        #: How many entries earlier cores of this process had kept.
+        self._kept_before = 0
+        self.core = self._new_core(0, file.open() if file is not None else {})
 
     # ---- from start to end
 
@@ -108,18 +105,22 @@ class BrokerNode:
         host, port, tls = parse_address(self.settings.listen)
         context = server_context(self.settings.security) if tls else None
         self._server = await loop.create_server(lambda: Connection(self), host, port, ssl=context, backlog=1024)
-        ids = self.settings.overlay.ids
-        for neighbour in self._neighbours:
-            if ids.index(neighbour) < ids.index(self.settings.id):
-                self._keep_reaching(neighbour)
-        for client in self.core.clients():
-            self._expect_back(client)
+        self._reach_out()
         if self.settings.metrics is not None:
-            observatory = Observatory(self.settings.id, self.core.statistics, self.gauges, self.ailment)
+            observatory = Observatory(self.settings.id, lambda: self.core.statistics(), self.gauges, self.ailment)
             self._metrics = await observatory.serve_http(*host_and_port(self.settings.metrics))
         self._run(self._keep_alive())
         self._run(self._measure())
         self._log.info("listening", url=self.settings.listen)
+
+    def _reach_out(self) -> None:
+        """Call the neighbours that are to be called from here, and expect the clients that the journal knows."""
+        ids = self.settings.overlay.ids
+        for neighbour in self._neighbours:
+            if ids.index(neighbour) < ids.index(self.settings.id) and neighbour not in self._reaching:
+                self._keep_reaching(neighbour)
+        for client in self.core.clients():
+            self._expect_back(client)
 
     async def drain(self) -> None:
         """Take nothing new from clients, and wait a while until all that is under way is settled."""
@@ -177,6 +178,52 @@ class BrokerNode:
 
     # ---- the core
 
+    def _new_core(self, incarnation_least: int, journal: Journal) -> BrokerCore:
+        settings = self.settings
+        return BrokerCore(
+            settings.id,
+            PROTOCOLS[settings.routing].make(settings.id, settings.overlay),
+            self._neighbours,
+            settings.config,
+            incarnation=next_incarnation(settings.state, settings.id, incarnation_least),
+            journal=journal,
+            modules=self._modules(),
+            life=secrets.randbits(64),
+            durable=self._journal is not None,
+        )
+
+    def _restart(self, effect: Restart) -> None:
+        """Others know a later incarnation of this broker: begin again as one after that, when the core is done."""
+        if _RESTART not in self._timers:
+            text = "neighbours know a later incarnation: expected a clock that never goes back; starting again"
+            self._log.warning("clock-went-back", text=text, incarnation=effect.incarnation)
+            loop = asyncio.get_running_loop()
+            self._timers[_RESTART] = loop.call_later(0, self._start_again, effect.incarnation + 1)
+
+    def _start_again(self, incarnation_least: int) -> None:
+        """Have a new core with what the journal kept, as if the process had begun anew; peers come back by themselves."""
+        for timer in (*self._timers.values(), *self._goodbyes.values()):
+            timer.cancel()
+        self._timers.clear()
+        self._goodbyes.clear()
+        for connection in self._connections.values():
+            self._load.bytes_gone += connection.bytes_out
+            connection.close()
+        self._connections.clear()
+        self._rights.clear()
+        self._keys.clear()
+        self._tickets.clear()
+        planned = list(self.settings.overlay.neighbours(self.settings.id))
+        for neighbour in [each for each in self._neighbours if each not in planned]:
+            self._unlink(neighbour)
+        self._neighbours[:] = planned
+        if self._journal is not None:
+            self._kept_before = self._journal.kept
+        self.core = self._new_core(incarnation_least, self.core.journal() if self._journal is not None else {})
+        for missing in self._missing.values():
+            missing.set()
+        self._reach_out()
+
     def now_s(self) -> float:
         """Wall clock time that never jumps."""
         return self._epoch_s + time.monotonic()
@@ -202,6 +249,8 @@ class BrokerNode:
                 self._open_link(effect.peer)
             elif isinstance(effect, CloseLink):
                 self._close_link(effect.peer)
+            elif isinstance(effect, Restart):
+                self._restart(effect)
             elif isinstance(effect, NoteRows) and self._trace is not None:
                 self._trace.add_columns(effect.columns)
             elif isinstance(effect, Note) and self._trace is not None:
@@ -228,7 +277,8 @@ class BrokerNode:
             self._left(effect.peer)
 
     def _persisted(self, count: int) -> None:
-        self.handle(Persisted(count))
+        if count > self._kept_before:
+            self.handle(Persisted(count - self._kept_before))
 
     def _journal_failed(self, why: str) -> None:
         self.handle(JournalFailed(why))
@@ -276,7 +326,8 @@ class BrokerNode:
             if self._draining and isinstance(frame, BatchFrame):
                 return  # it was not acknowledged, so it will be sent again
             try:
-                check_frame(frame, peer, rights, self.core.unsettled_rows(peer), self.settings.config.session.window)
+                window, life = self.settings.config.session.window, self._keys.life(peer)
+                check_frame(frame, peer, rights, self.core.unsettled_rows(peer), window, life)
             except Refused as refused:
                 self._log.warning("refused", peer=peer, code=refused.code, text=refused.text)
                 connection.refuse(refused.code, refused.text)
@@ -310,15 +361,16 @@ class BrokerNode:
         rights = self._gate.admit(message.role, name, message.token, connection.certificate())
         if self._draining:
             raise Refused("stopping", f"broker {self.settings.id} is stopping")
-        if client and name in self._keys and self._keys[name] != message.key:
-            raise Refused("name-in-use", f"client {name!r}: expected a name that nobody else has")
+        is_connected, is_proven = name in self._connections, self._gate.proves(name)
+        if client and self._keys.claim(name, message.key, connected=is_connected, proven=is_proven):
+            self._take_over(name)
         if not client:
             self._check_collision(name, dialled_by=name)
         self._replace(connection, name, dialled_by=name)
         if not client and name not in self._neighbours:
             self._neighbours.append(name)
         if client:
-            self._rights[name], self._keys[name] = rights, message.key
+            self._rights[name] = rights
             goodbye = self._goodbyes.pop(name, None)
             if goodbye is not None:
                 goodbye.cancel()
@@ -326,6 +378,16 @@ class BrokerNode:
         connection.send(Open("broker", self.settings.id, key=ticket))
         self._log.info("connected", peer=name, role=message.role)
         self.handle(PeerConnected(name, client=client))
+
+    def _take_over(self, name: str) -> None:
+        """Somebody else has a name from now on: tell whoever had it, and end that session."""
+        self._log.warning("taken-over", peer=name)
+        old = self._connections.get(name)
+        if old is not None:
+            refused = taken_over(name)
+            old.refuse(refused.code, refused.text)
+            self._forget(old, left=False)
+        self._drop_session(name)
 
     def _check_collision(self, neighbour: str, *, dialled_by: str) -> None:
         """Refuse a second connection to a neighbour when two brokers dial each other at the same time.
@@ -377,11 +439,14 @@ class BrokerNode:
         self._goodbyes[client] = loop.call_later(self.settings.grace_s, self._left, client)
 
     def _left(self, client: str) -> None:
+        self._keys.forget(client)
+        self._drop_session(client)
+
+    def _drop_session(self, client: str) -> None:
         goodbye = self._goodbyes.pop(client, None)
         if goodbye is not None:
             goodbye.cancel()
         self._rights.pop(client, None)
-        self._keys.pop(client, None)
         self._tickets.pop(client, None)
         self.handle(PeerLeft(client))
 

@@ -3,7 +3,7 @@
 The file of tokens (``security.tokens``) has a table for each client and broker. Without ``publish`` it may publish nothing::
 
     [[client]]
-    name = "ticker"                       # "*": whatever name it gives itself
+    name = "ticker"                       # "*": whatever name it gives itself that no other table has
     token = "…"                           # or token_sha256 = "…", the hexadecimal SHA-256 of it
     publish = ["STOCK"]                   # classes; "*": whatever it likes
     subscribe = ["*"]
@@ -12,6 +12,8 @@ The file of tokens (``security.tokens``) has a table for each client and broker.
     token_sha256 = "…"
 
 Two tables of one name are two tokens that are good for it, so that tokens can be changed while both are in use.
+
+Where TLS is mutual, the name must also be in the certificate; a client may put ``~`` and something behind it.
 """
 
 import hashlib
@@ -28,6 +30,7 @@ import msgspec
 
 from overweave.contract.batches import Batch
 from overweave.drivers.tables import check_keys, read_toml, rows
+from overweave.drivers.tcp.certificates import SEPARATOR, names, proves
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.errors import InvalidInput, LanguageError, Refused
 from overweave.language.messages import Advertise, Control, Subscribe
@@ -100,20 +103,26 @@ class Gate:
         ``certificate`` is what `ssl.SSLObject.getpeercert` says of it. All tokens are compared, each in the same time, whatever
         the name: how long it takes tells nothing about them.
         """
+        if self._certificates:
+            _check_certificate(role, name, certificate or {})
         if self._passes is None:
-            if self._certificates and role != "client" and name not in _names(certificate or {}):
-                raise Refused(
-                    _UNAUTHORIZED, f"broker {name!r}: expected a certificate in which a common name or DNS name is this id"
-                )
             return ALL
         digest = _digest(token or "")
         good = [each for each in self._passes if hmac.compare_digest(each.digest, digest)]
-        # Those of the very name first: they may say more than "*" does, or less.
-        for wanted in (name, ANY) if role == "client" else (name,):
-            for each in good:
-                if (each.role, each.name) == (role, wanted):
-                    return each.rights
+        # A name that has a table of its own is for those who have the token there, and nobody else.
+        wanted = ANY if role == "client" and not self._is_listed(name) else name
+        for each in good:
+            if (each.role, each.name) == (role, wanted):
+                return each.rights
         raise Refused(_UNAUTHORIZED, f"{role} {name!r}: expected a token that is good for this name")
+
+    def proves(self, client: str) -> bool:
+        """Whether a client that was admitted has proved that this name is its own, and not just that it may come in."""
+        return self._certificates or self._is_listed(client)
+
+    def _is_listed(self, client: str) -> bool:
+        """Whether a client's name has a table of its own."""
+        return client != ANY and any((each.role, each.name) == ("client", client) for each in self._passes or ())
 
 
 def server_context(security: SecuritySettings) -> ssl.SSLContext | None:
@@ -217,10 +226,15 @@ def _filter(name: str) -> Filter:
     return Filter((Predicate(_CLASS, Operator.EQ, name),))
 
 
-def _names(certificate: Mapping[str, Any]) -> set[str]:
-    """The common names and DNS names of a certificate."""
-    names = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
-    return names | {value for key, value in certificate.get("subjectAltName", ()) if key == "DNS"}
+def _check_certificate(role: str, name: str, certificate: Mapping[str, Any]) -> None:
+    found = names(certificate)
+    if proves(certificate, name) if role == "client" else name in found:
+        return
+    listed = ", ".join(map(repr, sorted(found))) or "none"
+    more = f", or such a name followed by {SEPARATOR!r} and anything" if role == "client" else ""
+    raise Refused(
+        _UNAUTHORIZED, f"{role} {name!r}: expected a common name or DNS name of its certificate{more}; found {listed} there"
+    )
 
 
 def _present(context: ssl.SSLContext, security: SecuritySettings) -> None:

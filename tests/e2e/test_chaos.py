@@ -1,0 +1,21 @@
+"""Half a minute of chaos on two networks; all of it takes ``make chaos``."""
+
+import pytest
+
+from overweave.testing.chaos.configurations import configuration
+from overweave.testing.chaos.run import run
+
+#: What must not happen, as far as it holds today: ``subscribe`` and ``advertise`` return before they are in force elsewhere, so
+#: that something acknowledged may be lost right after. Then it is to be `Result.failed`.
+STRICT = False
+
+
+@pytest.mark.parametrize("name", ["filter-chain", "destination-pauses"])
+def test_what_is_acknowledged_arrives_once(name, tmp_path):
+    result = run(configuration(name), seed=1, seconds=22.0, out=tmp_path)
+    verdict = result.verdict
+    assert not result.mistakes, result.mistakes
+    assert len(result.struck) >= 5
+    assert verdict.expected > 300
+    found = verdict.duplicated, verdict.wrong, verdict.unsettled, verdict.lost if STRICT else 0
+    assert found == (0, 0, 0, 0), "\n".join(verdict.examples)
