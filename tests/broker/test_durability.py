@@ -26,10 +26,12 @@ FILTER, OTHER = parse_filter("[x,>,1]"), parse_filter("[x,>,2]")
 class Pair:
     """A broker and one client, whose frames arrive at once, without a clock: timers fire when all is quiet."""
 
-    def __init__(self, durable=True, journal=None, client=None, incarnation=1):
+    def __init__(self, durable=True, journal=None, client=None, incarnation=1, unsynced=0):
         overlay = Overlay(("B1",))
         make = PROTOCOLS["filter"].make
-        self.broker = BrokerCore("B1", make("B1", overlay), (), incarnation=incarnation, journal=journal, durable=durable)
+        self.broker = BrokerCore(
+            "B1", make("B1", overlay), (), incarnation=incarnation, journal=journal, durable=durable, unsynced=unsynced
+        )
         self.client = client or ClientCore("c", "B1")
         #: Whether words of the broker get lost.
         self.loses_words = False
@@ -192,6 +194,18 @@ def test_a_client_that_leaves_while_the_journal_fails_is_withdrawn():
     pair.broker_does(PeerLeft("c"))
     assert (pair.in_force, pair.kept[-1]) == ([], (("subscription", "c/1"), None))
     pair.broker_does(Persisted(2))
+
+
+def test_a_core_that_takes_over_waits_for_what_the_one_before_it_asked_for():
+    client = ClientCore("c", "B1")
+    client.say(Advertise("c/1", FILTER), 0.0)
+    pair = Pair(journal={("advertisement", "c/1"): ("c", FILTER)}, client=client, unsynced=2)
+    assert (pair.kept, pair.client.unsettled()) == ([], 2)
+    pair.say(Advertise("c/2", FILTER))
+    pair.broker_does(Persisted(2))
+    assert pair.client.unsettled() == 1
+    pair.broker_does(Persisted(3))
+    assert pair.client.unsettled() == 0
 
 
 def test_nobody_waits_for_the_records_of_others():

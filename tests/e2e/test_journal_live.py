@@ -178,6 +178,29 @@ def test_a_broker_outlives_a_full_disk(tmp_path, monkeypatch, caplog):
     assert events == [("ERROR", "journal-unavailable"), ("WARNING", "journal-recovered")]
 
 
+def test_a_core_that_starts_again_while_the_disk_is_full_acknowledges_nothing_that_is_not_durable(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal_writer, "RETRY_S", 0.05)
+    disk = Disk(monkeypatch)
+
+    async def work():
+        async with running(network_settings(ONE, state=tmp_path)) as nodes:
+            node = nodes["B1"]
+            async with connect(node.settings.listen, name="c") as client, connect(node.settings.listen, name="d") as other:
+                disk.full = True
+                waiting = asyncio.create_task(client.advertise("[x,>,1]"))
+                await until(lambda: node.ailment() is not None)
+                node._start_again(0)
+                await until(lambda: len(node._connections) == 2)
+                await asyncio.sleep(0.3)
+                assert not waiting.done()
+                with pytest.raises(Refused, match="journal-unavailable"):
+                    await asyncio.wait_for(other.advertise("[x,>,2]"), 10)
+                disk.full = False
+                await asyncio.wait_for(waiting, 10)
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 64 KiB, where this user may mount one."""

@@ -76,8 +76,8 @@ class Statistics(msgspec.Struct, frozen=True):
 
 
 class BrokerCore:
-    """One broker; ``journal`` is what an earlier incarnation kept, ``life`` that of its modules as publishers, and ``durable``
-    whether the driver says `Persisted`.
+    """One broker; ``journal`` is what an earlier incarnation kept, ``life`` that of its modules as publishers, ``durable``
+    whether the driver says `Persisted`, and ``unsynced`` how many `Keep` effects of an earlier core it will count first.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class BrokerCore:
         modules: Mapping[str, Module] | None = None,
         life: int | None = None,
         durable: bool = False,
+        unsynced: int = 0,
     ) -> None:
         self.id = id
         self.config = config or BrokerConfig()
@@ -100,7 +101,7 @@ class BrokerCore:
         self._sessions: dict[str, Session] = {}
         self._neighbours: dict[str, None] = {}
         self._sessions_made = 0
-        self._registry = Registry()
+        self._registry = Registry(unsynced)
         self._durability = Durability(durable)
         routing.begin(incarnation)
         self._telling = _telling(routing)

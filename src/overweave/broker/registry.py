@@ -13,9 +13,10 @@ Journal = Mapping[tuple[str, str], tuple[str, Filter]]
 class Registry:
     """Clients with their advertisements and subscriptions; an id belongs to one client."""
 
-    def __init__(self) -> None:
-        #: How many `Keep` effects there were so far, and the number of the last one for each client.
-        self._kept = 0
+    def __init__(self, unsynced: int = 0) -> None:
+        #: How many `Keep` effects there were so far, and the number of the last one for each client. Those that an earlier core of
+        #: this process asked for, and are not durable yet, may be of any client that is restored.
+        self._kept = self._unsynced = unsynced
         self._last_kept: dict[str, int] = {}
         self._owners: dict[tuple[str, str], str] = {}
         self._clients: dict[str, dict[tuple[str, str], Filter]] = {}
@@ -70,6 +71,7 @@ class Registry:
         for key, (client, filter) in journal.items():
             self.add(client)
             self._enter(client, key, filter)
+            self._last_kept[client] = self._unsynced
             yield client, Advertise(key[1], filter) if key[0] == "advertisement" else Subscribe(key[1], filter)
 
     def entries(self) -> Journal:

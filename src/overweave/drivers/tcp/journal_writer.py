@@ -19,7 +19,7 @@ class JournalWriter:
     """The journal of a running broker.
 
     ``persisted`` is called with the number of entries, of all that were kept, that are durable; ``failed`` with the reason when
-    they cannot be written. Both are called in the loop's thread, which never waits for the disk.
+    they cannot be written, at each try. Both are called in the loop's thread, which never waits for the disk.
     """
 
     def __init__(self, file: JournalFile, log: Log, persisted: Callable[[int], None], failed: Callable[[str], None]) -> None:
@@ -100,13 +100,12 @@ class JournalWriter:
         return True
 
     def _report(self, error: Exception) -> None:
-        text, self._failure = self._failure, reason(error)
-        if text is None:
+        is_news, self._failure = self._failure is None, reason(error)
+        if is_news:
             records = len(self._pending)
             traceback = None if isinstance(error, OSError) else error
             self._log.error("journal-unavailable", traceback, file=str(self._file.path), records=records, text=self._failure)
-        if text != self._failure:
-            self._failed(self._failure)
+        self._failed(self._failure)
 
     async def _gives_up(self) -> bool:
         """Wait until it is time to try again; True if there is none left."""

@@ -190,6 +190,7 @@ class BrokerNode:
             modules=self._modules(),
             life=secrets.randbits(64),
             durable=self._journal is not None,
+            unsynced=0 if self._journal is None else self._journal.pending,
         )
 
     def _restart(self, effect: Restart) -> None:
@@ -218,7 +219,7 @@ class BrokerNode:
             self._unlink(neighbour)
         self._neighbours[:] = planned
         if self._journal is not None:
-            self._kept_before = self._journal.kept
+            self._kept_before = self._journal.kept - self._journal.pending
         self.core = self._new_core(incarnation_least, self.core.journal() if self._journal is not None else {})
         for missing in self._missing.values():
             missing.set()
