@@ -14,8 +14,8 @@ class Registry:
     """Clients with their advertisements and subscriptions; an id belongs to one client."""
 
     def __init__(self, unsynced: int = 0) -> None:
-        #: How many `Keep` effects there were so far, and the number of the last one for each client. Those that an earlier core of
-        #: this process asked for, and are not durable yet, may be of any client that is restored.
+        #: How many `Keep` effects there were so far, and the number of the last one for each client. Those of an earlier core of
+        #: this process that are not durable yet may be of any client that is restored.
         self._kept = self._unsynced = unsynced
         self._last_kept: dict[str, int] = {}
         self._owners: dict[tuple[str, str], str] = {}
