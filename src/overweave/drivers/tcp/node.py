@@ -43,8 +43,6 @@ from overweave.routing import PROTOCOLS
 RETRY_S, RETRY_S_MAX = 0.05, 2.0
 #: How long a neighbour may take to answer.
 _DIAL_S = 5.0
-#: How long a broker that stops waits for what is under way.
-DRAIN_S = 5.0
 _MEASURE_S = 1.0
 
 
@@ -119,7 +117,7 @@ class BrokerNode:
         self._draining = True
         if self._server is not None:
             self._server.close()
-        end_s = time.monotonic() + DRAIN_S
+        end_s = time.monotonic() + self.settings.drain_timeout_s
         while self.core.statistics().unsettled and time.monotonic() < end_s:
             await asyncio.sleep(0.02)
 
