@@ -64,7 +64,9 @@ class Desk:
             self._tell(peer, TimerFired(rest))
 
     def receive(self, peer: str, batch: Batch) -> None:
-        """Publications for a module."""
+        """Publications for a module; those for a client that is leaving are for nobody."""
+        if peer not in self._modules:
+            return
         for publish in batch.publishes():
             for subscription in list(self._subscriptions[peer].values()):
                 if matches(subscription.filter, publish.publication):
