@@ -333,7 +333,7 @@ class BrokerCore:
                 self._withdraw(peer, _withdrawal(message))
             self._telling.synced(peer)
         elif stale:
-            self._leave(peer, ((kind, id) for kind, id, _ in stale))
+            self._leave(peer, [(kind, id) for kind, id, _ in stale])
         self._tell_on()
         self._traffic.let_go()
 
@@ -375,7 +375,7 @@ class BrokerCore:
         session.abandon()
         self._traffic.let_go()
 
-    def _leave(self, client: str, keys: Iterable[tuple[str, str]]) -> None:
+    def _leave(self, client: str, keys: list[tuple[str, str]]) -> None:
         """Withdraw what a client has said, the first slice at once."""
         self._leaving.add(client, keys)
         self._withdraw_slice()

@@ -1,12 +1,12 @@
 """Leaving: clients that are gone, and what they had said and is not withdrawn yet. It is withdrawn in slices, so that a client
 with very many subscriptions does not keep a broker from all others when it leaves."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from overweave.language.messages import Control, Unadvertise, Unsubscribe
 
 #: The timer of the next slice, and how many messages are withdrawn in one.
-LEAVE, SLICE = "leave", 128
+LEAVE, SLICE = "leave", 64
 #: What a client said: its kind and id (`overweave.broker.registry`).
 Key = tuple[str, str]
 
@@ -15,14 +15,15 @@ class Leaving:
     """Withdrawals that are due, by client, oldest client first."""
 
     def __init__(self) -> None:
+        #: The next ones last: the first of a dict are the further away the more were taken.
         self._due: dict[str, dict[Key, None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._due)
 
-    def add(self, client: str, keys: Iterable[Key]) -> None:
-        """All this of a client is to be withdrawn."""
-        self._due.setdefault(client, {}).update(dict.fromkeys(keys))
+    def add(self, client: str, keys: Sequence[Key]) -> None:
+        """All this of a client is to be withdrawn, in this order."""
+        self._due.setdefault(client, {}).update(dict.fromkeys(reversed(keys)))
 
     def keep(self, client: str, key: Key) -> None:
         """The client is back and speaks of this itself."""
@@ -38,8 +39,7 @@ class Leaving:
         done = []
         for client, due in self._due.items():
             while due and len(withdrawals) < SLICE:
-                kind, id = next(iter(due))
-                del due[kind, id]
+                (kind, id), _ = due.popitem()
                 withdrawals.append((client, Unadvertise(id) if kind == "advertisement" else Unsubscribe(id)))
             if due:
                 break

@@ -26,7 +26,7 @@ class SetTimer(msgspec.Struct, frozen=True):
     at_s: float
 
 
-class Keep(msgspec.Struct, frozen=True):
+class Keep(msgspec.Struct, frozen=True, gc=False):
     """Write to the journal what must survive a crash (None: no longer), before any effect that follows."""
 
     key: tuple[str, str]

@@ -28,6 +28,7 @@ from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.dialling import Dialling, why_not
 from overweave.drivers.tcp.door import check_frame
+from overweave.drivers.tcp.garbage import freeze_survivors
 from overweave.drivers.tcp.journal import JournalFile
 from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.measure import Load
@@ -477,6 +478,7 @@ async def serve(settings: BrokerSettings, ready: Callable[[], None]) -> None:
             loop.add_signal_handler(number, stopped.set)
     node = BrokerNode(settings)
     await node.start()
+    freeze_survivors()
     ready()
     await stopped.wait()
     await node.drain()
