@@ -1,5 +1,7 @@
-"""Leaving: clients that are gone, and what they had said and is not withdrawn yet. It is withdrawn in slices, so that a client
-with very many subscriptions does not keep a broker from all others when it leaves."""
+"""Leaving: clients that are gone, with their messages that are not withdrawn yet.
+
+They are withdrawn in slices: a client with very many subscriptions does not block the broker when it leaves.
+"""
 
 from collections.abc import Sequence
 

@@ -137,6 +137,10 @@ class Session:
         self.incarnation += 1
         self.peer_incarnation = 0
 
+    def set_window(self, window: int) -> None:
+        """Let no more rows be in flight than this from now on; what is held back goes out as room is found."""
+        self._window = window
+
     # ---- out
 
     def say(self, word: Word, effects: list[Effect], custody: Custody | None = None) -> None:

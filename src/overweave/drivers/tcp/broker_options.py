@@ -30,7 +30,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     undeliverable_timeout_s: float = 10.0
     #: Any connection: the idle time after which a peer is pinged. After three times as long without an answer it is closed.
     ping_interval_s: float = 5.0
-    #: Slow consumers: without an acknowledgement for so long a client no longer blocks its publishers, and is disconnected. 0: never.
+    #: Slow consumers: how long a client may acknowledge nothing before it no longer blocks its publishers, and before it is
+    #: disconnected. 0: never.
     stall_timeout_s: float = 0.5
     slow_consumer_timeout_s: float = 5.0
     #: Messages that may wait for one client before it is disconnected.

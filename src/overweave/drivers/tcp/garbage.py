@@ -1,8 +1,8 @@
 """Garbage collection without long pauses: what survives a long full collection is not looked at again.
 
-A full collection looks at every container in the process. With 100,000 subscriptions that takes most of a second, in which a broker
-does nothing else, and it finds nothing: tables are freed by reference counts. So survivors are frozen (`gc.freeze`). The price is that
-cycles among them are never freed; ours and asyncio's are broken by hand when a connection ends.
+A full collection looks at every container in the process. With 100,000 subscriptions that takes most of a second, in which
+a broker does nothing else, and it finds nothing: tables are freed by reference counts. So survivors are frozen (`gc.freeze`).
+The price is that cycles among them are never freed; ours and asyncio's are broken by hand when a connection ends.
 """
 
 import gc

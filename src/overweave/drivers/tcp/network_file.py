@@ -4,8 +4,8 @@ Every broker reads the same file and must come to the same network, so nothing i
 unless ``network.seed`` is another. A broker listens where its ``[[broker]]`` says, else on ``port`` + its position from 1. A
 ``[[link]]`` beside a shape is one more link, unless the shape has it. Paths are relative to the file's directory.
 
-Options of all brokers are in ``[brokers]``; where no ``[[broker]]`` is listed, ``[broker]`` is the same. docs/guides/network-file.md
-has all keys.
+Options of all brokers are in ``[brokers]``; where no ``[[broker]]`` is listed, ``[broker]`` is the same. All keys are in
+docs/guides/network-file.md.
 """
 
 import inspect
@@ -218,9 +218,7 @@ def _brokers(document: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], Any]:
     return "brokers", table("brokers", {} if options is None else options), listed
 
 
-def _listed_brokers(
-    given: Any, common: Mapping[str, Any], hook: Any
-) -> tuple[list[_Broker], dict[str, BrokerOptions]]:
+def _listed_brokers(given: Any, common: Mapping[str, Any], hook: Any) -> tuple[list[_Broker], dict[str, BrokerOptions]]:
     """The brokers of ``[[broker]]``, and the options of those that have their own."""
     if not isinstance(given, list) or not all(isinstance(each, Mapping) for each in given):
         raise InvalidInput(f"broker: expected tables [[broker]], got {given!r}")
