@@ -22,8 +22,8 @@ FILE_DESCRIPTORS = "file_descriptors"
 SPARE = 16
 #: File descriptors for all but connections of peers: HTTP requests, files, pipes, and spare connections that come and go.
 _RESERVE = 160
-#: A broker that was full says so again when it has had room for so many.
-_ROOM = 0.1
+#: A broker that is full says so in its log, and no more often than this.
+_LOG_EVERY_S = 60.0
 
 
 class Limits:
@@ -36,7 +36,7 @@ class Limits:
         #: How often each was exceeded, by key.
         self.exceeded = dict.fromkeys((*settings.__struct_fields__, FILE_DESCRIPTORS), 0)
         self._buckets: dict[str, TokenBucket] = {}
-        self._was_full = False
+        self._logged_s = -_LOG_EVERY_S
         if self.connections_max < settings.connections_max:
             log.info("connections-max-lowered", connections_max=self.connections_max, text="by the limit on file descriptors")
 
@@ -44,14 +44,12 @@ class Limits:
 
     def has_room(self, connections: int) -> bool:
         """Whether one more connection may come, of a peer that has not said yet who it is."""
-        if connections < (1 - _ROOM) * self.connections_max:
-            self._was_full = False
         return connections < self.connections_max + SPARE
 
     def full(self, connections: int) -> Refused:
-        """Why a connection is not taken; the first one of many is logged."""
+        """Why a connection is not taken."""
         refused = self._refused(CONNECTION_LIMIT, "connections_max", self.connections_max, "connections", connections)
-        self._log_once(refused)
+        self._log_now_and_then(refused)
         return refused
 
     def check_connection(self, connections: int) -> None:
@@ -63,7 +61,7 @@ class Limits:
         """Raise `Refused` if one more client is too many."""
         if clients >= self.settings.clients_max:
             refused = self._refused(CONNECTION_LIMIT, "clients_max", self.settings.clients_max, "clients", clients + 1)
-            self._log_once(refused)
+            self._log_now_and_then(refused)
             raise refused
 
     # ---- what clients say
@@ -120,9 +118,10 @@ class Limits:
         self.exceeded[key] += 1
         return Refused(code, f"limits.{key}: expected at most {most:,} {what}, got {got:,}")
 
-    def _log_once(self, refused: Refused) -> None:
-        if not self._was_full:
-            self._was_full = True
+    def _log_now_and_then(self, refused: Refused) -> None:
+        now_s = time.monotonic()
+        if now_s - self._logged_s >= _LOG_EVERY_S:
+            self._logged_s = now_s
             self._log.warning("full", code=refused.code, text=refused.text)
 
 

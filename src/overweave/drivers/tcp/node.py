@@ -365,7 +365,7 @@ class BrokerNode:
         try:
             self._admit(connection, message)
         except Refused as refused:
-            log = self._log.debug if refused.code == CONNECTION_LIMIT else self._log.warning  # the first one is logged
+            log = self._log.debug if refused.code == CONNECTION_LIMIT else self._log.warning  # the limits log it
             log("refused", peer=message.name, code=refused.code, text=refused.text)
             connection.refuse(refused.code, refused.text)
 
