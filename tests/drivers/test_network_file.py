@@ -126,7 +126,10 @@ def test_a_random_shape_is_the_same_for_everybody():
         ),
         ({"network": CHAIN, "broker": [{"id": "B1", "window": 1}]}, "broker[0].window: unknown key"),
         ({"network": CHAIN, "limits": {"clients_max": 0}}, "limits.clients_max: expected a number of at least 1, got 0"),
-        ({"network": CHAIN, "limits": {"client_max": 1}}, "limits.client_max: unknown key, the nearest known one is 'clients_max'"),
+        (
+            {"network": CHAIN, "limits": {"client_max": 1}},
+            "limits.client_max: unknown key, the nearest known one is 'clients_max'",
+        ),
         ({"network": PUBLIC}, "network.host: expected a loopback address, got tcp://10.0.0.1:7401"),
         ({"network": {**PUBLIC, "tls": True}, "security": TLS}, "network.host: expected a loopback address"),
         ({"network": PUBLIC, "security": {"tokens": "t"}}, "network.host: expected a loopback address"),

@@ -230,7 +230,17 @@ metrics_port = {metrics}
 def test_at_the_limit_of_file_descriptors_a_broker_serves_whom_it_has(tmp_path):
     port, metrics = free_ports(2)
     (tmp_path / "network.toml").write_text(NETWORK.format(port=port - 1, metrics=metrics - 1))
-    command = [sys.executable, "-m", "overweave", "broker", "--config", str(tmp_path / "network.toml"), "--id", "B1", "--log-json"]
+    command = [
+        sys.executable,
+        "-m",
+        "overweave",
+        "broker",
+        "--config",
+        str(tmp_path / "network.toml"),
+        "--id",
+        "B1",
+        "--log-json",
+    ]
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             command,
