@@ -72,15 +72,15 @@ def test_who_may_subscribe_to_less_is_asked_to_say_all_again(tokens):
     async def work():
         settings = with_changes(network_settings(ONE), security=SecuritySettings(tokens=tokens))
         async with running(settings) as nodes:
-            async with connect(settings["B1"].listen, name="reader", token="r") as reader:
-                async with reader.subscribe("[class,eq,'A']"):
-                    # More, or other rights to publish, change nothing for those who are there.
-                    tokens.write_text(CLIENT.format("reader", "r", '["C", "B", "A"]').replace('publish = ["*"]', "publish = []"))
-                    connection = nodes["B1"]._connections["reader"]
-                    nodes["B1"].reload()
-                    assert nodes["B1"]._connections["reader"] is connection
-                    with pytest.raises(Refused, match="may not advertise"):
-                        await reader.advertise("[x,>,0]")
+            url = settings["B1"].listen
+            async with connect(url, name="reader", token="r") as reader, reader.subscribe("[class,eq,'A']"):
+                # More, or other rights to publish, change nothing for those who are there.
+                tokens.write_text(CLIENT.format("reader", "r", '["C", "B", "A"]').replace('publish = ["*"]', "publish = []"))
+                connection = nodes["B1"]._connections["reader"]
+                nodes["B1"].reload()
+                assert nodes["B1"]._connections["reader"] is connection
+                with pytest.raises(Refused, match="may not advertise"):
+                    await reader.advertise("[x,>,0]")
             async with connect(settings["B1"].listen, name="reader", token="r") as reader:
                 with contextlib.suppress(Refused):
                     async with reader.subscribe("[class,eq,'A']") as got:
