@@ -284,3 +284,30 @@ async def crowd(url, port, metrics, pid):
                     pass
             for each in silent:
                 each.close()
+
+
+def test_few_bytes_are_in_flight_to_a_slow_client_and_publishers_wait():
+    async def work():
+        session = SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005, window_bytes=1 << 20)
+        async with running(network_settings(ONE, config=BrokerConfig(session=session))) as nodes:
+            node, url = nodes["B1"], nodes["B1"].settings.listen
+            async with connect(url) as publisher, connect(url) as subscriber:
+                await publisher.advertise("[x,>=,0]")
+                async with subscriber.subscribe("[x,>=,0]") as got:
+                    subscriber._connection.stop_reading()
+                    for x in range(60):
+                        await publisher.publish({"x": x}, bytes(200_000))
+                        await asyncio.sleep(0)
+                    await until(lambda: node.core.statistics().publications_in == 60)
+                    await asyncio.sleep(0.1)
+                    connection = node._connections[subscriber.name]
+                    waiting = sum(len(piece) for message in connection._waiting for piece in message)
+                    assert waiting + connection._transport.get_write_buffer_size() < 2 << 20
+                    node.core.validate()
+                    assert publisher.unsettled >= 50
+                    subscriber._connection.read_on()
+                    assert [(await anext(aiter(got)))["x"] for _ in range(60)] == list(range(60))
+                    await asyncio.wait_for(publisher.flush(), WITHIN_S)
+                    node.core.validate()
+
+    run(work())

@@ -12,6 +12,8 @@ class SessionConfig(msgspec.Struct, frozen=True):
     #: Rows that may be on their way to a peer without its acknowledgement, but for the rest of a batch; more wait in the session.
     #: Between brokers, what came from another broker is not counted and does not wait.
     window: int = 1024
+    #: Likewise for bytes.
+    window_bytes: int = 1 << 26
     #: After so many settled rows an acknowledgement goes out at once, else after the delay.
     acknowledge_every: int = 64
     acknowledge_delay_s: float = 0.02

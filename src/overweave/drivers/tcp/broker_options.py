@@ -57,6 +57,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
         """The fields of `BrokerSettings` that these options and the limits determine."""
         session = SessionConfig(
             window=self.window,
+            window_bytes=limits.pending_bytes_max,
             acknowledge_every=min(self.acknowledge_every, (self.window + 1) // 2),  # or a full window would wait for the delay
             acknowledge_delay_s=self.acknowledge_delay_s,
         )
