@@ -8,7 +8,8 @@ import pytest
 from overweave.broker import leaving
 from overweave.broker.leaving import Leaving
 from overweave.contract.effects import SetTimer
-from overweave.contract.stimuli import PeerLeft, TimerFired
+from overweave.contract.frames import Hello, Synced, WordFrame
+from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerLeft, TimerFired
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
@@ -119,3 +120,35 @@ def test_who_comes_back_while_it_leaves_has_what_it_says_then(protocol, seed):
     expected |= {("p", value - 1, id) for id, value in wanted.items() if value}
     assert set(made.deliveries) == expected
     assert set(made.deliveries.values()) == {1}
+
+
+def test_what_a_client_says_while_its_old_messages_are_withdrawn_stays():
+    core = network("filter").broker("B1")
+    core._leave("s", core._registry.said("s"))
+    rest = core.registered("subscription", "s")
+    session = core._sessions["s"]
+    again = Subscribe(f"s/{MANY - 1}", parse_filter(f"[class,eq,'STOCK'],[x,=,{MANY - 1}]"))
+    frame = WordFrame(session.peer_incarnation, session.incarnation, session._expected, 0, again)
+    core.handle(FrameArrived("s", frame), 1e6)
+    while core._leaving:
+        core.handle(TimerFired(leaving.LEAVE), 1e6)
+    assert rest == MANY - leaving.SLICE
+    assert core.registered("subscription", "s") == 1
+    assert "s" in core.clients()
+    core.validate()
+
+
+def test_of_a_client_that_is_back_nothing_is_withdrawn_before_it_has_said_all():
+    core = network("filter").broker("B1")
+    core.handle(PeerLeft("s"), 1e6)
+    core.handle(PeerConnected("s", client=True), 1e6)
+    session = core._sessions["s"]
+    core.handle(FrameArrived("s", Hello(9, session.incarnation, 0, 0, True)), 1e6)
+    rest = core.registered("subscription", "s")
+    core.handle(TimerFired(leaving.LEAVE), 1e6)
+    assert core.registered("subscription", "s") == rest == MANY - leaving.SLICE
+    core.handle(FrameArrived("s", WordFrame(9, session.incarnation, 0, 0, Synced())), 1e6)
+    while core._leaving:
+        core.handle(TimerFired(leaving.LEAVE), 1e6)
+    assert core.registered("subscription", "s") == 0
+    assert "s" in core.clients()
