@@ -122,17 +122,17 @@ class BusyOwner(Owner):
     """Takes its time for every message."""
 
     def __init__(self, busy_s):
-        self.busy_s, self.got, self.is_lost = busy_s, [], False
+        self.busy_s, self.got, self.is_lost, self.late = busy_s, [], False, 0
 
     def received(self, connection, message):
-        assert not self.is_lost
+        self.late += self.is_lost
         end_s = time.perf_counter() + self.busy_s
         while time.perf_counter() < end_s:
             pass
         self.got.append(message)
 
     def lost(self, connection):
-        assert not self.is_lost
+        self.late += self.is_lost
         self.is_lost = True
 
 
@@ -164,12 +164,13 @@ def test_control_messages_of_one_connection_leave_others_their_turn(end):
         assert sorted(gaps_s)[-10] < 0.03
         # What was received before it was lost is handed over first.
         assert owner.got == frames[: len(owner.got)]
-        assert len(owner.got) == len(frames) if end != "reset" else 20 < len(owner.got)
+        assert len(owner.got) == len(frames) or end == "reset"
         if end != "open":
             await until(lambda: owner.is_lost)
         owner.connection.close()
         theirs.close()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert not owner.late
 
     asyncio.run(asyncio.wait_for(work(), 20))
 
