@@ -1,8 +1,11 @@
 """Guides name all there is."""
 
 import inspect
+import json
+import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from overweave.broker.modules import MODULES
@@ -11,6 +14,9 @@ from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.metrics import Metrics
 from overweave.drivers.sim.scenario import RoutingSpec, Scenario, WorkloadSpec
+from overweave.drivers.tcp import network_file
+from overweave.drivers.tcp.broker_options import OVERRIDES, BrokerOptions
+from overweave.drivers.tcp.settings import LimitSettings, SecuritySettings
 from overweave.overlay.shapes import SHAPES
 from overweave.routing import PROTOCOLS
 
@@ -46,3 +52,44 @@ def test_the_guide_to_scenarios_names_all_options_of_modules():
             f"`modules.{name}.{option}`" in SCENARIOS or f"`.{option}`" in SCENARIOS
             for option in module.options.__struct_fields__
         )
+
+
+NETWORK_FILE = (Path(__file__).parents[1] / "docs/guides/network-file.md").read_text()
+NETWORK_TABLES = {
+    "network": network_file._Network,
+    "broker": network_file._Broker,
+    "link": network_file._Link,
+    "brokers": BrokerOptions,
+    "limits": LimitSettings,
+    "security": SecuritySettings,
+    **{f"modules.{name}": module.options for name, module in MODULES.items()},
+}
+
+
+def default_of(field):
+    """A default as the guide has it."""
+    if field.required:
+        return "*required*"
+    value = field.default
+    return "-" if value is None else f"`{json.dumps(list(value) if isinstance(value, tuple) else value)}`"
+
+
+def test_the_guide_to_network_files_has_every_key_with_its_default():
+    expected = {
+        f"{table}.{field.name}": default_of(field)
+        for table, kind in NETWORK_TABLES.items()
+        for field in msgspec.structs.fields(kind)
+    }
+    rows = re.findall(r"^\| `([a-z_.]+\.[a-z_]+)` \|(.*?)\|(.*?)\|.+\|$", NETWORK_FILE, re.MULTILINE)
+    rows = [(key, default.strip(), unit.strip()) for key, default, unit in rows]
+    assert {key: default for key, default, _ in rows} == expected
+    assert len(rows) == len(expected)
+    for key, _, unit in rows:
+        assert unit == "s" or not key.endswith("_s")
+        assert unit == "bytes" or "bytes" not in key
+        assert unit == "1/s" or "_hz" not in key
+
+
+def test_no_table_of_network_files_is_missing_in_the_guide():
+    assert {table.partition(".")[0] for table in NETWORK_TABLES} == set(network_file._TABLES)
+    assert all(f"`{name}`" in NETWORK_FILE for name in OVERRIDES)

@@ -3,17 +3,19 @@
 import asyncio
 import contextlib
 import socket
+import time
 
 import numpy as np
 import pytest
 
-from overweave.contract.frames import BatchFrame
+from overweave.contract.frames import BatchFrame, WordFrame
 from overweave.contract.raw import RawRows, encode_rows
-from overweave.contract.wire import FRAME_BYTES_MAX, Ping, encode
+from overweave.contract.wire import FRAME_BYTES_MAX, Bye, Ping, encode
 from overweave.drivers.tcp.connection import Connection, FrameReader
 from overweave.language.headers import Header
-from overweave.language.messages import Publish
+from overweave.language.messages import Publish, Unsubscribe
 from overweave.language.publications import Publication
+from overweave.testing.live import until
 
 
 class Owner:
@@ -114,3 +116,79 @@ def test_nothing_is_written_behind_a_frame_that_was_cut():
     got = asyncio.run(sent_and_read())
     assert 0 < len(got) < 150_000
     assert b"".join(encode(batch(0, 150_000))).startswith(got)
+
+
+class BusyOwner(Owner):
+    """Takes its time for every message."""
+
+    def __init__(self, busy_s):
+        self.busy_s, self.got, self.is_lost, self.late = busy_s, [], False, 0
+
+    def received(self, connection, message):
+        self.late += self.is_lost
+        end_s = time.perf_counter() + self.busy_s
+        while time.perf_counter() < end_s:
+            pass
+        self.got.append(message)
+
+    def lost(self, connection):
+        self.late += self.is_lost
+        self.is_lost = True
+
+
+def words(count):
+    return [WordFrame(1, 1, number, 0, Unsubscribe(f"s{number}")) for number in range(count)]
+
+
+@pytest.mark.parametrize("end", ["closed", "reset", "open"])
+def test_control_messages_of_one_connection_leave_others_their_turn(end):
+    frames = [*words(600), Bye()]
+
+    async def work():
+        loop, owner = asyncio.get_running_loop(), BusyOwner(busy_s=0.0005)
+        ours, theirs = socket.socketpair()
+        await loop.create_connection(lambda: Connection(owner), sock=ours)
+        owner.connection.trust()
+        theirs.sendall(b"".join(piece for frame in frames for piece in encode(frame)))
+        gaps_s = []
+        while len(owner.got) < len(frames) and not owner.is_lost:
+            start_s = time.perf_counter()
+            await asyncio.sleep(0)
+            gaps_s.append(time.perf_counter() - start_s)
+            if len(gaps_s) == 20:
+                if end == "closed":
+                    theirs.close()
+                elif end == "reset":
+                    owner.connection.abort()  # as if writing had failed
+        # All of it takes 300 ms; nobody waits for much longer than a slice of it.
+        assert sorted(gaps_s)[-10] < 0.03
+        # What was received before it was lost is handed over first.
+        assert owner.got == frames[: len(owner.got)]
+        assert len(owner.got) == len(frames) or end == "reset"
+        if end != "open":
+            await until(lambda: owner.is_lost)
+        owner.connection.close()
+        theirs.close()
+        await asyncio.sleep(0.1)
+        assert not owner.late
+
+    asyncio.run(asyncio.wait_for(work(), 20))
+
+
+def test_a_connection_that_is_closed_meanwhile_hands_over_nothing_more():
+    async def work():
+        loop, owner = asyncio.get_running_loop(), BusyOwner(busy_s=0.001)
+        ours, theirs = socket.socketpair()
+        await loop.create_connection(lambda: Connection(owner), sock=ours)
+        owner.connection.trust()
+        theirs.sendall(b"".join(piece for frame in words(50) for piece in encode(frame)))
+        while not owner.got:
+            await asyncio.sleep(0)
+        owner.connection.close()
+        before = len(owner.got)
+        assert before < 50
+        await until(lambda: owner.is_lost)
+        assert len(owner.got) == before
+        theirs.close()
+
+    asyncio.run(asyncio.wait_for(work(), 20))

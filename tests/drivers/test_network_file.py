@@ -103,6 +103,33 @@ def test_a_random_shape_is_the_same_for_everybody():
         ({"network": CHAIN, "security": {"mutul": True}}, "security.mutul: unknown key, the nearest known one is 'mutual'"),
         ({"network": CHAIN, "security": {"mutual": True}}, "security.certificate: expected a PEM file"),
         ({"network": {**CHAIN, "tls": True}}, "security.certificate: expected a PEM file"),
+        ({"network": CHAIN, "brokers": {"windw": 1}}, "brokers.windw: unknown key, the nearest known one is 'window'"),
+        ({"network": CHAIN, "brokers": 3}, "brokers: expected a table [brokers], got 3"),
+        ({"network": CHAIN, "broker": 3}, "broker: expected tables [[broker]], got 3"),
+        ({"network": CHAIN, "broker": {}, "brokers": {}}, "broker: expected either the table [broker] or [brokers], got both"),
+        ({"network": CHAIN, "brokers": {"window": 0}}, "brokers.window: expected a number above 0, got 0"),
+        ({"network": CHAIN, "brokers": {"window": 65_537}}, "brokers.window: expected an integer from 1 to 65,536, got 65,537"),
+        ({"network": CHAIN, "brokers": {"window": 1.5}}, "brokers.window: expected an integer, got 1.5"),
+        ({"network": CHAIN, "broker": {"ping_interval_s": -1}}, "broker.ping_interval_s: expected a number above 0, got -1"),
+        ({"network": CHAIN, "brokers": {"stall_timeout_s": -1}}, "brokers.stall_timeout_s: expected a number 0 or more, got -1"),
+        (
+            {"network": CHAIN, "brokers": {"heartbeat_s": 2}},
+            "brokers.link_timeout_s: expected more than heartbeat_s, which is 2, got 2",
+        ),
+        (
+            {"network": CHAIN, "brokers": {"stall_timeout_s": 6}},
+            "brokers.slow_consumer_timeout_s: expected at least stall_timeout_s, which is 6, got 5",
+        ),
+        (
+            {"network": CHAIN, "broker": [{"id": "B1", "session_expiry_s": 0}]},
+            "broker[0].session_expiry_s: expected a number above 0, got 0",
+        ),
+        ({"network": CHAIN, "broker": [{"id": "B1", "window": 1}]}, "broker[0].window: unknown key"),
+        ({"network": CHAIN, "limits": {"clients_max": 0}}, "limits.clients_max: expected a number of at least 1, got 0"),
+        (
+            {"network": CHAIN, "limits": {"client_max": 1}},
+            "limits.client_max: unknown key, the nearest known one is 'clients_max'",
+        ),
         ({"network": PUBLIC}, "network.host: expected a loopback address, got tcp://10.0.0.1:7401"),
         ({"network": {**PUBLIC, "tls": True}, "security": TLS}, "network.host: expected a loopback address"),
         ({"network": PUBLIC, "security": {"tokens": "t"}}, "network.host: expected a loopback address"),
@@ -152,3 +179,30 @@ def test_errors_name_the_file_and_unknown_brokers_the_nearest(tmp_path):
     assert str(refused.value).startswith(f"{file}: x: unknown key")
     with pytest.raises(InvalidInput, match="'B9': expected one of the network, the nearest known one is"):
         network_of({"network": CHAIN}).settings("B9")
+
+
+def test_options_reach_every_broker_and_some_may_differ():
+    options = {"window": 64, "session_expiry_s": 60, "heartbeat_s": 1, "link_timeout_s": 3, "stall_timeout_s": 0}
+    options |= {"slow_consumer_timeout_s": 7, "pending_max": 8, "undeliverable_timeout_s": 9, "ping_interval_s": 11}
+    options |= {"drain_timeout_s": 12, "acknowledge_every": 13, "acknowledge_delay_s": 0.014}
+    document = {"network": CHAIN, "brokers": options, "limits": {"pending_bytes_max": 15, "clients_max": 16}}
+    document["broker"] = [{"id": "B2", "session_expiry_s": 5, "slow_consumer_timeout_s": 0}]
+    network = network_of(document)
+    one, two = network.settings("B1"), network.settings("B2")
+    config = one.config
+    assert (config.session.window, config.session.acknowledge_every, config.session.acknowledge_delay_s) == (64, 13, 0.014)
+    assert (config.heartbeat_s, config.silence_s, config.unreachable_s) == (1, 3, 9)
+    assert (config.stall_s, config.patience_s, config.queue_max, config.kept_bytes_max) == (None, 7, 8, 15)
+    assert (one.heartbeat_s, one.grace_s, one.drain_timeout_s, one.limits.clients_max) == (11, 60, 12, 16)
+    assert (two.grace_s, two.config.patience_s, two.config.session.window) == (5, None, 64)
+
+
+def test_a_table_of_one_broker_is_that_of_all():
+    assert network_of({"network": CHAIN, "broker": {"window": 64}}) == network_of({"network": CHAIN, "brokers": {"window": 64}})
+
+
+def test_without_options_brokers_are_as_they_are_without_a_file():
+    plain = BrokerSettings(id="B1", listen="tcp://127.0.0.1:7401", overlay=Overlay(["B1"]), urls={})
+    settings = network_of({"network": CHAIN}).settings("B1")
+    for name in ("config", "limits", "grace_s", "heartbeat_s", "drain_timeout_s"):
+        assert getattr(settings, name) == getattr(plain, name)

@@ -38,6 +38,7 @@ class ClientCore:
         self.id = id
         self.broker = broker
         self._config = config or SessionConfig()
+        self._window = self._config.window
         self._debts = Debts()
         self._session = Session(broker, incarnation, self._config, self._debts)
         self._said: dict[str, Advertise | Subscribe] = {}
@@ -75,7 +76,7 @@ class ClientCore:
         No more than two windows of them are ever on their way: nobody could tell more from duplicates (`Seen`).
         """
         effects: list[Effect] = []
-        count, window = batch.count, self._config.window
+        count, window = batch.count, self._window
         if count <= window:
             self._session.send(batch, None, effects)
         else:
@@ -117,6 +118,11 @@ class ClientCore:
         elif isinstance(stimulus, PeerDisconnected):
             self._session.disconnect()
         return self._watch(effects, now_s)
+
+    def set_window(self, window: int) -> None:
+        """Have no more rows in flight than this from now on; it is not above that of the configuration."""
+        self._window = min(window, self._config.window)
+        self._session.set_window(self._window)
 
     def come_anew(self) -> None:
         """The broker lives on but has forgotten this client, which was away for too long: next time it comes as a new one."""

@@ -12,6 +12,7 @@ import msgspec
 from overweave.broker.custody import Custody
 from overweave.broker.desk import Desk
 from overweave.broker.durability import Durability
+from overweave.broker.leaving import LEAVE, Leaving
 from overweave.broker.patience import PATIENCE, PRESSED
 from overweave.broker.pulse import Pulse
 from overweave.broker.registry import Journal, Registry, kind_of
@@ -108,6 +109,7 @@ class BrokerCore:
         self._pulse = Pulse(self.config, routing.watches_links)
         #: What a peer said before it came back, and has not said again.
         self._stale: dict[str, dict[tuple[str, str, str | None], Control]] = {}
+        self._leaving = Leaving()
         self._timers: set[str] = set()
         self._control_in = self._control_out = 0
         self._turn = Turn()
@@ -187,6 +189,14 @@ class BrokerCore:
         session = self._sessions.get(peer)
         return 0 if session is None else session.unsettled_in()
 
+    def registered(self, kind: str, client: str | None = None) -> int:
+        """How many subscriptions or advertisements one client of this broker has, or all have together."""
+        return self._registry.count(kind, client)
+
+    def is_registered(self, client: str, message: Control) -> bool:
+        """Whether a client has said something under this id."""
+        return self._registry.has(client, message)
+
     def clients(self) -> list[str]:
         """All clients, connected or not."""
         return self._registry.clients()
@@ -249,6 +259,8 @@ class BrokerCore:
         stale = self._stale.get(peer)
         if stale:
             stale.pop(_key(message), None)
+        if self._leaving:
+            self._leaving.keep(peer, (kind_of(message), message.id))
         if peer in self._neighbours:
             if isinstance(message, LinkState) and message.id == self.id and message.incarnation > self._incarnation:
                 self._outlived_by(message.incarnation)
@@ -350,6 +362,7 @@ class BrokerCore:
         if learned:
             self._stale[peer] = {_key(message): message for message in learned}
         if peer not in self._neighbours:
+            self._leaving.cancel(peer)  # what it does not say again is withdrawn when it has said all
             return []
         self._telling.forgotten_by(peer)
         return [*self._routing.announce(peer), *self._telling.marks(peer)]
@@ -365,10 +378,13 @@ class BrokerCore:
         return list(self._routing.learned(peer)) if peer in self._neighbours else self._registry.withdrawals(peer)
 
     def _peer_has_told_all(self, peer: str) -> None:
-        for message in self._stale.pop(peer, {}).values():
-            self._withdraw(peer, _withdrawal(message))
+        stale = self._stale.pop(peer, {})
         if peer in self._neighbours:
+            for message in stale.values():
+                self._withdraw(peer, _withdrawal(message))
             self._telling.synced(peer)
+        elif stale:
+            self._leave(peer, [(kind, id) for kind, id, _ in stale])
         self._synchronised()
 
     def _synchronised(self) -> None:
@@ -416,10 +432,8 @@ class BrokerCore:
                 elif not isinstance(what, Control):
                     self._traffic.redirect(what, custody)
         else:
-            for message in self._learned(peer):
-                self._withdraw(peer, message)
-            self._registry.remove(peer)
             del self._sessions[peer]
+            self._leave(peer, self._registry.said(peer))
         self._stale.pop(peer, None)
         self._debts.forget(session)
         self._patience.forget(session)
@@ -427,6 +441,21 @@ class BrokerCore:
         self._traffic.let_go()
         if self._settlement is not None:
             self._settlement.synchronised()
+
+    def _leave(self, client: str, keys: list[tuple[str, str]]) -> None:
+        """Withdraw what a client has said, the first slice at once."""
+        self._leaving.add(client, keys)
+        self._withdraw_slice()
+
+    def _withdraw_slice(self) -> None:
+        withdrawals, done = self._leaving.next_slice()
+        for client, message in withdrawals:
+            self._withdraw(client, message)
+        for client in done:
+            if client not in self._sessions:
+                self._registry.remove(client)
+        if self._leaving:
+            self._set_timer(LEAVE, 0.0)
 
     def _withdraw(self, peer: str, message: Control) -> None:
         if peer in self._neighbours or self._registry.take(peer, message, self._turn.effects):
@@ -470,6 +499,8 @@ class BrokerCore:
                 self._left(PeerLeft(session.peer))
         elif name == PULSE:
             self._beat()
+        elif name == LEAVE:
+            self._withdraw_slice()
         else:
             self._desk.timer(name)
 

@@ -66,7 +66,9 @@ class Desk:
             self._tell(peer, TimerFired(rest))
 
     def receive(self, peer: str, batch: Batch) -> None:
-        """Publications for a module; those of clients are none of its business, whatever they look like."""
+        """Publications for a module, not those of clients, whatever they look like; for a client that is leaving, nobody's."""
+        if peer not in self._modules:
+            return
         for publish in batch.publishes():
             if not _is_of_module(publish.header):
                 continue

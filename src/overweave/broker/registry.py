@@ -1,5 +1,6 @@
 """The registry: what this broker's own clients have said, and whose it is. All of it is in the journal."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from overweave.contract.effects import Effect, Keep, Refuse
@@ -8,6 +9,7 @@ from overweave.language.predicates import Filter
 
 #: The journal: what a client said, by kind and id, with the client's name.
 Journal = Mapping[tuple[str, str], tuple[str, Filter]]
+KINDS = ("advertisement", "subscription")
 
 
 class Registry:
@@ -20,6 +22,8 @@ class Registry:
         self._last_kept: dict[str, int] = {}
         self._owners: dict[tuple[str, str], str] = {}
         self._clients: dict[str, dict[tuple[str, str], Filter]] = {}
+        #: How many there are of a kind, of one client or (None) of all.
+        self._counts: Counter[tuple[str, str | None]] = Counter()
 
     def add(self, client: str) -> None:
         """A client that has said nothing yet."""
@@ -29,10 +33,24 @@ class Registry:
         """A client whose messages are all withdrawn."""
         del self._clients[client]
         self._last_kept.pop(client, None)
+        for kind in KINDS:
+            self._counts.pop((kind, client), None)
 
     def clients(self) -> list[str]:
         """All clients."""
         return list(self._clients)
+
+    def count(self, kind: str, client: str | None = None) -> int:
+        """How many of a kind one client has registered, or all together."""
+        return self._counts[kind, client]
+
+    def has(self, client: str, message: Control) -> bool:
+        """Whether a client has registered something under the id of this message."""
+        return (kind_of(message), message.id) in self._clients.get(client, ())
+
+    def said(self, client: str) -> list[tuple[str, str]]:
+        """Kind and id of all that a client has registered."""
+        return list(self._clients[client])
 
     def take(self, client: str, message: Control, effects: list[Effect]) -> bool:
         """Note what a client says; False when it speaks of what is not its own."""
@@ -49,6 +67,7 @@ class Registry:
         if owner != client:
             return False
         del self._owners[key], self._clients[client][key]
+        self._add_to_counts(client, key[0], -1)
         self._keep(client, Keep(key, None), effects)
         return True
 
@@ -85,6 +104,13 @@ class Registry:
     def validate(self) -> None:
         """Check what must always hold."""
         assert {(key, client) for client, said in self._clients.items() for key in said} == set(self._owners.items())
+        for client, said in self._clients.items():
+            assert all(self._counts[kind, client] == sum(key[0] == kind for key in said) for kind in KINDS)
+        assert all(self._counts[kind, None] == sum(key[0] == kind for key in self._owners) for kind in KINDS)
+
+    def _add_to_counts(self, client: str, kind: str, count: int) -> None:
+        self._counts[kind, client] += count
+        self._counts[kind, None] += count
 
     def _keep(self, client: str, effect: Keep, effects: list[Effect]) -> None:
         self._kept += 1
@@ -92,6 +118,8 @@ class Registry:
         effects.append(effect)
 
     def _enter(self, client: str, key: tuple[str, str], filter: Filter) -> None:
+        if key not in self._owners:
+            self._add_to_counts(client, key[0], 1)
         self._owners[key] = client
         self._clients[client][key] = filter
 

@@ -99,9 +99,9 @@ class Session:
     """One side of the stream to one peer."""
 
     __slots__ = (
-        "_acknowledge_every", "_acknowledged", "_base", "_behind", "_behind_rows", "_counted", "_debts", "_end", "_expected",
-        "_kept_bytes_max", "_latest", "_marks", "_next", "_peer_expected", "_settled", "_settled_ahead", "_told_ahead",
-        "_unsettled", "_untold", "_waiting", "_window", "connected", "established",
+        "_acknowledge_every", "_acknowledged", "_base", "_behind", "_behind_rows", "_counted", "_counted_bytes", "_debts", "_end",
+        "_expected", "_kept_bytes_max", "_latest", "_marks", "_next", "_peer_expected", "_settled", "_settled_ahead",
+        "_told_ahead", "_unsettled", "_untold", "_waiting", "_window", "_window_bytes", "connected", "established",
         "incarnation", "kept_bytes", "peer", "peer_incarnation", "relieved", "stream",
     )  # fmt: skip
 
@@ -110,6 +110,7 @@ class Session:
         self.incarnation = incarnation
         self._debts = debts
         self._window, self._acknowledge_every = config.window, config.acknowledge_every
+        self._window_bytes = config.window_bytes
         self.connected = False
         #: Both sides know whom they talk to.
         self.established = False
@@ -120,8 +121,9 @@ class Session:
         self._unsettled: deque[_Unsettled] = deque()
         self._base = 0
         self._waiting = 0
-        #: How many of their rows the window counts; and what is held back until there is room in it, without numbers yet.
-        self._counted = 0
+        #: How many of their rows the window counts, with their bytes; and what is held back until there is room in it, without
+        #: numbers yet.
+        self._counted = self._counted_bytes = 0
         self._behind: deque[_Unsettled] = deque()
         self._behind_rows = 0
         #: The number after the last of them.
@@ -162,6 +164,10 @@ class Session:
         self.incarnation += 1
         self.peer_incarnation = 0
 
+    def set_window(self, window: int) -> None:
+        """Let no more rows be in flight than this from now on; what is held back goes out as room is found."""
+        self._window = window
+
     # ---- out
 
     def say(self, word: Word, effects: list[Effect], custody: Custody | None = None) -> None:
@@ -190,12 +196,13 @@ class Session:
         number, rows = self._end, batch.count
         if under_way:
             self._unsettled.append((None, batch, rows, keeper, 0))
-        elif self._counted >= self._window:
+        elif self._counted >= self._window or self._counted_bytes >= self._window_bytes:
             self._behind.append((None, batch, rows, keeper, rows))
             self._behind_rows += rows
             return
         else:
             self._counted += rows
+            self._counted_bytes += batch.wire_bytes
             self._unsettled.append((None, batch, rows, keeper, rows))
         self._end = end = number + rows
         if not self.established:
@@ -399,7 +406,8 @@ class Session:
         sent = islice(self._unsettled, len(self._unsettled) - self._waiting)
         assert self._next == self._base + sum(rows for _, _, rows, _, _ in sent)
         assert self._counted == sum(counted for _, _, _, _, counted in self._unsettled)
-        assert self._counted >= self._window or not self._behind
+        assert self._counted_bytes == sum(_bytes_of(entry) for entry in self._unsettled)
+        assert self._counted >= self._window or self._counted_bytes >= self._window_bytes or not self._behind
         assert self._behind_rows == sum(rows for _, _, rows, _, _ in self._behind)
         assert -1 <= self._acknowledged <= self._settled <= self._expected
         assert all(self._settled < start < end <= self._expected for start, end in self._settled_ahead.items())
@@ -442,9 +450,11 @@ class Session:
         self._peer_expected = max(self._peer_expected, expected)
         unsettled, base = self._unsettled, self._base
         while base < acknowledged and unsettled:
-            _, _, rows, custody, counted = unsettled.popleft()
+            _, batch, rows, custody, counted = unsettled.popleft()
             self._base = base = base + rows
-            self._counted -= counted
+            if counted and batch is not None:
+                self._counted -= counted
+                self._counted_bytes -= batch.wire_bytes
             if self._next < base:  # it was taken back, to be sent again
                 self._next = base
                 self._waiting -= 1
@@ -491,11 +501,12 @@ class Session:
         self._behind_rows -= entry[2]
         self._end += entry[2]
         self._counted += entry[4]
+        self._counted_bytes += _bytes_of(entry)
         self._waiting += 1
 
     def _send_on(self, effects: list[Effect]) -> None:
         """All that may go out now and has not."""
-        while self._behind and self._counted < self._window:
+        while self._behind and self._counted < self._window and self._counted_bytes < self._window_bytes:
             self._let_in()
         if not self.established or not self._waiting:
             return
@@ -522,6 +533,7 @@ class Session:
         self._base = self._next = self._peer_expected = self._expected = self._settled = self._acknowledged = 0
         self._end, self._waiting = sum(entry[2] for entry in self._unsettled), len(self._unsettled)
         self._counted = sum(entry[4] for entry in self._unsettled)
+        self._counted_bytes = sum(map(_bytes_of, self._unsettled))
         self._settled_ahead.clear()
         self._told_ahead, self._untold = 0, False
         # What was in flight is among what the peer hears now, unless it was withdrawn.
@@ -541,3 +553,9 @@ class Session:
                 number += rows
                 position += rows if word is None or is_addressed(word) else 0
             mark.position = position + max(mark.position - end, 0)
+
+
+def _bytes_of(entry: _Unsettled) -> int:
+    """How many bytes of a content the window counts."""
+    _, batch, _, _, counted = entry
+    return batch.wire_bytes if counted and batch is not None else 0

@@ -74,7 +74,8 @@ class Traffic:
         #: Duplicates that wait for the copies that came first, and since when: after crashes they might do so in a circle.
         self._following: deque[tuple[float, Custody, Custody]] = deque()
         #: What has come, for this broker's clients and by lane; and the lanes of what comes from neighbours and clients (None).
-        self._seen = Seen(2 * config.session.window)
+        self._seen_size = 2 * max(config.session.window, config.publisher_window)
+        self._seen = Seen(self._seen_size)
         self._seen_on: dict[Hashable, Seen] = {}
         self._lanes: dict[tuple[str | None, bool], list[Seen]] = {}
         self.patience = Patience(config)
@@ -146,7 +147,7 @@ class Traffic:
         self._lanes.clear()
 
     def _lanes_of(self, origin: str | None, detour: bool) -> list[Seen]:
-        size, names = 2 * self._config.session.window, self._routing.lanes(origin, detour)
+        size, names = self._seen_size, self._routing.lanes(origin, detour)
         found = self._lanes[origin, detour] = [self._seen_on.setdefault(lane, Seen(size)) for lane in names]
         return found
 

@@ -157,6 +157,10 @@ class Batch(Protocol):
     def size_bytes(self) -> int:
         """The content and payload of all rows."""
 
+    @property
+    def wire_bytes(self) -> int:
+        """What the rows take on the wire and in memory; 0 of those that are objects and never went over a wire."""
+
     def priority(self) -> Priority:
         """Who goes first in a queue."""
 
@@ -328,6 +332,11 @@ class Rows:
     def size_bytes(self) -> int:
         """See `Batch.size_bytes`."""
         return sum(map(_size_bytes, self._rows()))
+
+    @property
+    def wire_bytes(self) -> int:
+        """See `Batch.wire_bytes`."""
+        return 0
 
     def priority(self) -> Priority:
         """See `Batch.priority`."""

@@ -2,6 +2,9 @@
 
 import msgspec
 
+#: The window of the client library: so many publications of a live client are in flight, two windows at most after long batches.
+CLIENT_WINDOW = 16_384
+
 
 class SessionConfig(msgspec.Struct, frozen=True):
     """How two peers exchange frames."""
@@ -9,6 +12,8 @@ class SessionConfig(msgspec.Struct, frozen=True):
     #: Rows that may be on their way to a peer without its acknowledgement, but for the rest of a batch; more wait in the session.
     #: Between brokers, what came from another broker is not counted and does not wait.
     window: int = 1024
+    #: Likewise for bytes.
+    window_bytes: int = 1 << 26
     #: After so many settled rows an acknowledgement goes out at once, else after the delay.
     acknowledge_every: int = 64
     acknowledge_delay_s: float = 0.02
@@ -37,5 +42,7 @@ class BrokerConfig(msgspec.Struct, frozen=True):
     silence_s: float = 2.0
     #: What is meant for a broker that cannot be reached is kept for so long.
     unreachable_s: float = 10.0
+    #: The largest window that a publisher may have, where that is not the session's. Duplicates are found within two of them.
+    publisher_window: int = 0
     #: How many steps of messages a broker remembers for `BrokerCore.story`.
     story_length: int = 0

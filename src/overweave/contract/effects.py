@@ -26,7 +26,7 @@ class SetTimer(msgspec.Struct, frozen=True):
     at_s: float
 
 
-class Keep(msgspec.Struct, frozen=True):
+class Keep(msgspec.Struct, frozen=True, gc=False):
     """Write to the journal what must survive a crash (None: no longer); `Persisted` says when it is durable."""
 
     key: tuple[str, str]

@@ -49,7 +49,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     heard: bool
 
 
-class WordFrame(msgspec.Struct, frozen=True, tag="word"):
+class WordFrame(msgspec.Struct, frozen=True, gc=False, tag="word"):
     """A word with its number; ``acknowledged`` counts the rows of the other direction that are settled."""
 
     incarnation: int

@@ -346,6 +346,11 @@ class RawRows:
             self._hops_now()[rows], self._layout.times[rows], now_s, self._sizes()[rows],
         )  # fmt: skip
 
+    @property
+    def wire_bytes(self) -> int:
+        """See `Batch.wire_bytes`."""
+        return len(self._data)
+
     def size_bytes(self) -> int:
         """See `Batch.size_bytes`."""
         return int(self._sizes().sum())

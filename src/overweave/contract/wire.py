@@ -57,7 +57,8 @@ _WORDS: tuple[type[Word], ...] = (
 class Open(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who opens a connection: a broker or a client, with a name, what proves it, and a key by which it can come back.
 
-    A broker answers a client with another key, which stays the same as long as it remembers the client.
+    A broker answers a client with another key, which stays the same as long as it remembers the client, and with the number of
+    publications that a client may have in flight.
     """
 
     role: str
@@ -65,6 +66,7 @@ class Open(msgspec.Struct, frozen=True, omit_defaults=True):
     token: str | None = None
     key: str | None = None
     version: int = VERSION
+    window: int | None = None
 
 
 class Refused(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from overweave.language.publications import Publication
 _EMPTY = Header()
 
 
-class Advertise(msgspec.Struct, frozen=True, tag="advertise"):
+class Advertise(msgspec.Struct, frozen=True, gc=False, tag="advertise"):
     """A publisher will publish within ``filter``.
 
     >>> from overweave.language.syntax import parse_filter
@@ -26,14 +26,14 @@ class Advertise(msgspec.Struct, frozen=True, tag="advertise"):
     header: Header = _EMPTY
 
 
-class Unadvertise(msgspec.Struct, frozen=True, tag="unadvertise"):
+class Unadvertise(msgspec.Struct, frozen=True, gc=False, tag="unadvertise"):
     """The advertisement ``id`` no longer holds."""
 
     id: str
     header: Header = _EMPTY
 
 
-class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
+class Subscribe(msgspec.Struct, frozen=True, gc=False, tag="subscribe"):
     """A subscriber wants what ``filter`` admits."""
 
     id: str
@@ -41,7 +41,7 @@ class Subscribe(msgspec.Struct, frozen=True, tag="subscribe"):
     header: Header = _EMPTY
 
 
-class Unsubscribe(msgspec.Struct, frozen=True, tag="unsubscribe"):
+class Unsubscribe(msgspec.Struct, frozen=True, gc=False, tag="unsubscribe"):
     """The subscription ``id`` no longer holds."""
 
     id: str

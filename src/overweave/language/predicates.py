@@ -59,7 +59,7 @@ TEXT_OPERATORS: Mapping[Operator, str] = {
 }
 
 
-class Predicate(msgspec.Struct, frozen=True, cache_hash=True):
+class Predicate(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """One condition on one attribute.
 
     >>> Predicate("volume", Operator.GT, 1000).holds(1200)
@@ -126,7 +126,7 @@ class Predicate(msgspec.Struct, frozen=True, cache_hash=True):
         return f"[{self.attribute},{operators[self.operator]},{format_value(self.value)}]"
 
 
-class Filter(msgspec.Struct, frozen=True, cache_hash=True):
+class Filter(msgspec.Struct, frozen=True, gc=False, cache_hash=True):
     """A conjunction of at least one predicate: the content of a subscription or an advertisement.
 
     >>> str(Filter((Predicate("class", Operator.EQ, "STOCK"), Predicate("volume", Operator.GT, 1000))))

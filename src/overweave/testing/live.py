@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import pickle
-import resource
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from typing import IO, Any
 
 import msgspec
 
+from overweave.drivers.tcp.limits import raise_descriptor_limit as raise_descriptor_limit
 from overweave.drivers.tcp.node import BrokerNode, serve
 from overweave.drivers.tcp.ports import free_ports
 from overweave.drivers.tcp.processes import READY, stop_with_parent
@@ -161,13 +161,6 @@ def processes(settings: dict[str, BrokerSettings]) -> Iterator[dict[str, BrokerP
     finally:
         for broker in brokers.values():
             broker.stop()
-
-
-def raise_descriptor_limit() -> int:
-    """Have as many files and sockets as the system allows; how many those are."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    return most
 
 
 def with_changes(settings: dict[str, BrokerSettings], **changes: Any) -> dict[str, BrokerSettings]:

@@ -1,18 +1,31 @@
-"""What certificates say of names: which they prove, and which a client takes that gives itself none."""
+"""What certificates say: which names they prove, which one a client takes that gives itself none, and when they expire.
+
+`ssl` tells of the certificates that a peer has shown, and not of one's own; so this reads the few fields of X.509 (RFC 5280,
+4.1) that are needed.
+"""
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from overweave.drivers.tcp.logs import Log
+from overweave.drivers.tcp.settings import SecuritySettings
 
 #: What follows the name in a certificate where several clients share it: ``NAME~ANYTHING``.
 SEPARATOR = "~"
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-_SEQUENCE, _SET, _OBJECT_ID, _VERSION = 0x30, 0x31, 0x06, 0xA0
+_SET, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x31, 0xA0, 0x17, 0x18
 _COMMON_NAME = bytes((0x55, 0x04, 0x03))
 #: By the kind of text: UTF8String, PrintableString, T61String, IA5String, BMPString.
 _ENCODINGS = {0x0C: "utf-8", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1E: "utf-16-be"}
+
+#: Warn from so long before a certificate expires.
+WARN_S = 30 * 86_400.0
+#: Two digits of a year from here on are of the last century (RFC 5280, 4.1.2.5.1).
+_CENTURY = 50
 
 
 def names(certificate: Mapping[str, Any]) -> set[str]:
@@ -34,18 +47,63 @@ def proves(certificate: Mapping[str, Any], name: str) -> bool:
 def common_name(file: Path | str) -> str | None:
     """The common name in the first certificate of a PEM file; None when there is none that can be read."""
     try:
-        pem = _PEM.search(Path(file).read_bytes())
-        return None if pem is None else _common_name(ssl.PEM_cert_to_DER_cert(pem.group().decode("ascii")))
+        der = next(_certificates(Path(file)), None)
+        return None if der is None else _common_name(der)
     except (OSError, ValueError, IndexError):
         return None  # whoever is to present it says what is wrong
 
 
-def _common_name(der: bytes) -> str | None:
-    """Of a certificate (RFC 5280, 4.1): its subject is the fifth after the version."""
-    ((_, certificate),) = _values(der)
+def expiries(security: SecuritySettings) -> dict[str, float]:
+    """When the broker's certificate and its authorities expire, in seconds since 1970: the first of each file, by setting."""
+    found = {}
+    for name, file in (("certificate", security.certificate), ("authorities", security.authorities)):
+        if file is not None:
+            times_s = [expires_at_s(der) for der in _certificates(file)]
+            if times_s:
+                found[name] = min(times_s)
+    return found
+
+
+def warn_of_expiry(security: SecuritySettings, now_s: float, log: Log) -> dict[str, float]:
+    """What `expiries` finds; of certificates that are about to expire, or have expired, the log tells."""
+    try:
+        found = expiries(security)
+    except ValueError as error:
+        log.warning("certificate-unreadable", text=str(error))
+        return {}
+    for name, at_s in found.items():
+        file, day = getattr(security, name), datetime.fromtimestamp(at_s, UTC).date().isoformat()
+        if at_s <= now_s:
+            log.error("certificate-expired", file=file, text=f"security.{name}: it expired on {day}")
+        elif at_s <= now_s + WARN_S:
+            days = int((at_s - now_s) // 86_400)
+            log.warning("certificate-expires", file=file, text=f"security.{name}: it expires on {day}, in {days} days")
+    return found
+
+
+def expires_at_s(der: bytes) -> float:
+    """When a certificate in DER expires, in seconds since 1970; a ValueError when it is none."""
+    try:
+        _, (kind, time) = _values(_fields(der)[3][1])
+    except (IndexError, ValueError):
+        raise ValueError("expected a certificate in DER") from None
+    return _time_s(kind, time)
+
+
+def _certificates(file: Path) -> Iterator[bytes]:
+    """The certificates of a PEM file, in DER."""
+    return (ssl.PEM_cert_to_DER_cert(pem.group().decode("ascii")) for pem in _PEM.finditer(file.read_bytes()))
+
+
+def _fields(der: bytes) -> list[tuple[int, bytes]]:
+    """Of a certificate, after its version: serial number, signature, issuer, validity, subject and more."""
+    ((_, certificate), *_) = _values(der)
     fields = _values(_values(certificate)[0][1])
-    subject = fields[5 if fields[0][0] == _VERSION else 4]
-    for kind, part in _values(subject[1]):
+    return fields[1:] if fields[0][0] == _VERSION else fields
+
+
+def _common_name(der: bytes) -> str | None:
+    for kind, part in _values(_fields(der)[4][1]):
         for attribute in _values(part) if kind == _SET else ():
             (_, object_id), (text_kind, text) = _values(attribute[1])
             if object_id == _COMMON_NAME and text_kind in _ENCODINGS:
@@ -66,3 +124,12 @@ def _values(data: bytes) -> list[tuple[int, bytes]]:
         found.append((kind, data[at : at + length]))
         at += length
     return found
+
+
+def _time_s(tag: int, content: bytes) -> float:
+    text = content.decode("ascii")
+    if tag == _UTC_TIME:
+        text = ("19" if int(text[:2]) >= _CENTURY else "20") + text
+    elif tag != _GENERALIZED_TIME:
+        raise ValueError("expected a certificate's time")
+    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()

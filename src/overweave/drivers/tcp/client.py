@@ -25,7 +25,7 @@ from types import TracebackType
 
 from overweave.broker.client import ClientCore
 from overweave.contract.batches import Batch
-from overweave.contract.config import SessionConfig
+from overweave.contract.config import CLIENT_WINDOW, SessionConfig
 from overweave.contract.effects import Deliver, Effect, Rejection, SendFrame, SetTimer
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
@@ -43,13 +43,13 @@ from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter
 
-CONFIG = SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005)
+CONFIG = SessionConfig(window=CLIENT_WINDOW, acknowledge_every=256, acknowledge_delay_s=0.005)
 #: Publications that may wait for one subscription before the client stops reading.
 QUEUE_MAX = 20_000
 #: Refusals after which it makes no sense to try again.
 _FATAL = frozenset(
     ("unauthorized", "bad-name", "name-in-use", "version", "not-allowed", "bad-frame", "bad-id", "bad-publication", TAKEN_OVER)
-)
+) | {"limit-exceeded"}
 _RETRY_S, _RETRY_S_MAX = 0.05, 2.0
 _HEARTBEAT_S = 5.0
 _DIAL_S_MAX = 10.0
@@ -143,6 +143,8 @@ class Client:
         self._core = ClientCore(self.name, "", CONFIG, first_sequence=first_sequence, life=life_of(self._key))
         #: Part of all ids: who comes anew under its name, perhaps to another broker, says nothing that is said already.
         self._suffix = f"-{secrets.token_hex(6)}" if name else ""
+        #: Publications in flight, at most: the broker may say less than is usual.
+        self._window = CONFIG.window
         self._connection: Connection | None = None
         self._subscriptions: dict[str, Subscription] = {}
         #: Subscriptions for which so much waits that nothing is read.
@@ -209,7 +211,7 @@ class Client:
             asyncio.get_running_loop().call_soon(self._send_outbox)
         self._outbox.append(row)
         self._outbox_bytes += len(row)
-        if len(self._outbox) >= _TOGETHER_ROWS or self._outbox_bytes >= _TOGETHER_BYTES or self.unsettled >= CONFIG.window:
+        if len(self._outbox) >= _TOGETHER_ROWS or self._outbox_bytes >= _TOGETHER_BYTES or self.unsettled >= self._window:
             self._send_outbox()
             await self._room()
 
@@ -334,7 +336,7 @@ class Client:
 
     async def _room(self) -> None:
         """Wait while as much is unsettled as may be."""
-        while self._core.unsettled_rows() >= CONFIG.window:
+        while self._core.unsettled_rows() >= self._window:
             await self._wait()
 
     async def _wait(self) -> None:
@@ -425,7 +427,8 @@ class Client:
         if isinstance(message, Ping | Bye):
             return
         if isinstance(message, RefusedMessage):
-            if message.code in _FATAL or message.code == "slow-consumer":
+            full = message.code == "connection-limit" and not self._ready.is_set()  # who was connected before tries again
+            if message.code in _FATAL or message.code == "slow-consumer" or full:
                 self._refused = Refused(message.code, message.text)
             connection.close()
             self.lost(connection)
@@ -434,6 +437,8 @@ class Client:
             if self._ticket not in (None, message.key):
                 self._core.come_anew()
             self._ticket = message.key
+            self._window = min(message.window or CONFIG.window, CONFIG.window)
+            self._core.set_window(self._window)
             self._handle(PeerConnected(message.name))
             self._ready.set()
         else:

@@ -10,6 +10,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from overweave.contract.frames import WordFrame
 from overweave.contract.wire import FRAME_BYTES_MAX, HEAD, OPEN_BYTES_MAX, Message, Refused, decode, encode, is_outdated
 from overweave.errors import InvalidInput, WireError
 
@@ -20,6 +21,8 @@ _JOINED_BYTES = 1 << 16
 #: How much is received at once, at first and at most; of a longer frame, before more of it has come; and from which length on a
 #: message stays where it was received.
 _LEAST_BYTES, _MOST_BYTES, _AT_ONCE_BYTES, _LONG_BYTES = 1 << 12, 1 << 19, 1 << 20, 1 << 14
+#: After so long with control messages of one connection, in one turn of the loop, others have their turn.
+_TURN_S = 0.002
 #: How long a peer that does not read may keep us from closing.
 LINGER_S = 2.0
 
@@ -136,6 +139,12 @@ class Connection(asyncio.BufferedProtocol):
         #: Whole messages, so that what is said last does not end up within one of them.
         self._waiting: deque[Sequence[bytes | memoryview]] = deque()
         self._writable = True
+        #: Messages that were received and not handed over yet; until they are, in a later turn of the loop, nothing is read.
+        self._received: Iterator[Message] | None = None
+        self._is_scheduled = False
+        #: Whether the owner wants nothing for now, whether nothing is read, and whether the connection is closed or gone.
+        self.held = False
+        self._paused = self._closed = self._gone = False
         #: When it was made, and when something was sent and received last, by the monotonic clock.
         self.made_s = self.sent_s = self.received_s = 0.0
         #: Who is at the other end, once it is known.
@@ -161,19 +170,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is None:
             return  # closed by us; over TLS something may still come in
         self.received_s = time.monotonic()
-        try:
-            for message in self._reader.took(nbytes):
-                self.owner.received(self, message)
-                if self._transport is None:
-                    return
-        except InvalidInput as error:
-            self.refuse("bad-frame", str(error))
+        self._received = self._reader.took(nbytes)
+        self._hand_over()
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
         """See `asyncio.BufferedProtocol`."""
         self._transport = None
         self._waiting.clear()
-        self.owner.lost(self)
+        self._gone = True
+        if not self._is_scheduled:  # else the owner is to hear first what it has said
+            self.owner.lost(self)
 
     def pause_writing(self) -> None:
         """See `asyncio.BufferedProtocol`."""
@@ -224,6 +230,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close when all that is in the transport has gone out, or the peer has not taken it for a while."""
+        self._closed, self._received = True, None
         if self._transport is not None:
             transport, self._transport = self._transport, None
             unsent = transport.get_write_buffer_size()
@@ -238,13 +245,44 @@ class Connection(asyncio.BufferedProtocol):
 
     def stop_reading(self) -> None:
         """Leave what arrives to the operating system, and so to the peer."""
-        if self._transport is not None and self._transport.is_reading():
-            self._transport.pause_reading()
+        self.held = True
+        self._update_reading()
 
     def read_on(self) -> None:
         """Read again."""
-        if self._transport is not None and not self._transport.is_reading():
-            self._transport.resume_reading()
+        self.held = False
+        self._update_reading()
+
+    def _hand_over(self) -> None:
+        """Give the owner what was received, until others have their turn."""
+        end_s = time.perf_counter() + _TURN_S
+        try:
+            for message in self._received or ():
+                self.owner.received(self, message)
+                if self._closed:
+                    break
+                if isinstance(message, WordFrame) and time.perf_counter() > end_s:
+                    self._update_reading()
+                    self._is_scheduled = True
+                    asyncio.get_running_loop().call_soon(self._hand_over_more)
+                    return
+        except InvalidInput as error:
+            self.refuse("bad-frame", str(error))
+        self._received = None
+        self._update_reading()
+        if self._gone:
+            self.owner.lost(self)
+
+    def _hand_over_more(self) -> None:
+        self._is_scheduled = False
+        self._hand_over()
+
+    def _update_reading(self) -> None:
+        """Read only when the owner wants to hear more and has all that was received."""
+        wanted = not self.held and self._received is None
+        if self._transport is not None and wanted is self._paused:
+            self._paused = not wanted
+            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
 
     def _write(self, pieces: Sequence[bytes | memoryview]) -> None:
         transport, sent = self._transport, 0

@@ -1,5 +1,6 @@
 """The door of a broker: what a client's frames must be before the core sees them. Brokers trust each other's."""
 
+from overweave.contract.config import CLIENT_WINDOW
 from overweave.contract.frames import Announced, BatchFrame, Frame, Rejected, Synced, WordFrame
 from overweave.contract.raw import RawRows
 from overweave.contract.wire import room_for
@@ -16,8 +17,10 @@ def check_frame(frame: Frame, client: str, rights: Rights, unsettled: int, windo
     """Raise `Refused` unless ``client``, of whom so many rows are ``unsettled``, may send this in its ``life``."""
     if isinstance(frame, BatchFrame):
         _check_batch(frame, client, rights, life)
-        if unsettled > 2 * window:
-            raise Refused("window-exceeded", f"expected at most {window:,} unsettled publications, got {unsettled:,}")
+        # A client may have begun with another window: with this broker's earlier life, or not having been told of any.
+        most = 2 * max(window, CLIENT_WINDOW)
+        if unsettled > most:
+            raise Refused("window-exceeded", f"expected at most {most:,} unsettled publications, got {unsettled:,}")
     elif isinstance(frame, WordFrame):
         _check_word(frame, client, rights)
 

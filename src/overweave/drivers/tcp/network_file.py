@@ -3,12 +3,15 @@
 Every broker reads the same file and must come to the same network, so nothing is left to chance: the seed of a random shape is 1
 unless ``network.seed`` is another. A broker listens where its ``[[broker]]`` says, else on ``port`` + its position from 1. A
 ``[[link]]`` beside a shape is one more link, unless the shape has it. Paths are relative to the file's directory.
+
+Options of all brokers are in ``[brokers]``; where no ``[[broker]]`` is listed, ``[broker]`` is the same. All keys are in
+docs/guides/network-file.md.
 """
 
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -27,8 +30,9 @@ from overweave.drivers.tables import (
     values,
 )
 from overweave.drivers.tcp.addresses import PORT_MAX, Address, parse_address
+from overweave.drivers.tcp.broker_options import OVERRIDES, BrokerOptions
 from overweave.drivers.tcp.security import check_security
-from overweave.drivers.tcp.settings import BrokerSettings, SecuritySettings
+from overweave.drivers.tcp.settings import BrokerSettings, LimitSettings, SecuritySettings
 from overweave.drivers.trace_names import run_name
 from overweave.errors import InvalidInput, OverlayError
 from overweave.overlay.checks import nearest
@@ -39,6 +43,7 @@ from overweave.routing import PROTOCOLS
 
 METRICS_HOST = "127.0.0.1"
 _SEED = 1
+_Table = TypeVar("_Table", bound=msgspec.Struct)
 
 
 class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +61,11 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
     #: The broker at position i, from 1, serves metrics on this + i.
     metrics_port: int | None = None
     security: SecuritySettings = SecuritySettings()
+    limits: LimitSettings = LimitSettings()
+    options: BrokerOptions = BrokerOptions()
+    #: Of brokers that differ: their options, and what they show to their neighbours, which may stand in a file.
+    options_of: Mapping[str, BrokerOptions] = {}
+    token_of: Mapping[str, str | Path] = {}
 
     def settings(self, broker_id: str) -> BrokerSettings:
         """What one broker of the network needs to know."""
@@ -73,8 +83,15 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
             trace_every_s=self.trace_every_s,
             state=None if self.state is None else self.state / broker_id,
             metrics=None if self.metrics_port is None else f"{METRICS_HOST}:{self._metrics_port(broker_id)}",
-            security=self.security,
+            security=self._security(broker_id),
+            **self.options_of.get(broker_id, self.options).settings(self.limits),
         )
+
+    def _security(self, broker_id: str) -> SecuritySettings:
+        token = self.token_of.get(broker_id)
+        if token is None:
+            return self.security
+        return msgspec.structs.replace(self.security, token=_read_token(token) if isinstance(token, Path) else token)
 
     def _metrics_port(self, broker_id: str) -> int:
         return (self.metrics_port or 0) + self.overlay.position(broker_id) + 1
@@ -101,9 +118,10 @@ def network_of(document: Mapping[str, Any], directory: Path = Path()) -> Network
             raise ValueError
         return directory / value
 
-    network, options = _network(document.get("network", {}), in_directory)
-    listed = rows(_Broker, "broker", document.get("broker", []))
-    overlay = _overlay(network, options, listed, rows(_Link, "link", document.get("link", [])))
+    network, shape_options = _network(document.get("network", {}), in_directory)
+    options_at, options, listed_tables = _brokers(document)
+    listed, options_of = _listed_brokers(listed_tables, options, in_directory)
+    overlay = _overlay(network, shape_options, listed, rows(_Link, "link", document.get("link", [])))
     security = values(SecuritySettings, "security", document.get("security", {}), in_directory)
     check_security(security)
     found = modules("modules", document.get("modules", {}))
@@ -119,6 +137,10 @@ def network_of(document: Mapping[str, Any], directory: Path = Path()) -> Network
         state=network.state,
         metrics_port=network.metrics_port,
         security=security,
+        limits=_checked(LimitSettings, "limits", document.get("limits", {})),
+        options=_checked(BrokerOptions, options_at, options),
+        options_of=options_of,
+        token_of={each.id: token for each in listed if (token := each.token or each.token_file) is not None},
     )
     _check_ports(made)
     return made
@@ -130,7 +152,7 @@ def check_listen(settings: BrokerSettings) -> None:
     _check_address("listen", parse_address(settings.listen, "listen"), settings.security)
 
 
-_TABLES = ("network", "broker", "link", "modules", "security")
+_TABLES = ("network", "broker", "brokers", "link", "modules", "security", "limits")
 
 
 class _Network(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +182,9 @@ class _Broker(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     listen: str | None = None
     clusters: tuple[str, ...] = ()
+    #: What it shows to its neighbours instead of ``security.token``, here or in a file.
+    token: str | None = None
+    token_file: Path | None = None
 
 
 class _Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,6 +206,54 @@ def _network(value: Any, hook: Any) -> tuple[_Network, dict[str, Any]]:
         check_keys("network.", given, [*own, *options])
     plain = converted(_Network, "network.", {name: each for name, each in given.items() if name in own}, hook)
     return _Network(**plain), {name: each for name, each in given.items() if name in options}
+
+
+def _brokers(document: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], Any]:
+    """The table of all brokers' options, with its name, and the list ``[[broker]]``; a table ``[broker]`` is the former."""
+    options, listed = document.get("brokers"), document.get("broker", [])
+    if isinstance(listed, Mapping):
+        if options is not None:
+            raise InvalidInput("broker: expected either the table [broker] or [brokers], got both")
+        return "broker", listed, []
+    return "brokers", table("brokers", {} if options is None else options), listed
+
+
+def _listed_brokers(given: Any, common: Mapping[str, Any], hook: Any) -> tuple[list[_Broker], dict[str, BrokerOptions]]:
+    """The brokers of ``[[broker]]``, and the options of those that have their own."""
+    if not isinstance(given, list) or not all(isinstance(each, Mapping) for each in given):
+        raise InvalidInput(f"broker: expected tables [[broker]], got {given!r}")
+    listed, options_of = [], {}
+    for number, each in enumerate(given):
+        path = f"broker[{number}]"
+        check_keys(f"{path}.", each, [*fields(_Broker), *OVERRIDES])
+        own = {name: value for name, value in each.items() if name in OVERRIDES}
+        broker = values(_Broker, path, {name: value for name, value in each.items() if name not in OVERRIDES}, hook)
+        if broker.token is not None and broker.token_file is not None:
+            raise InvalidInput(f"{path}.token: expected either this or token_file, got both")
+        if own:
+            options_of[broker.id] = _checked(BrokerOptions, path, {**common, **own})
+        listed.append(broker)
+    return listed, options_of
+
+
+def _checked(type: type[_Table], path: str, value: Any) -> _Table:
+    """A table whose values know what they must be, and not where they stand."""
+    try:
+        return values(type, path, value)
+    except InvalidInput as error:
+        text = str(error)
+        raise InvalidInput(text if text.startswith(path) else f"{path}.{text}") from None
+
+
+def _read_token(file: Path) -> str:
+    try:
+        token = file.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        text = getattr(error, "strerror", None) or "bytes that are no text"
+        raise InvalidInput(f"broker.token_file: expected a readable file, found {text.lower()}: {file}") from None
+    if not token:
+        raise InvalidInput(f"broker.token_file: expected a token, found an empty file: {file}")
+    return token
 
 
 def _overlay(network: _Network, options: Mapping[str, Any], brokers: Sequence[_Broker], links: Sequence[_Link]) -> Overlay:

@@ -12,7 +12,7 @@ from overweave.broker.modules import MODULES
 from overweave.broker.modules.tracer import Tracer
 from overweave.broker.registry import Journal
 from overweave.contract.effects import CloseLink, Effect, Keep, Note, NoteRows, OpenLink, Refuse, Restart, SendFrame, SetTimer
-from overweave.contract.frames import BatchFrame, Frame
+from overweave.contract.frames import BatchFrame, Frame, WordFrame
 from overweave.contract.modules import Module
 from overweave.contract.stimuli import (
     FrameArrived,
@@ -27,14 +27,19 @@ from overweave.contract.stimuli import (
 from overweave.contract.wire import VERSION, Bye, Message, Open, Ping
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.live_trace import LiveTrace
+from overweave.drivers.tcp.acceptor import Acceptor
 from overweave.drivers.tcp.addresses import parse_address
+from overweave.drivers.tcp.certificates import warn_of_expiry
 from overweave.drivers.tcp.client_keys import ClientKeys, taken_over
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.dialling import Dialling, why_not
 from overweave.drivers.tcp.door import check_frame
+from overweave.drivers.tcp.garbage import freeze_survivors
+from overweave.drivers.tcp.hangup import Hangup
 from overweave.drivers.tcp.incarnation import next_incarnation
 from overweave.drivers.tcp.journal import JournalFile
 from overweave.drivers.tcp.journal_writer import JournalWriter
+from overweave.drivers.tcp.limits import CONNECTION_LIMIT, FILE_DESCRIPTORS, SPARE, Limits, raise_descriptor_limit
 from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.measure import Load
 from overweave.drivers.tcp.network_file import check_listen
@@ -42,15 +47,13 @@ from overweave.drivers.tcp.observe import Observatory, host_and_port
 from overweave.drivers.tcp.security import Gate, Rights, client_context, server_context
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.drivers.trace_names import check_directory
-from overweave.errors import OverweaveError, Refused
+from overweave.errors import InvalidInput, OverweaveError, Refused
 from overweave.routing import PROTOCOLS
 
 #: How long to wait before trying to reach a neighbour again: doubling from the first to the last.
 RETRY_S, RETRY_S_MAX = 0.05, 2.0
 #: How long a neighbour may take to answer.
 _DIAL_S = 5.0
-#: How long a broker that stops waits for what is under way.
-DRAIN_S = 5.0
 _MEASURE_S = 1.0
 #: The name of the timer by which the core is made anew.
 _RESTART = "restart"
@@ -64,6 +67,7 @@ class BrokerNode:
         self.settings = settings
         self._log = Log(settings.id)
         self._gate = Gate(settings.security)
+        self._limits = Limits(settings.limits, self._log)
         file = JournalFile(settings.state, settings.id, self._log) if settings.state is not None else None
         self._journal = None if file is None else JournalWriter(file, self._log, self._persisted, self._journal_failed)
         self._trace = _trace_of(settings)
@@ -83,12 +87,19 @@ class BrokerNode:
         self._keys = ClientKeys()
         #: What clients are told when they come, and told again when they come back as long as they are remembered.
         self._tickets: dict[str, str] = {}
+        #: What peers have shown: role, token and certificate. When the tokens change it may be good no more.
+        self._proofs: dict[str, tuple[str, str | None, dict[str, object] | None]] = {}
+        #: When certificates expire.
+        self._expiries: dict[str, float] = {}
         #: Connections whose peer has not said who it is.
-        self._strangers: set[Connection] = set()
+        self._strangers: dict[Connection, None] = {}
+        #: All connections from when they are made until they are lost, and timers to read on from those that were slowed down.
+        self._open: set[Connection] = set()
+        self._slowed: dict[Connection, asyncio.TimerHandle] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._goodbyes: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
+        self._acceptor: Acceptor | None = None
         self._metrics: asyncio.Server | None = None
         self._draining = False
         self._epoch_s = time.time() - time.monotonic()
@@ -101,13 +112,16 @@ class BrokerNode:
 
     async def start(self) -> None:
         """Listen, reach out to neighbours, and be ready."""
-        loop = asyncio.get_running_loop()
         host, port, tls = parse_address(self.settings.listen)
         context = server_context(self.settings.security) if tls else None
-        self._server = await loop.create_server(lambda: Connection(self), host, port, ssl=context, backlog=1024)
+        self._expiries = warn_of_expiry(self.settings.security, time.time(), self._log)
+        self._acceptor = Acceptor(self, context)
+        await self._acceptor.listen(host, port)
         self._reach_out()
         if self.settings.metrics is not None:
-            observatory = Observatory(self.settings.id, lambda: self.core.statistics(), self.gauges, self.ailment)
+            observatory = Observatory(
+                self.settings.id, lambda: self.core.statistics(), self.gauges, self.ailment, lambda: self._limits.exceeded
+            )
             self._metrics = await observatory.serve_http(*host_and_port(self.settings.metrics))
         self._run(self._keep_alive())
         self._run(self._measure())
@@ -125,15 +139,15 @@ class BrokerNode:
     async def drain(self) -> None:
         """Take nothing new from clients, and wait a while until all that is under way is settled."""
         self._draining = True
-        if self._server is not None:
-            self._server.close()
-        end_s = time.monotonic() + DRAIN_S
+        if self._acceptor is not None:
+            self._acceptor.close()
+        end_s = time.monotonic() + self.settings.drain_timeout_s
         while (self.core.statistics().unsettled or self._is_journal_behind()) and time.monotonic() < end_s:
             await asyncio.sleep(0.02)
 
     async def stop(self) -> None:
         """Close everything."""
-        for server in (self._server, self._metrics):
+        for server in (self._acceptor, self._metrics):
             if server is not None:
                 server.close()
         for task in self._tasks:
@@ -141,7 +155,7 @@ class BrokerNode:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._journal is not None:
             await self._journal.close()
-        for timer in (*self._timers.values(), *self._goodbyes.values()):
+        for timer in (*self._timers.values(), *self._goodbyes.values(), *self._slowed.values()):
             timer.cancel()
         for connection in (*self._connections.values(), *self._strangers):
             connection.close()
@@ -150,10 +164,41 @@ class BrokerNode:
             await asyncio.to_thread(self._trace.close)
         self._log.info("stopped")
 
+    def reload(self) -> None:
+        """Read the tokens again; who is here by one that is good no more, or allows less to subscribe to, is disconnected."""
+        try:
+            self._gate = Gate(self.settings.security)
+        except InvalidInput as error:
+            self._log.error("reload-failed", text=f"{error}; the old tokens stay")
+            return
+        self._log.info("reloaded")
+        for peer, (role, token, certificate) in list(self._proofs.items()):
+            try:
+                rights = self._gate.admit(role, peer, token, certificate)
+                if role == "client" and not rights.includes_subscriptions_of(self._rights[peer]):
+                    raise Refused("permissions-changed", f"client {peer!r} may not subscribe to all that it might before")
+            except Refused as refused:
+                self._expel(peer, role, refused)
+            else:
+                if role == "client":
+                    self._rights[peer] = rights
+
+    def _expel(self, peer: str, role: str, why: Refused) -> None:
+        """Disconnect a peer that may not stay; a client has left then."""
+        self._log.warning("refused", peer=peer, code=why.code, text=why.text)
+        connection = self._connections.get(peer)
+        if connection is not None:
+            connection.refuse(why.code, f"{why.text}; the tokens of broker {self.settings.id} have changed")
+            self._forget(connection, left=role == "client")
+        elif role == "client":
+            self._left(peer)
+
     def gauges(self) -> dict[str, float]:
         """What is true now, beside the core's statistics."""
         clients = sum(peer in self._rights for peer in self._connections)
         return {
+            "connections": self._connection_count(),
+            "connections_max": self._limits.connections_max,
             "connected_clients": clients,
             "connected_neighbours": len(self._connections) - clients,
             "input_hz": self._load.measured.input_hz,
@@ -161,6 +206,7 @@ class BrokerNode:
             "matching_delay_s": self._load.measured.matching_delay_s,
             "journal_pending_records": 0 if self._journal is None else self._journal.pending,
             "trace_rows_dropped": 0 if self._trace is None else self._trace.dropped,
+            **{f"{name}_expires_at_s": at_s for name, at_s in self._expiries.items()},
         }
 
     def ailment(self) -> str | None:
@@ -271,6 +317,8 @@ class BrokerNode:
     def _refuse(self, effect: Refuse) -> None:
         self._log.warning("refused", peer=effect.peer, code=effect.code, text=effect.text)
         connection = self._connections.get(effect.peer)
+        if effect.code == "slow-consumer":
+            self._limits.count_slow_consumer(effect.text)
         if connection is not None:
             connection.refuse(effect.code, effect.text)
             self._forget(connection, left=effect.code == "slow-consumer")
@@ -296,7 +344,29 @@ class BrokerNode:
 
     def connected(self, connection: Connection) -> None:
         """See `Owner.connected`: whoever comes has to say who it is."""
-        self._strangers.add(connection)
+        self._open.add(connection)
+        self._strangers[connection] = None
+
+    def may_accept(self) -> bool:
+        """See `Host.may_accept`: the stranger that came first makes room for another, as it may not mean to say anything."""
+        count = self._connection_count()
+        if self._limits.has_room(count):
+            return True
+        refused = self._limits.full(count + 1)
+        oldest = next(iter(self._strangers), None)
+        if oldest is None or not self._limits.has_room(count - SPARE):
+            return False
+        del self._strangers[oldest]
+        oldest.refuse(refused.code, refused.text)
+        return True
+
+    def exhausted(self, error: OSError) -> None:
+        """See `Host.exhausted`."""
+        self._limits.exceeded[FILE_DESCRIPTORS] += 1
+        self._log.error("no-file-descriptors", text=f"{error.strerror}; new connections have to wait")
+
+    def _connection_count(self) -> int:
+        return len(self._open) + (0 if self._acceptor is None else self._acceptor.opening)
 
     def received(self, connection: Connection, message: Message) -> None:
         """See `Owner.received`."""
@@ -317,7 +387,11 @@ class BrokerNode:
 
     def lost(self, connection: Connection) -> None:
         """See `Owner.lost`."""
-        self._strangers.discard(connection)
+        self._open.discard(connection)
+        self._strangers.pop(connection, None)
+        slowed = self._slowed.pop(connection, None)
+        if slowed is not None:
+            slowed.cancel()
         self._forget(connection, left=False)
 
     def _frame(self, connection: Connection, frame: Frame) -> None:
@@ -329,6 +403,8 @@ class BrokerNode:
             try:
                 window, life = self.settings.config.session.window, self._keys.life(peer)
                 check_frame(frame, peer, rights, self.core.unsettled_rows(peer), window, life)
+                if isinstance(frame, WordFrame):
+                    self._limits.check_word(frame, peer, self.core)
             except Refused as refused:
                 self._log.warning("refused", peer=peer, code=refused.code, text=refused.text)
                 connection.refuse(refused.code, refused.text)
@@ -338,13 +414,30 @@ class BrokerNode:
         self.handle(FrameArrived(peer, frame))
         if isinstance(frame, BatchFrame):
             self._load.add(frame.batch.count, time.perf_counter() - start_s)
+            pause_s = self._limits.publish_pause_s(peer, frame.batch.count) if rights is not None else 0.0
+            if pause_s:
+                self._slow_down(connection, pause_s)
+
+    def _slow_down(self, connection: Connection, pause_s: float) -> None:
+        """Read nothing from a client for a while, which holds it back like any other backpressure."""
+        before = self._slowed.pop(connection, None)
+        if before is not None:
+            before.cancel()
+        connection.stop_reading()
+        self._slowed[connection] = asyncio.get_running_loop().call_later(pause_s, self._read_on, connection)
+
+    def _read_on(self, connection: Connection) -> None:
+        self._slowed.pop(connection, None)
+        connection.received_s = time.monotonic()
+        connection.read_on()
 
     def _opened(self, connection: Connection, message: Open) -> None:
-        self._strangers.discard(connection)
+        self._strangers.pop(connection, None)
         try:
             self._admit(connection, message)
         except Refused as refused:
-            self._log.warning("refused", peer=message.name, code=refused.code, text=refused.text)
+            log = self._log.debug if refused.code == CONNECTION_LIMIT else self._log.warning  # the limits log it
+            log("refused", peer=message.name, code=refused.code, text=refused.text)
             connection.refuse(refused.code, refused.text)
 
     def _admit(self, connection: Connection, message: Open) -> None:
@@ -362,12 +455,19 @@ class BrokerNode:
         rights = self._gate.admit(message.role, name, message.token, connection.certificate())
         if self._draining:
             raise Refused("stopping", f"broker {self.settings.id} is stopping")
+        if client and name not in self._connections:
+            self._limits.check_connection(self._connection_count())
+        if client and name not in self._rights:
+            known = self.core.clients()
+            if name not in known:
+                self._limits.check_client(len(known))
         is_connected, is_proven = name in self._connections, self._gate.proves(name)
         if client and self._keys.claim(name, message.key, connected=is_connected, proven=is_proven):
             self._take_over(name)
         if not client:
             self._check_collision(name, dialled_by=name)
         self._replace(connection, name, dialled_by=name)
+        self._proofs[name] = message.role, message.token, connection.certificate()
         if not client and name not in self._neighbours:
             self._neighbours.append(name)
         if client:
@@ -376,7 +476,7 @@ class BrokerNode:
             if goodbye is not None:
                 goodbye.cancel()
         ticket = self._tickets.setdefault(name, secrets.token_hex(8)) if client else None
-        connection.send(Open("broker", self.settings.id, key=ticket))
+        connection.send(Open("broker", self.settings.id, key=ticket, window=self.settings.config.session.window))
         self._log.info("connected", peer=name, role=message.role)
         self.handle(PeerConnected(name, client=client))
 
@@ -447,6 +547,8 @@ class BrokerNode:
         goodbye = self._goodbyes.pop(client, None)
         if goodbye is not None:
             goodbye.cancel()
+        self._limits.forget(client)
+        self._proofs.pop(client, None)
         self._rights.pop(client, None)
         self._tickets.pop(client, None)
         self.handle(PeerLeft(client))
@@ -538,6 +640,7 @@ class BrokerNode:
     def dialled(self, connection: Connection, neighbour: str) -> None:
         """A neighbour has answered a call."""
         self._check_collision(neighbour, dialled_by=self.settings.id)
+        self._open.add(connection)
         self._replace(connection, neighbour, dialled_by=self.settings.id)
         self._log.info("connected", peer=neighbour, role="broker")
         self.handle(PeerConnected(neighbour))
@@ -548,7 +651,7 @@ class BrokerNode:
             await asyncio.sleep(every_s / 2)
             now_s = time.monotonic()
             for connection in list(self._connections.values()):
-                if now_s - connection.received_s > 3 * every_s:
+                if now_s - connection.received_s > 3 * every_s and not connection.held:
                     self._log.warning("silent", peer=connection.peer)
                     connection.abort()
                 elif now_s - connection.sent_s > every_s / 2:
@@ -578,13 +681,17 @@ def _trace_of(settings: BrokerSettings) -> LiveTrace | None:
 
 
 async def serve(settings: BrokerSettings, ready: Callable[[], None]) -> None:
-    """Run a broker until SIGTERM or SIGINT, then let what is under way settle."""
+    """Run a broker until SIGTERM or SIGINT, then let what is under way settle. At SIGHUP it reads the tokens again."""
+    raise_descriptor_limit()
     loop, stopped = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(number, stopped.set)
-    node = BrokerNode(settings)
+    node, hangup = BrokerNode(settings), Hangup()
+    with contextlib.suppress(NotImplementedError):
+        loop.add_signal_handler(signal.SIGHUP, lambda: stopped.set() if hangup.is_real() else node.reload())
     await node.start()
+    freeze_survivors()
     ready()
     await stopped.wait()
     await node.drain()

@@ -67,6 +67,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     gauges: dict[str, float | None]
     #: Why it is not healthy.
     reason: str | None = None
+    #: How often each limit was exceeded, by its key in ``[limits]``.
+    limits_exceeded: dict[str, int] = {}
 
 
 class Unobservable(OverweaveError):
@@ -82,11 +84,13 @@ class Observatory:
         statistics: Callable[[], Statistics],
         gauges: Callable[[], Mapping[str, float]] = dict,
         ailment: Callable[[], str | None] = lambda: None,
+        limits_exceeded: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._broker = broker
         self._statistics = statistics
         self._gauges = gauges
         self._ailment = ailment
+        self._limits_exceeded = limits_exceeded
         self._log = Log(broker)
         self._since_s = time.monotonic()
         self._connections = 0
@@ -100,7 +104,8 @@ class Observatory:
         """The broker now."""
         gauges: dict[str, float | None] = dict(self._gauges())
         ailment = self._ailment()
-        return Snapshot(self._broker, ailment is None, time.monotonic() - self._since_s, self._statistics(), gauges, ailment)
+        uptime_s, exceeded = time.monotonic() - self._since_s, dict(self._limits_exceeded())
+        return Snapshot(self._broker, ailment is None, uptime_s, self._statistics(), gauges, ailment, exceeded)
 
     async def serve_http(self, host: str, port: int) -> asyncio.Server:
         """Answer from now on, in the running loop, until the server that this returns is closed."""
@@ -213,6 +218,10 @@ class _Metrics(Collector):
             counter = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=["broker"])
             counter.add_metric([now.broker], getattr(now.statistics, name))
             yield counter
+        exceeded = CounterMetricFamily(f"{_PREFIX}_limit_exceeded", "How often a limit was exceeded.", labels=["broker", "limit"])
+        for limit, count in now.limits_exceeded.items():
+            exceeded.add_metric([now.broker, limit], count)
+        yield exceeded
         yield _by("table", "table_entries", "Entries of routing tables.", now.broker, now.statistics.tables)
         yield _by("peer", "unsettled", "Messages that a peer has not settled.", now.broker, _largest(now.statistics.unsettled))
         for name, value in {"uptime_s": now.uptime_s, **now.gauges}.items():

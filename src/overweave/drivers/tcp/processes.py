@@ -14,12 +14,13 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from overweave.drivers.tcp.hangup import Hangup
 from overweave.errors import OverweaveError
 
 READY = b"ready"
 #: How long a child that was asked to stop may take.
 STOP_S = 10.0
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LINE_MAX = 1 << 16
 
 
@@ -41,10 +42,19 @@ async def supervise(
 
     ``on_ready`` is called when all children are ready, ``on_line`` with every line that one writes on its standard error. If one
     ends before it was asked to, the others are stopped and `Died` is raised. A second signal kills what has not stopped yet.
+    SIGHUP is passed on to the children, unless it says that our terminal is gone.
     """
     signals: asyncio.Queue[None] = asyncio.Queue()
     children: list[_Child] = []
-    with _received(signals):
+    hangup = Hangup()
+
+    def hung_up() -> None:
+        if hangup.is_real():
+            signals.put_nowait(None)
+        else:  # who is not ready yet would die of it, and will read everything anyway
+            _send([child for child in children if child.ready.is_set()], signal.SIGHUP)
+
+    with _received(signals, hung_up):
         try:
             for name, command in commands.items():
                 if not signals.empty():
@@ -147,15 +157,16 @@ def _send(children: Sequence[_Child], number: signal.Signals) -> None:
 
 
 @contextlib.contextmanager
-def _received(signals: asyncio.Queue[None]) -> Iterator[None]:
-    """Signals are put into the queue as long as the body runs."""
+def _received(signals: asyncio.Queue[None], hung_up: Callable[[], None]) -> Iterator[None]:
+    """Signals are put into the queue as long as the body runs, but for SIGHUP."""
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, signals.put_nowait, None)
+    loop.add_signal_handler(signal.SIGHUP, hung_up)
     try:
         yield
     finally:
-        for number in _SIGNALS:
+        for number in (*_SIGNALS, signal.SIGHUP):
             loop.remove_signal_handler(number)
 
 

@@ -76,6 +76,15 @@ class Rights:
             return True
         return sum(allowed.count for _, allowed in batch.spread(self._published)) == batch.count
 
+    def includes_subscriptions_of(self, other: "Rights") -> bool:
+        """Whether one may subscribe to all that ``other`` allows.
+
+        >>> some, more = Rights(subscribe=("A",)), Rights(subscribe=("A", "B"))
+        >>> more.includes_subscriptions_of(some), some.includes_subscriptions_of(more)
+        (True, False)
+        """
+        return ANY in self.subscribe or set(other.subscribe) <= set(self.subscribe)
+
     @cached_property
     def _published(self) -> Index | None:
         """A filter for each class, all under one link, which a row therefore matches at most once. None: whatever it likes."""

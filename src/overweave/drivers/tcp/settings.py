@@ -5,7 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from overweave.contract.config import BrokerConfig, SessionConfig
+from overweave.contract.config import CLIENT_WINDOW, BrokerConfig, SessionConfig
+from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 
 
@@ -24,6 +25,31 @@ class SecuritySettings(msgspec.Struct, frozen=True, kw_only=True):
     token: str | None = None
     #: Listen on an address that is not loopback though nobody has to prove anything.
     insecure: bool = False
+
+
+class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What one broker takes on, at most. Who asks for more gets an error that names the limit, and the broker counts it."""
+
+    #: Connections, those of peers that are not authenticated yet included. The limit on file descriptors may lower it.
+    connections_max: int = 50_000
+    #: Clients, those included whose session has not expired.
+    clients_max: int = 50_000
+    #: Subscriptions of one client, and of all clients of the broker together.
+    subscriptions_per_client_max: int = 200_000
+    subscriptions_max: int = 2_000_000
+    advertisements_per_client_max: int = 10_000
+    #: The encoded size of one filter.
+    filter_bytes_max: int = 65_536
+    #: Publications per second of one client, with a burst of a second; a client above it is slowed down. 0: unlimited.
+    publish_rate_hz_max: float = 0.0
+    #: Bytes in flight to one peer, and bytes that the broker buffers for one slow consumer.
+    pending_bytes_max: int = 1 << 26
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            least, value = (0 if name == "publish_rate_hz_max" else 1), getattr(self, name)
+            if value < least:
+                raise InvalidInput(f"{name}: expected a number of at least {least}, got {value:g}")
 
 
 class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +78,12 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         stall_s=0.5,
         patience_s=5.0,
         heartbeat_s=0.5,
+        publisher_window=CLIENT_WINDOW,
     )
+    limits: LimitSettings = LimitSettings()
     #: A client that is gone for so long is taken to have left.
     grace_s: float = 30.0
     #: A peer is pinged after so long without a word, and taken for dead after three times as long.
     heartbeat_s: float = 5.0
+    #: A broker that stops waits so long until what is in flight is settled.
+    drain_timeout_s: float = 5.0

@@ -1,0 +1,112 @@
+"""The acceptor: a listening socket whose owner decides whether there is room for another connection.
+
+asyncio's own server tries to accept a whole backlog of times when there are no file descriptors left, and logs a traceback for
+each. This one says it once, and waits.
+"""
+
+import asyncio
+import contextlib
+import errno
+import socket
+import ssl
+from collections.abc import Callable
+from typing import Protocol
+
+from overweave.drivers.tcp.connection import LINGER_S, Connection, Owner
+
+BACKLOG = 1024
+#: So many are accepted in one turn of the loop.
+_AT_ONCE = 64
+#: How long to wait when there are no file descriptors.
+RETRY_S = 1.0
+#: How long a peer may take for the TLS handshake.
+_HANDSHAKE_S = 10.0
+_EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+class Host(Owner, Protocol):
+    """Who takes connections."""
+
+    def may_accept(self) -> bool:
+        """Whether there is room for one more connection; who finds none is told so, or just closed."""
+
+    def exhausted(self, error: OSError) -> None:
+        """There are no file descriptors; said once, until one was accepted again."""
+
+
+class Acceptor:
+    """Accepts connections for a host."""
+
+    def __init__(self, host: Host, context: ssl.SSLContext | None) -> None:
+        self._host, self._context = host, context
+        self._listeners: list[socket.socket] = []
+        self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
+        #: Connections that are accepted and not open yet: over TLS it takes a while.
+        self._opening: set[asyncio.Task[None]] = set()
+        self._is_exhausted = False
+
+    @property
+    def opening(self) -> int:
+        """How many connections are accepted and not open yet."""
+        return len(self._opening)
+
+    async def listen(self, host: str, port: int) -> None:
+        """Bind as asyncio does, and accept from now on."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Connection(self._host), host, port, start_serving=False)
+        try:
+            self._listeners = [each.dup() for each in server.sockets]
+        finally:
+            server.close()
+        for listener in self._listeners:
+            listener.setblocking(False)
+            listener.listen(BACKLOG)
+            loop.add_reader(listener, self._accept, listener)
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        loop = asyncio.get_running_loop()
+        for retry in self._retries.values():
+            retry.cancel()
+        for listener in self._listeners:
+            loop.remove_reader(listener)
+            listener.close()
+        for task in self._opening:
+            task.cancel()
+        self._listeners = []
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                accepted, _ = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._wait(listener, error)
+                return
+            self._is_exhausted = False
+            accepted.setblocking(False)
+            if self._host.may_accept():
+                task = asyncio.get_running_loop().create_task(self._open(accepted))
+                self._opening.add(task)
+                task.add_done_callback(self._opening.discard)
+            else:
+                accepted.close()
+
+    async def _open(self, accepted: socket.socket) -> None:
+        times = {} if self._context is None else {"ssl_handshake_timeout": _HANDSHAKE_S, "ssl_shutdown_timeout": LINGER_S}
+        make: Callable[[], Connection] = lambda: Connection(self._host)  # noqa: E731
+        # Whoever speaks no TLS, or goes before it is done, is no news.
+        with contextlib.suppress(OSError, TimeoutError):
+            await asyncio.get_running_loop().connect_accepted_socket(make, accepted, ssl=self._context, **times)
+
+    def _wait(self, listener: socket.socket, error: OSError) -> None:
+        """The kernel says again and again that there is somebody: do not listen for a while."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(listener)
+        self._retries[listener] = loop.call_later(RETRY_S, loop.add_reader, listener, self._accept, listener)
+        if not self._is_exhausted:
+            self._is_exhausted = True
+            self._host.exhausted(error)

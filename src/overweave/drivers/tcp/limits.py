@@ -1,0 +1,164 @@
+"""Limits of one broker: checks, and counters of how often each limit was exceeded.
+
+Whoever asks for too much gets `Refused` with a text that names the key of the limit, its value and what was asked for. Code
+``connection-limit``: the broker is full, and may have room later. Code ``limit-exceeded``: a client says more than one may.
+"""
+
+import resource
+import time
+
+from overweave.broker.core import BrokerCore
+from overweave.contract.frames import WordFrame
+from overweave.drivers.tcp.logs import Log
+from overweave.drivers.tcp.settings import LimitSettings
+from overweave.errors import Refused
+from overweave.language.codec import encode_filter
+from overweave.language.messages import Advertise, Subscribe
+
+CONNECTION_LIMIT, LIMIT_EXCEEDED = "connection-limit", "limit-exceeded"
+#: The counter of what no key limits: the operating system's file descriptors.
+FILE_DESCRIPTORS = "file_descriptors"
+#: Connections above the limit that may stay until they have said who they are: neighbours are let in.
+SPARE = 16
+#: File descriptors for all but connections of peers: HTTP requests, files, pipes, and spare connections that come and go.
+_RESERVE = 160
+#: A broker that is full says so in its log, and no more often than this.
+_LOG_EVERY_S = 60.0
+
+
+class Limits:
+    """The limits of one broker."""
+
+    def __init__(self, settings: LimitSettings, log: Log) -> None:
+        self.settings = settings
+        self._log = log
+        self.connections_max = min(settings.connections_max, _connections_possible())
+        #: How often each was exceeded, by key.
+        self.exceeded = dict.fromkeys((*settings.__struct_fields__, FILE_DESCRIPTORS), 0)
+        self._buckets: dict[str, TokenBucket] = {}
+        self._logged_s = -_LOG_EVERY_S
+        if self.connections_max < settings.connections_max:
+            log.info("connections-max-lowered", connections_max=self.connections_max, text="by the limit on file descriptors")
+
+    # ---- connections and clients
+
+    def has_room(self, connections: int) -> bool:
+        """Whether one more connection may come, of a peer that has not said yet who it is."""
+        return connections < self.connections_max + SPARE
+
+    def full(self, connections: int) -> Refused:
+        """Why a connection is not taken."""
+        refused = self._refused(CONNECTION_LIMIT, "connections_max", self.connections_max, "connections", connections)
+        self._log_now_and_then(refused)
+        return refused
+
+    def check_connection(self, connections: int) -> None:
+        """Raise `Refused` if a client came as one of so many connections that there is no room for it."""
+        if connections > self.connections_max:
+            raise self.full(connections)
+
+    def check_client(self, clients: int) -> None:
+        """Raise `Refused` if one more client is too many."""
+        if clients >= self.settings.clients_max:
+            refused = self._refused(CONNECTION_LIMIT, "clients_max", self.settings.clients_max, "clients", clients + 1)
+            self._log_now_and_then(refused)
+            raise refused
+
+    # ---- what clients say
+
+    def check_word(self, frame: WordFrame, client: str, core: BrokerCore) -> None:
+        """Raise `Refused` if a client advertises or subscribes too much."""
+        word, settings = frame.word, self.settings
+        if not isinstance(word, Advertise | Subscribe):
+            return
+        size = len(encode_filter(word.filter))
+        if size > settings.filter_bytes_max:
+            raise self._refused(LIMIT_EXCEEDED, "filter_bytes_max", settings.filter_bytes_max, "bytes of a filter", size)
+        if core.is_registered(client, word):
+            return
+        if isinstance(word, Advertise):
+            self._check("advertisements_per_client_max", "advertisements of a client", core.registered("advertisement", client))
+            return
+        self._check("subscriptions_per_client_max", "subscriptions of a client", core.registered("subscription", client))
+        self._check("subscriptions_max", "subscriptions of all clients of a broker", core.registered("subscription"))
+
+    def publish_pause_s(self, client: str, rows: int) -> float:
+        """For how long nothing is to be read from a client that has just published so many rows."""
+        rate_hz = self.settings.publish_rate_hz_max
+        if not rate_hz:
+            return 0.0
+        bucket = self._buckets.get(client)
+        if bucket is None:
+            bucket = self._buckets[client] = TokenBucket(rate_hz, time.monotonic())
+        pause_s = bucket.take(rows, time.monotonic())
+        if pause_s:
+            self.exceeded["publish_rate_hz_max"] += 1
+            if not bucket.warned:
+                bucket.warned = True
+                self._log.warning("slowed-down", peer=client, text=f"limits.publish_rate_hz_max: more than {rate_hz:g} a second")
+        return pause_s
+
+    def count_slow_consumer(self, why: str) -> None:
+        """A client was disconnected as a slow consumer; perhaps because of the bytes that waited for it."""
+        if "bytes were waiting" in why:
+            self.exceeded["pending_bytes_max"] += 1
+
+    def forget(self, client: str) -> None:
+        """A client has left."""
+        self._buckets.pop(client, None)
+
+    # ---- helpers
+
+    def _check(self, key: str, what: str, count: int) -> None:
+        most = getattr(self.settings, key)
+        if count >= most:
+            raise self._refused(LIMIT_EXCEEDED, key, most, what, count + 1)
+
+    def _refused(self, code: str, key: str, most: int, what: str, got: int) -> Refused:
+        self.exceeded[key] += 1
+        return Refused(code, f"limits.{key}: expected at most {most:,} {what}, got {got:,}")
+
+    def _log_now_and_then(self, refused: Refused) -> None:
+        now_s = time.monotonic()
+        if now_s - self._logged_s >= _LOG_EVERY_S:
+            self._logged_s = now_s
+            self._log.warning("full", code=refused.code, text=refused.text)
+
+
+class TokenBucket:
+    """A token bucket that holds a second's worth, and may owe some.
+
+    >>> bucket = TokenBucket(10.0, now_s=0.0)
+    >>> bucket.take(10, 0.0), bucket.take(5, 0.0), bucket.take(1, 0.5), bucket.take(1, 100.0)
+    (0.0, 0.5, 0.1, 0.0)
+    """
+
+    __slots__ = ("_rate_hz", "_since_s", "_tokens", "warned")
+
+    def __init__(self, rate_hz: float, now_s: float) -> None:
+        self._rate_hz, self._since_s = rate_hz, now_s
+        self._tokens = max(rate_hz, 1.0)
+        #: Whether the owner has said that it owed some.
+        self.warned = False
+
+    def take(self, count: int, now_s: float) -> float:
+        """Take so many tokens; how long it is until none is owed."""
+        earned = (now_s - self._since_s) * self._rate_hz
+        self._since_s = now_s
+        self._tokens = min(self._tokens + earned, max(self._rate_hz, 1.0)) - count
+        return max(-self._tokens / self._rate_hz, 0.0)
+
+
+def raise_descriptor_limit() -> int:
+    """Have as many file descriptors as the system allows; how many those are."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
+
+
+def _connections_possible() -> int:
+    """How many connections leave a reserve of file descriptors."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return 1 << 30
+    return max(soft - min(_RESERVE, soft // 2), 1)
