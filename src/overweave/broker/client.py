@@ -39,7 +39,7 @@ class ClientCore:
         self._subscriptions: Index | None = None
         self._seen = Seen(2 * self._config.window)
         #: The number of the next publication; a client that comes back under its name must not begin where it began before.
-        self._sequence = first_sequence
+        self._sequence = self._first_sequence = first_sequence
         self._timers: set[str] = set()
 
     def say(self, message: Control, now_s: float, group: str | None = None) -> list[Effect]:
@@ -89,6 +89,14 @@ class ClientCore:
     def unsettled(self) -> int:
         """How much of what was said is not settled."""
         return self._session.unsettled()
+
+    def settled_publications(self) -> int:
+        """How many publications the broker has settled."""
+        return self._sequence - self._first_sequence - self._session.unsettled_publications()
+
+    def unmatched_publications(self) -> int:
+        """How many of them matched nobody there."""
+        return self._session.peer_unmatched
 
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Effect]:
         """The one door for what happens to the client."""

@@ -62,6 +62,8 @@ class Statistics(msgspec.Struct, frozen=True):
     control_out: int
     tables: dict[str, int]
     unsettled: dict[str, int]
+    #: Of the publications that arrived, those that no advertisement of their client covers: they reach nobody.
+    unadvertised: int = 0
 
 
 class BrokerCore:
@@ -98,6 +100,8 @@ class BrokerCore:
         self._traffic = Traffic(
             self._turn, self.config, routing, self._telling, self._sessions, self._neighbours, self._desk, self._tell_again
         )
+        if routing.needs_advertisements:
+            self._traffic.advertised = self._registry.advertised
         self._patience, self._story = self._traffic.patience, self._traffic.story
         self._doors = {
             TimerFired: self._timer,
@@ -144,6 +148,7 @@ class BrokerCore:
             control_out=self._control_out + traffic.control_out,
             tables=self._routing.sizes(),
             unsettled={peer: session.unsettled() for peer, session in self._sessions.items() if session.unsettled()},
+            unadvertised=traffic.unadvertised,
         )
 
     def compared_with(self, peer: str, batch: Batch) -> int:
@@ -154,6 +159,11 @@ class BrokerCore:
         """How many rows of a peer are not settled here: as many as it may still have to send again."""
         session = self._sessions.get(peer)
         return 0 if session is None else session.unsettled_in()
+
+    def waiting_rows(self, peer: str) -> int:
+        """How many rows, and words, for a peer it has not settled."""
+        session = self._sessions.get(peer)
+        return 0 if session is None else session.unsettled_rows()
 
     def clients(self) -> list[str]:
         """All clients, connected or not."""
@@ -391,7 +401,7 @@ class BrokerCore:
                 session.resend(self._turn.effects)
         elif name in (PATIENCE, PRESSED):
             for session, why in self._patience.look(name, self._turn.now_s):
-                self._turn.effects.append(Refuse(session.peer, "slow-consumer", why))
+                self._turn.effects.append(Refuse(session.peer, "slow-consumer", why, session.unsettled_rows()))
                 self._left(PeerLeft(session.peer))
         elif name == PULSE:
             self._beat()

@@ -9,11 +9,13 @@ if TYPE_CHECKING:
 class Custody:
     """What keeps an incoming content unsettled: the copies of its rows that went on and are not settled yet."""
 
-    __slots__ = ("_followers", "_remaining", "_rows", "_sequence", "_session", "_stream")
+    __slots__ = ("_followers", "_remaining", "_rows", "_sequence", "_session", "_stream", "unmatched")
 
     def __init__(self, session: "Session", sequence: int, rows: int) -> None:
         self._session, self._stream, self._sequence, self._rows = session, session.stream, sequence, rows
         self._remaining = 1
+        #: How many of its rows, which a client published, matched nobody here.
+        self.unmatched = 0
         self._followers: list[Custody] | None = None
 
     @property
@@ -48,7 +50,7 @@ class Custody:
         if remaining == 0:
             session = self._session
             if session.stream == self._stream:
-                session.settle(self._sequence, self._rows)
+                session.settle(self._sequence, self._rows, self.unmatched)
             if self._followers is not None:
                 for follower in self._followers:
                     follower.release()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from overweave.broker.advertised import Advertised
 from overweave.contract.effects import Effect, Keep, Refuse
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
@@ -16,6 +17,7 @@ class Registry:
     def __init__(self) -> None:
         self._owners: dict[tuple[str, str], str] = {}
         self._clients: dict[str, dict[tuple[str, str], Filter]] = {}
+        self.advertised = Advertised()
 
     def add(self, client: str) -> None:
         """A client that has said nothing yet."""
@@ -24,6 +26,7 @@ class Registry:
     def remove(self, client: str) -> None:
         """A client whose messages are all withdrawn."""
         del self._clients[client]
+        self.advertised.forget(client)
 
     def clients(self) -> list[str]:
         """All clients."""
@@ -43,6 +46,8 @@ class Registry:
         if owner != client:
             return False
         del self._owners[key], self._clients[client][key]
+        if key[0] == "advertisement":
+            self.advertised.remove(client, key[1])
         effects.append(Keep(key, None))
         return True
 
@@ -69,6 +74,8 @@ class Registry:
     def _enter(self, client: str, key: tuple[str, str], filter: Filter) -> None:
         self._owners[key] = client
         self._clients[client][key] = filter
+        if key[0] == "advertisement":
+            self.advertised.add(client, key[1], filter)
 
 
 def kind_of(message: Control) -> str:

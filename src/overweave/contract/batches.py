@@ -134,6 +134,12 @@ class Batch(Protocol):
     def matching(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
         """The numbers of the rows that match on each link of an index."""
 
+    def attribute_counts(self) -> NDArray[np.int64]:
+        """How many attributes each row has."""
+
+    def sequences(self) -> NDArray[np.int64]:
+        """The sequence number of each row."""
+
     def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "Batch | None":
         """The rows that are meant for some brokers, given which rows are meant for each, with their destination lists."""
 
@@ -272,6 +278,14 @@ class Rows:
         if self.count == 1:
             return [(link, _FIRST_ROW) for link in index.links(self._rows()[0].publication, None)]
         return index.links_of_places(self._kernels_read().places, None)
+
+    def attribute_counts(self) -> NDArray[np.int64]:
+        """See `Batch.attribute_counts`."""
+        return np.array([len(publish.publication) for publish in self._rows()], np.int64)
+
+    def sequences(self) -> NDArray[np.int64]:
+        """See `Batch.sequences`."""
+        return np.array([publish.header.sequence for publish in self._rows()], np.int64)
 
     def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "Rows | None":
         """See `Batch.addressed`."""

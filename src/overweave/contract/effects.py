@@ -52,11 +52,21 @@ class NoteRows(msgspec.Struct, frozen=True):
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """Tell a peer what it did wrong, by a code and a text, and close its connection."""
+    """Tell a peer what it did wrong, by a code and a text, and close its connection; so many ``rows`` for it are dropped."""
 
     peer: str
     code: str
     text: str
+    rows: int = 0
+
+
+class Notify(msgspec.Struct, frozen=True):
+    """Tell a client what it did wrong, by a code and a text, and go on; ``number`` counts up from one to the next."""
+
+    peer: str
+    code: str
+    text: str
+    number: int
 
 
 class OpenLink(msgspec.Struct, frozen=True):
@@ -71,4 +81,4 @@ class CloseLink(msgspec.Struct, frozen=True):
     peer: str
 
 
-Effect = SendFrame | SetTimer | Keep | Deliver | Note | NoteRows | Refuse | OpenLink | CloseLink
+Effect = SendFrame | SetTimer | Keep | Deliver | Note | NoteRows | Refuse | Notify | OpenLink | CloseLink

@@ -270,6 +270,15 @@ class RawRows:
         """See `Batch.matching`."""
         return index.links_of_rows(self._data, self._layout.content_starts, self._layout.content_ends, None)
 
+    def attribute_counts(self) -> NDArray[np.int64]:
+        """See `Batch.attribute_counts`: the first two bytes of a content."""
+        data, starts = self._data, self._layout.content_starts
+        return data[starts] + (data[starts + 1].astype(np.int64) << 8)
+
+    def sequences(self) -> NDArray[np.int64]:
+        """See `Batch.sequences`."""
+        return self._layout.sequences
+
     def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "RawRows | None":
         """See `Batch.addressed`."""
         several = list(found)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from overweave.contract.effects import CloseLink, Deliver, Effect, Keep, Note, OpenLink, Refuse, SendFrame, SetTimer
+from overweave.contract.effects import CloseLink, Deliver, Effect, Keep, Note, Notify, OpenLink, Refuse, SendFrame, SetTimer
 from overweave.contract.frames import Frame
 from overweave.contract.stimuli import FrameArrived, Stimulus, TimerFired
 from overweave.drivers.sim.kernel import Kernel
@@ -36,6 +36,9 @@ class World(Protocol):
 
     def refuse(self, node: "Node", effect: Refuse) -> None:
         """A peer did something wrong."""
+
+    def notify(self, effect: Notify) -> None:
+        """A client did something wrong, and goes on."""
 
     def open_link(self, ends: tuple[str, str]) -> None:
         """Two brokers get a link."""
@@ -87,6 +90,8 @@ class Node:
                 self._world.note(effect)
             elif isinstance(effect, Keep):
                 self._world.keep(self, effect)
+            elif isinstance(effect, Notify):
+                self._world.notify(effect)
             elif isinstance(effect, Refuse):
                 self._world.refuse(self, effect)
             elif isinstance(effect, OpenLink):
