@@ -1,11 +1,10 @@
 """What clients have advertised, to see which of their publications no advertisement covers: others would never get those."""
 
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from overweave.contract.batches import Batch
+from overweave.contract.plain_filters import PlainFilters
 from overweave.language.constraints import constraints
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
@@ -14,6 +13,8 @@ from overweave.matching.index import Index
 
 #: So many parts of advertisements are remembered for one client, until they are found anew.
 _PARTS_MAX = 1_000
+#: Fewer rows are looked at one by one.
+_FEW = 8
 #: So many attributes of a publication are named, in so many characters.
 _ATTRIBUTES_SHOWN, _CHARACTERS_SHOWN = 3, 120
 
@@ -45,66 +46,72 @@ class Advertised:
 
 
 class _Advertisements:
-    """The advertisements of one client, and an index in which most rows find theirs.
+    """The advertisements of one client.
 
-    A row is covered if it has no other attributes than an advertisement, with values that this admits. The index
-    asks for all attributes, so it holds advertisements as they are and, once seen, the parts of them that rows have.
+    A row is covered if it has no other attributes than one of them, with values that this admits. Of plain ones a kernel sees
+    it. Others are found by an index, which asks for all attributes: so it holds advertisements as they are and, once seen, the
+    parts of them that rows have.
     """
 
-    __slots__ = ("_filters", "_index", "_parts")
+    __slots__ = ("_filters", "_index", "_learned", "_parts", "_plain")
 
     def __init__(self) -> None:
         self._filters: dict[str, Filter] = {}
-        #: By how many attributes each has; made when the client first publishes, as most clients never do.
+        #: Made when they are needed first: most clients never publish, or publish what is plain.
+        self._plain: PlainFilters | None = None
+        #: By how many attributes each has.
         self._index: Index | None = None
-        self._parts = 0
+        self._parts = self._learned = 0
 
     def add(self, id: str, filter: Filter) -> None:
         self._filters[id] = filter
-        self._index = None
+        self._index = self._plain = None
 
     def remove(self, id: str) -> None:
         self._filters.pop(id, None)
-        self._index = None
+        self._index = self._plain = None
 
     def uncovered(self, batch: Batch) -> NDArray[np.int64] | None:
-        index = self._index or self._new_index()
-        sizes = batch.attribute_counts()
-        missing: NDArray[np.bool_] | None = None
-        for size, rows in batch.matching(index):
-            fitting = rows[sizes[rows] == size]
-            if len(fitting) == batch.count:
-                return None
-            missing = np.ones(batch.count, np.bool_) if missing is None else missing
-            missing[fitting] = False
-        rest = np.arange(batch.count) if missing is None else np.flatnonzero(missing)
-        if not len(rest):
+        self._plain = self._plain or PlainFilters(self._filters.values())
+        rest = batch.not_admitted(self._plain)
+        if rest is not None and len(rest) > _FEW:
+            rest = self._not_in_index(batch, rest)
+        if rest is None:
             return None
-        publishes = batch.take(rest).publishes()
-        uncovered = [row for row, publish in zip(rest.tolist(), publishes, strict=True) if not self._learn(publish.publication)]
+        contents = [publish.publication for publish in batch.take(rest).publishes()]
+        uncovered = [row for row, content in zip(rest.tolist(), contents, strict=True) if not self._is_covered(content)]
         return np.array(uncovered, np.int64) if uncovered else None
 
-    def _learn(self, publication: Publication) -> bool:
-        """Whether an advertisement covers a publication that has not all its attributes; then others like it are found at once."""
+    def _not_in_index(self, batch: Batch, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Those of some rows that the index does not find an advertisement for; None when there are none."""
+        some = batch.take(rows)
+        sizes, missing = some.attribute_counts(), np.ones(some.count, np.bool_)
+        for size, found in some.matching(self._index or self._new_index()):
+            missing[found[sizes[found] == size]] = False
+        rest = rows[missing]
+        return rest if len(rest) else None
+
+    def _is_covered(self, publication: Publication) -> bool:
+        """Whether some advertisement covers a publication; then the index finds others like it."""
         for filter in self._filters.values():
             if admits(filter, publication):
-                part = Filter(tuple(each for each in filter.predicates if each.attribute in publication))
-                if self._parts >= _PARTS_MAX:
-                    self._new_index()
-                self._enter([part])
+                if self._index is not None:
+                    part = tuple(each for each in filter.predicates if each.attribute in publication)
+                    self._enter(Filter(part), self._index if self._learned < _PARTS_MAX else self._new_index())
+                    self._learned += 1
                 return True
         return False
 
     def _new_index(self) -> Index:
-        self._index, self._parts = Index(), 0
-        self._enter(filter for filter in self._filters.values() if constraints(filter) is not None)
+        self._index, self._parts, self._learned = Index(), 0, 0
+        for filter in self._filters.values():
+            if constraints(filter) is not None:  # else it tells of nothing
+                self._enter(filter, self._index)
         return self._index
 
-    def _enter(self, filters: Iterable[Filter]) -> None:
-        assert self._index is not None
-        for filter in filters:
-            self._parts += 1
-            self._index.add(self._parts, filter, len({each.attribute for each in filter.predicates}))
+    def _enter(self, filter: Filter, index: Index) -> None:
+        self._parts += 1
+        index.add(self._parts, filter, len({each.attribute for each in filter.predicates}))
 
 
 def shown(publication: Publication) -> str:

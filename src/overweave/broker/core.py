@@ -165,6 +165,10 @@ class BrokerCore:
         session = self._sessions.get(peer)
         return 0 if session is None else session.unsettled_rows()
 
+    def knows(self, client: str) -> bool:
+        """Whether a client, connected or not, has a session here, perhaps restored from the journal."""
+        return self._registry.knows(client)
+
     def clients(self) -> list[str]:
         """All clients, connected or not."""
         return self._registry.clients()

@@ -28,6 +28,10 @@ class Registry:
         del self._clients[client]
         self.advertised.forget(client)
 
+    def knows(self, client: str) -> bool:
+        """Whether it is a client."""
+        return client in self._clients
+
     def clients(self) -> list[str]:
         """All clients."""
         return list(self._clients)

@@ -187,11 +187,11 @@ def is_outdated(frame: memoryview, following: memoryview) -> bool:
 def _encoded(message: Open | Refused | Notice | Ping | Bye | Hello | Acknowledgement | WordFrame) -> tuple[int, bytes]:
     match message:
         case Acknowledgement():
-            numbers = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected, message.unmatched
-            return ACKNOWLEDGEMENT, _ACKNOWLEDGEMENT.pack(*numbers) + b"".join(_STRETCH.pack(*some) for some in message.ahead)
+            settled = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected, message.unmatched
+            return ACKNOWLEDGEMENT, _ACKNOWLEDGEMENT.pack(*settled) + b"".join(_STRETCH.pack(*some) for some in message.ahead)
         case Hello():
-            numbers = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected, message.unmatched
-            return HELLO, _HELLO.pack(*numbers, message.heard)
+            settled = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected, message.unmatched
+            return HELLO, _HELLO.pack(*settled, message.heard)
         case WordFrame():
             numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
             return WORD, _WORD.pack(*numbers, _WORDS.index(type(message.word))) + _encoded_word(message.word)

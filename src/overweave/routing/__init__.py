@@ -44,7 +44,9 @@ PROTOCOLS: dict[str, RoutingProtocol] = {
     "covering": RoutingProtocol(lambda broker, overlay: Upwards(broker, Covering, _parent(broker, overlay)), Upwards.acyclic),
     "identity-peer": RoutingProtocol(lambda broker, _: PeerToPeer(broker, Identical), PeerToPeer.acyclic),
     "covering-peer": RoutingProtocol(lambda broker, _: PeerToPeer(broker, Covering), PeerToPeer.acyclic),
-    "identity-advertised": RoutingProtocol(lambda broker, _: TowardsPublishers(broker, Identical), TowardsPublishers.acyclic, needs_advertisements=True),
+    "identity-advertised": RoutingProtocol(
+        lambda broker, _: TowardsPublishers(broker, Identical), TowardsPublishers.acyclic, needs_advertisements=True
+    ),
     "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic, needs_advertisements=True),
     "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), FilterBasedGeneral.acyclic, needs_advertisements=True),
     "destination": RoutingProtocol(

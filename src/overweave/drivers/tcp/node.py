@@ -10,7 +10,7 @@ from collections.abc import Callable
 from overweave.broker.core import BrokerCore
 from overweave.broker.modules import MODULES
 from overweave.broker.modules.tracer import Tracer
-from overweave.contract.effects import CloseLink, Effect, Keep, Note, NoteRows, OpenLink, Refuse, SendFrame, SetTimer
+from overweave.contract.effects import CloseLink, Effect, Keep, Note, NoteRows, Notify, OpenLink, Refuse, SendFrame, SetTimer
 from overweave.contract.frames import BatchFrame, Frame
 from overweave.contract.modules import Module
 from overweave.contract.stimuli import (
@@ -21,7 +21,7 @@ from overweave.contract.stimuli import (
     Stimulus,
     TimerFired,
 )
-from overweave.contract.wire import VERSION, Bye, Message, Open, Ping
+from overweave.contract.wire import VERSION, Bye, Message, Notice, Open, Ping
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.live_trace import LiveTrace
 from overweave.drivers.tcp.addresses import parse_address
@@ -35,6 +35,7 @@ from overweave.drivers.tcp.network_file import check_listen
 from overweave.drivers.tcp.observe import Observatory, host_and_port
 from overweave.drivers.tcp.security import Gate, Rights, client_context, server_context
 from overweave.drivers.tcp.settings import BrokerSettings
+from overweave.drivers.tcp.tombstones import Tombstones
 from overweave.drivers.trace_names import check_directory
 from overweave.errors import OverweaveError, Refused
 from overweave.routing import PROTOCOLS
@@ -46,6 +47,8 @@ _DIAL_S = 5.0
 #: How long a broker that stops waits for what is under way.
 DRAIN_S = 5.0
 _MEASURE_S = 1.0
+#: What clients do wrong without being cut off is logged at most so often for each.
+_NOTICE_S = 1.0
 
 
 class BrokerNode:
@@ -72,6 +75,11 @@ class BrokerNode:
         self._keys: dict[str, str | None] = {}
         #: What clients are told when they come, and told again when they come back as long as they are remembered.
         self._tickets: dict[str, str] = {}
+        #: Why sessions were ended, for clients that come back; and what clients were told last without being cut off, for
+        #: those whose connection broke meanwhile. When that was logged, by the monotonic clock.
+        self._tombstones = Tombstones()
+        self._notices: dict[str, Notice] = {}
+        self._noticed_s: dict[str, float] = {}
         #: Connections whose peer has not said who it is.
         self._strangers: set[Connection] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -188,6 +196,8 @@ class BrokerNode:
                     self._journal.keep(effect.key, effect.value)  # type: ignore[arg-type]
             elif isinstance(effect, Refuse):
                 self._refuse(effect)
+            elif isinstance(effect, Notify):
+                self._notify(effect)
             elif isinstance(effect, OpenLink):
                 self._open_link(effect.peer)
             elif isinstance(effect, CloseLink):
@@ -211,11 +221,23 @@ class BrokerNode:
     def _refuse(self, effect: Refuse) -> None:
         self._log.warning("refused", peer=effect.peer, code=effect.code, text=effect.text)
         connection = self._connections.get(effect.peer)
+        if effect.code == "slow-consumer":
+            self._bury(effect.peer, effect.code, effect.text, effect.rows)
         if connection is not None:
             connection.refuse(effect.code, effect.text)
             self._forget(connection, left=effect.code == "slow-consumer")
         elif effect.code == "slow-consumer":
             self._left(effect.peer)
+
+    def _notify(self, effect: Notify) -> None:
+        notice = self._notices[effect.peer] = Notice(effect.code, effect.text, effect.number)
+        connection = self._connections.get(effect.peer)
+        if connection is not None:
+            connection.send(notice)
+        now_s = time.monotonic()
+        if now_s - self._noticed_s.get(effect.peer, -_NOTICE_S) >= _NOTICE_S:
+            self._noticed_s[effect.peer] = now_s
+            self._log.warning(effect.code, peer=effect.peer, text=effect.text, total=self.core.statistics().unadvertised)
 
     def _modules(self) -> dict[str, Module]:
         settings = self.settings
@@ -260,6 +282,7 @@ class BrokerNode:
                 check_frame(frame, peer, rights, self.core.unsettled_rows(peer), self.settings.config.session.window)
             except Refused as refused:
                 self._log.warning("refused", peer=peer, code=refused.code, text=refused.text)
+                self._bury(peer, refused.code, refused.text, self.core.waiting_rows(peer))
                 connection.refuse(refused.code, refused.text)
                 self._forget(connection, left=True)
                 return
@@ -301,10 +324,18 @@ class BrokerNode:
             goodbye = self._goodbyes.pop(name, None)
             if goodbye is not None:
                 goodbye.cancel()
-        ticket = self._tickets.setdefault(name, secrets.token_hex(8)) if client else None
-        connection.send(Open("broker", self.settings.id, key=ticket))
+        connection.send(self._answer(message) if client else Open("broker", self.settings.id))
         self._log.info("connected", peer=name, role=message.role)
         self.handle(PeerConnected(name, client=client))
+        if name in self._notices:
+            connection.send(self._notices[name])  # it may have been lost with the last connection
+
+    def _answer(self, message: Open) -> Open:
+        """What a client hears that comes, or comes back: whether its session holds, and if not, why."""
+        name = message.name
+        ticket = self._tickets.setdefault(name, secrets.token_hex(8))
+        knows, gap = self.core.knows(name), self._tombstones.take(name, message.key, self.now_s())
+        return Open("broker", self.settings.id, key=ticket, knows=knows, gap=gap)
 
     def _replace(self, connection: Connection, name: str) -> None:
         """The new connection of a peer takes the place of an older one that may not know yet that it is dead."""
@@ -336,7 +367,18 @@ class BrokerNode:
 
     def _expect_back(self, client: str) -> None:
         loop = asyncio.get_running_loop()
-        self._goodbyes[client] = loop.call_later(self.settings.grace_s, self._left, client)
+        self._goodbyes[client] = loop.call_later(self.settings.grace_s, self._expire, client)
+
+    def _expire(self, client: str) -> None:
+        """A client was away for too long."""
+        text = f"the client was away for more than {self.settings.grace_s:g} s"
+        self._bury(client, "session-expired", text, self.core.waiting_rows(client), self.settings.grace_s)
+        self._left(client)
+
+    def _bury(self, client: str, code: str, text: str, rows: int, ago_s: float = 0.0) -> None:
+        """Remember why a client's session is ended now; nothing for it was taken since ``ago_s``."""
+        if client in self._keys:  # else it has not come back since this broker started, and nobody would know it
+            self._tombstones.add(client, self._keys[client], code, text, self.now_s() - ago_s, rows)
 
     def _left(self, client: str) -> None:
         goodbye = self._goodbyes.pop(client, None)
@@ -345,6 +387,8 @@ class BrokerNode:
         self._rights.pop(client, None)
         self._keys.pop(client, None)
         self._tickets.pop(client, None)
+        self._notices.pop(client, None)
+        self._noticed_s.pop(client, None)
         self.handle(PeerLeft(client))
 
     def _bye(self, connection: Connection) -> None:
