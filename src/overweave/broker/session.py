@@ -79,8 +79,9 @@ class Session:
     __slots__ = (
         "_acknowledge_every", "_acknowledged", "_base", "_behind", "_behind_rows", "_counted", "_debts", "_end", "_expected",
         "_kept_bytes_max", "_next", "_peer_expected", "_peer_unmatched_before", "_settled", "_settled_ahead", "_told_ahead",
-        "_unmatched", "_unmatched_ahead", "_unmatched_told", "_unsettled", "_untold", "_waiting", "_window", "connected", "established",
-        "incarnation", "kept_bytes", "peer", "peer_incarnation", "peer_unmatched", "relieved", "stream",
+        "_unmatched", "_unmatched_ahead", "_unmatched_told", "_unsettled", "_untold", "_waiting", "_window",
+        "connected", "established", "incarnation", "kept_bytes", "peer", "peer_incarnation", "peer_unmatched", "relieved",
+        "stream",
     )  # fmt: skip
 
     def __init__(self, peer: str, incarnation: int, config: SessionConfig, debts: Debts) -> None:

@@ -247,7 +247,7 @@ class Traffic:
                 self.rows_out += some.count
 
     def _only_advertised(self, advertised: Advertised, batch: Batch, client: str, custody: Custody | None) -> Batch | None:
-        """The rows that their client has advertised. The others would reach no other broker: they go to nobody, and it is told."""
+        """The rows that their client has advertised. The others, which no other broker wants, go to nobody; it is told."""
         uncovered = advertised.uncovered(client, batch)
         if uncovered is None:
             return batch

@@ -184,8 +184,8 @@ class BlockingClient:
                 # What is published within one turn of the loop travels together, and a frame has its limits.
                 await asyncio.sleep(0)
                 together = size
-            self.published += 1
             await self._client.publish(content, payload)
+            self.published += 1
         self._unasked += len(contents)
         if self._unasked >= _ASK_EVERY:
             self._unasked = 0
