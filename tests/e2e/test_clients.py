@@ -42,7 +42,7 @@ def test_a_client_that_was_away_goes_on(away_s):
                             await until(lambda: nodes["B1"].gauges()["connected_clients"] == 2)
                             await until(lambda: nodes["B1"].core.statistics().tables["subscriptions"] == 1)
                         if away is subscriber and away_s:
-                            with pytest.raises(SessionLost, match="session-expired: the client was away for more than 0.2 s"):
+                            with pytest.raises(SessionLost, match=r"session-expired: the client was away for more than 0\.2 s"):
                                 await asyncio.wait_for(anext(aiter(subscription)), WITHIN_S)
                         await publisher.publish({"n": number})
                         await asyncio.wait_for(publisher.flush(), WITHIN_S)

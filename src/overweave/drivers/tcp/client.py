@@ -317,6 +317,8 @@ class Client:
         reached nobody because they were not advertised.
         """
         await self._settle()
+        if self._refused is not None:
+            raise self._refused
         self._raise_notice()
         published, unmatched = self._core.settled_publications(), self._core.unmatched_publications()
         receipt = Receipt(published - self._counted_published, unmatched - self._counted_unmatched)
