@@ -59,11 +59,14 @@ def test_what_nobody_advertised_reaches_the_other_end(routing):
 
 def test_encoded_rows_are_advertised_too():
     async def work():
-        async with running(network_settings(ONE)) as nodes, connect(nodes["B1"].settings.listen) as client:
-            async with client.subscribe("[n,>=,0]") as numbers:
-                await client.publish_rows(client.encode([{"n": 1}, {"n": 2, "s": "x"}]))
-                await client.flush()
-                assert [each["n"] for each in await asyncio.wait_for(taken(numbers, 2), WITHIN_S)] == [1, 2]
+        async with (
+            running(network_settings(ONE)) as nodes,
+            connect(nodes["B1"].settings.listen) as client,
+            client.subscribe("[n,>=,0]") as numbers,
+        ):
+            await client.publish_rows(client.encode([{"n": 1}, {"n": 2, "s": "x"}]))
+            await client.flush()
+            assert [each["n"] for each in await asyncio.wait_for(taken(numbers, 2), WITHIN_S)] == [1, 2]
 
     run(work())
 

@@ -124,7 +124,7 @@ def test_a_broker_that_restarts(keeps_state, tmp_path):
                 await asyncio.wait_for(flushed, WITHIN_S)  # before the subscriber is back
             subscriber._address = address
             receipt = await asyncio.wait_for(flushed, WITHIN_S)
-            await until(lambda: subscriber._connection is not None and not subscriber._core.unsettled())
+            await subscriber.subscribe("[n,=,-7]").__aenter__()  # the other subscriptions are in force before it
             await publisher.publish({"n": 2})
             await asyncio.wait_for(publisher.flush(), WITHIN_S)
             assert (await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S))["n"] == 0
