@@ -370,7 +370,9 @@ def _unmatched(batch: Batch, forwards: list[Forward]) -> int:
         if some.count == count:
             return 0
     if len(forwards) > 1:
-        return count - len(np.unique(np.concatenate([some.sequences() for _, some in forwards])))
+        sequences = np.concatenate([some.sequences() for _, some in forwards])
+        sequences.sort()
+        return count - 1 - int(np.count_nonzero(sequences[1:] != sequences[:-1]))
     return count - forwards[0][1].count if forwards else count
 
 

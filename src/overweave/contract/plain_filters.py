@@ -41,7 +41,7 @@ class PlainFilters:
                     texts += name + (wanted or b"")
                 stops.append(len(predicates))
         self.count = len(stops) - 1
-        self._texts = np.frombuffer(bytes(texts) or b"\0", np.uint8)
+        self._texts = np.frombuffer(bytes(texts) + bytes(8), np.uint8)
         self._predicates = np.array(predicates, np.int64).reshape(len(predicates), 5)
         self._stops = np.array(stops, np.int64)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from overweave.matching.kernels.compile import copy_bytes, inlined, kernel
+from overweave.matching.kernels.compile import copy_bytes, inlined, kernel, load_word
 
 #: Where things are in a row.
 SEQUENCE, PUBLISHED_AT, HOPS, TTL, PRIORITY, LIST_LENGTH, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = (
@@ -277,7 +277,7 @@ def find_not_admitted(data, starts, ends, texts, predicates, stops, found):
     return count
 
 
-@kernel
+@inlined
 def _admits(data, at, end, texts, predicates, first, stop):
     if at + 2 > end:
         return False
@@ -314,8 +314,12 @@ def _admits(data, at, end, texts, predicates, first, stop):
     return True
 
 
-@kernel
+@inlined
 def _equal(data, at, texts, other, length):
+    """Whether ``length`` bytes are the same; behind ``texts`` are eight more."""
+    if length <= 8 and at + 8 <= len(data):
+        difference = load_word(data, at) ^ load_word(texts, other)
+        return length == 0 or difference << np.uint64(64 - 8 * length) == 0
     for i in range(length):
         if data[at + i] != texts[other + i]:
             return False
