@@ -154,6 +154,18 @@ def test_a_notice_survives_a_connection_that_breaks_and_is_heard_once(is_heard):
     run(work())
 
 
+def test_leaving_raises_what_nobody_was_told_and_closes_all_the_same():
+    async def work():
+        async with running(network_settings(ONE)) as nodes:
+            with pytest.raises(ow.NotAdvertised):
+                async with connect(nodes["B1"].settings.listen, advertise=False) as client:
+                    await client.publish({"n": 1})
+            await until(lambda: not nodes["B1"].core.clients())
+            assert client._connection is None
+
+    run(work())
+
+
 def test_it_is_logged_once_a_second(caplog):
     async def work():
         async with (

@@ -30,25 +30,33 @@ class Advertiser:
         #: Of each class the shapes that were advertised automatically, and all that were seen to be within one of them.
         self._shapes: dict[object, list[_Shape]] = {}
         self._known: set[tuple[object, _Shape]] = set()
+        #: Those that are within the client's own words whatever the values are, but for the class.
+        self._within_own: set[tuple[object, _Shape]] = set()
 
     def add(self, id: str, filter: Filter) -> None:
         """The client advertises something itself."""
         self._own[id] = filter
+        self._within_own.clear()
 
     def remove(self, id: str) -> None:
         """The client withdraws what it advertised itself."""
         self._own.pop(id, None)
+        self._within_own.clear()
 
     def missing(self, publication: Publication) -> Filter | None:
         """What to advertise before this is published; None when that is done already, or there can be no such filter."""
         kind, shape = _class(publication), _shape(publication)
-        if (kind, shape) in self._known or len(shape) > PREDICATES_MAX:
+        this = kind, shape
+        if this in self._known or this in self._within_own or len(shape) > PREDICATES_MAX:
             return None
         if any(shape <= other for other in self._shapes.get(kind, ())):
-            self._known.add((kind, shape))
+            self._known.add(this)
             return None
-        if any(admits(filter, publication) for filter in self._own.values()):
-            return None
+        for filter in self._own.values():
+            if admits(filter, publication):
+                if all(each.operator is Operator.PRESENT or each.attribute == _CLASS for each in filter.predicates):
+                    self._within_own.add(this)
+                return None
         return advertisement(publication)
 
     def advertised(self, publication: Publication) -> None:

@@ -234,9 +234,11 @@ class Client:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None and self._refused is None:
-            await self.flush()  # what was not advertised is raised here at the latest
-        await self.close()
+        try:
+            if kind is None and self._refused is None:
+                await self.flush()  # what was not advertised is raised here at the latest
+        finally:
+            await self.close()
 
     # ---- what one does
 
