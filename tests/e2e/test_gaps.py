@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from overweave.contract.effects import Refuse
+from overweave.contract.wire import Open
 from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.tombstones import Tombstones
 from overweave.errors import Refused, SessionLost
@@ -210,6 +211,36 @@ def test_being_cut_off_is_raised_however_the_client_hears_of_it(is_heard):
                     await client.flush()
                 # Told once: whoever comes anew under the name and key begins anew.
                 assert len(node._tombstones) == (1 if is_heard else 0)
+
+    run(work())
+
+
+@pytest.mark.parametrize("code", ["session-expired", "slow-consumer", None])
+def test_a_gap_is_told_again_if_the_first_answer_gets_lost(code):
+    """Word of it is part of the new session, however often its client connects before it hears something."""
+
+    async def work():
+        async with running(network_settings(ONE)) as nodes:
+            node = nodes["B1"]
+            async with connect(node.settings.listen, name="c") as client, client.subscribe("[n,>=,0]") as numbers:
+                received, heard = client.received, []
+
+                def lose_first(connection, message):
+                    if isinstance(message, Open) and not heard:
+                        heard.append(message)
+                        connection.abort()
+                    else:
+                        received(connection, message)
+
+                client.received = lose_first
+                client._connection.abort()
+                if code is not None:
+                    node._bury("c", code, "text", 7)
+                node._left("c")
+                expected = Refused if code == "slow-consumer" else SessionLost
+                with pytest.raises(expected, match=code or "session-lost"):
+                    await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S)
+                assert heard
 
     run(work())
 

@@ -49,10 +49,18 @@ CONFIG = SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s
 QUEUE_MAX = 20_000
 #: Refusals after which it makes no sense to try again.
 _FATAL = frozenset(
-    ("unauthorized", "bad-name", "name-in-use", "version", "not-allowed", "bad-frame", "bad-id", "bad-publication")
+    (
+        "unauthorized",
+        "bad-name",
+        "name-in-use",
+        "version",
+        "not-allowed",
+        "bad-frame",
+        "bad-id",
+        "bad-publication",
+        "slow-consumer",
+    )
 )
-#: This one too, also when it is heard only when the client is back.
-SLOW_CONSUMER = "slow-consumer"
 _RETRY_S, _RETRY_S_MAX = 0.05, 2.0
 _HEARTBEAT_S = 5.0
 _DIAL_S_MAX = 10.0
@@ -509,7 +517,7 @@ class Client:
         if isinstance(message, Ping | Bye):
             return
         if isinstance(message, RefusedMessage):
-            if message.code in _FATAL or message.code == SLOW_CONSUMER:
+            if message.code in _FATAL:
                 self._refused = Refused(message.code, message.text)
             connection.close()
             self.lost(connection)
@@ -525,7 +533,7 @@ class Client:
         self._core.broker = connection.peer = message.name
         is_other, self._ticket = self._ticket not in (None, message.key), message.key
         if is_other:
-            if message.gap is not None and message.gap.code == SLOW_CONSUMER:
+            if message.gap is not None and message.gap.code in _FATAL:
                 # We were told when it happened, but did not hear it.
                 self._refused = Refused(message.gap.code, message.gap.text)
                 connection.close()
@@ -540,15 +548,15 @@ class Client:
 
     def _lose_session(self, broker: str, gap: Gap | None) -> None:
         """The broker did not know what we had subscribed to, for a while."""
-        now_s = self.now_s()
-        if gap is None:
-            text = f"broker {broker} does not know this client any more, as after a restart without state"
-            error = SessionLost("session-lost", text, self._lost_s, now_s)
-        else:
-            error = SessionLost(gap.code, gap.text, min(now_s - gap.ago_s, self._lost_s), now_s, gap.rows)
+        now_s, since_s = self.now_s(), self._lost_s
+        unknown = f"broker {broker} does not know this client any more, as after a restart without state"
         for subscription in self._subscriptions.values():
             if subscription.in_force:
-                subscription.lose(error)
+                subscription.lose(
+                    SessionLost("session-lost", unknown, since_s, now_s)
+                    if gap is None
+                    else SessionLost(gap.code, gap.text, min(now_s - gap.ago_s, since_s), now_s, gap.rows)
+                )
 
     def _noticed(self, message: Notice) -> None:
         if message.number > self._notice_number:

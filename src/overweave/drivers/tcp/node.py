@@ -74,7 +74,7 @@ class BrokerNode:
         self._rights: dict[str, Rights] = {}
         self._keys: dict[str, str | None] = {}
         #: What clients are told when they come, and told again when they come back as long as they are remembered.
-        self._tickets: dict[str, str] = {}
+        self._tickets: dict[str, Open] = {}
         #: Why sessions were ended, for clients that come back; and what clients were told last without being cut off, for
         #: those whose connection broke meanwhile. When that was logged, by the monotonic clock.
         self._tombstones = Tombstones()
@@ -333,9 +333,13 @@ class BrokerNode:
     def _answer(self, message: Open) -> Open:
         """What a client hears that comes, or comes back: whether its session holds, and if not, why."""
         name = message.name
-        ticket = self._tickets.setdefault(name, secrets.token_hex(8))
-        knows, gap = self.core.knows(name), self._tombstones.take(name, message.key, self.now_s())
-        return Open("broker", self.settings.id, key=ticket, knows=knows, gap=gap)
+        answer = self._tickets.get(name)
+        if answer is None:
+            # The same as long as the session lasts: the first answer may get lost, and with it word of a gap.
+            knows, gap = self.core.knows(name), self._tombstones.take(name, message.key, self.now_s())
+            answer = Open("broker", self.settings.id, key=secrets.token_hex(8), knows=knows, gap=gap)
+            self._tickets[name] = answer
+        return answer
 
     def _replace(self, connection: Connection, name: str) -> None:
         """The new connection of a peer takes the place of an older one that may not know yet that it is dead."""
