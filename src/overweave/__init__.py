@@ -16,10 +16,12 @@ from overweave.errors import (
     DuplicateId,
     InvalidInput,
     LanguageError,
+    NotAdvertised,
     OverlayError,
     OverweaveError,
     ParseError,
     Refused,
+    SessionLost,
     UnknownId,
     WireError,
 )
@@ -28,7 +30,7 @@ from overweave.errors import (
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from overweave.drivers.tcp.blocking import connect_blocking
-    from overweave.drivers.tcp.client import connect
+    from overweave.drivers.tcp.client import Receipt, connect
     from overweave.language.predicates import Filter, Operator, Predicate
     from overweave.language.publications import Publication
     from overweave.language.relations import covers, intersects, matches
@@ -43,13 +45,16 @@ __all__ = [
     "Index",
     "InvalidInput",
     "LanguageError",
+    "NotAdvertised",
     "Operator",
     "OverlayError",
     "OverweaveError",
     "ParseError",
     "Predicate",
     "Publication",
+    "Receipt",
     "Refused",
+    "SessionLost",
     "UnknownId",
     "WireError",
     "connect",
@@ -67,6 +72,7 @@ _LAZY = {
     "Index": "overweave.matching.index",
     "Operator": "overweave.language.predicates",
     "Predicate": "overweave.language.predicates",
+    "Receipt": "overweave.drivers.tcp.client",
     "Publication": "overweave.language.publications",
     "connect": "overweave.drivers.tcp.client",
     "connect_blocking": "overweave.drivers.tcp.blocking",

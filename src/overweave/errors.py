@@ -9,6 +9,8 @@
     │   ├── LanguageError   a predicate, filter or publication that cannot exist
     │   └── OverlayError    an overlay that cannot exist, or a broker that is not in it
     ├── Refused             a peer may not come in or go on: code and text
+    │   └── NotAdvertised   a publication that no advertisement covers reached nobody; the client goes on
+    ├── SessionLost         a broker forgot a client for a while: publications may be missing
     ├── DuplicateId         an id was given twice
     └── UnknownId           an id was used that the receiver never heard of
 
@@ -86,6 +88,45 @@ class Refused(OverweaveError):
 
     def __reduce__(self) -> tuple[type["Refused"], tuple[str, str]]:
         return Refused, (self.code, self.text)
+
+
+class NotAdvertised(Refused):
+    """Publications that no advertisement of their client covers: they reached nobody. The client is still connected.
+
+    >>> error = NotAdvertised("publication [x,1]: expected one within an advertisement of 'c'")
+    >>> error.code, isinstance(error, Refused)
+    ('not-advertised', True)
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__("not-advertised", text)
+
+    def __reduce__(self) -> tuple[type["NotAdvertised"], tuple[str]]:  # type: ignore[override]
+        return NotAdvertised, (self.text,)
+
+
+class SessionLost(OverweaveError):
+    """A broker forgot a client that had subscriptions: publications between ``since_s`` and ``until_s`` may be missing.
+
+    ``code`` and ``text`` say why, and ``count`` how many were dropped when it happened, if that is known; those published
+    later are not counted. Times are the client's. The subscriptions are in force again, and whoever goes on reading gets
+    what comes.
+
+    >>> str(SessionLost("session-expired", "it was away for 30 s", 100.0, 142.5, 7))
+    'session-expired: it was away for 30 s; publications may be missing from 42.5 s, 7 that were waiting and any published since'
+    """
+
+    def __init__(self, code: str, text: str, since_s: float, until_s: float, count: int | None = None) -> None:
+        dropped = "" if count is None else f", {count:,} that were waiting and any published since"
+        super().__init__(f"{code}: {text}; publications may be missing from {until_s - since_s:.3g} s{dropped}")
+        self.code = code
+        self.text = text
+        self.since_s = since_s
+        self.until_s = until_s
+        self.count = count
+
+    def __reduce__(self) -> tuple[type["SessionLost"], tuple[str, str, float, float, int | None]]:
+        return SessionLost, (self.code, self.text, self.since_s, self.until_s, self.count)
 
 
 class LanguageError(InvalidInput):

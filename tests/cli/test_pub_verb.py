@@ -12,11 +12,12 @@ import pytest
 import trustme
 
 import overweave as ow
+from overweave.broker.client import ClientCore
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.testing.broker_thread import BrokerThread
 
 PROGRAM = [sys.executable, "-W", "error", "-c", "from overweave.cli import main; main()"]
-SUMMARY = re.compile(r"overweave: published ([\d,]+), settled ([\d,]+) in [\d.e-]+ s\n")
+SUMMARY = re.compile(r"overweave: published ([\d,]+), settled ([\d,]+), matched nobody ([\d,]+) in [\d.e-]+ s\n")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +48,7 @@ def test_lines_of_standard_input(pub, received):
     answer = received("[volume,>,5]", 2)
     status, out, err = pub(stdin=b"[class,'A'],[volume,6]\n\n[class,'A'],[volume,5]\n[class,'A'],[volume,7]")
     assert (status, out) == (0, "")
-    assert SUMMARY.fullmatch(err).groups() == ("3", "3")
+    assert SUMMARY.fullmatch(err).groups() == ("3", "3", "1")
     assert answer() == ["[class,'A'],[volume,6]", "[class,'A'],[volume,7]"]
 
 
@@ -57,7 +58,7 @@ def test_a_file_several_times_and_json(pub, received, tmp_path):
     status, out, _ = pub(tmp_path / "quotes", "--repeat", 2, "--json")
     assert (status, out.count("\n")) == (0, 1)
     document = json.loads(out)
-    assert (document.pop("seconds") > 0, document) == (True, {"published": 4, "settled": 4})
+    assert (document.pop("seconds") > 0, document) == (True, {"published": 4, "settled": 4, "unmatched": 0})
     assert answer() == ["[class,'A'],[n,1]", "[class,'A'],[n,2]"] * 2
 
 
@@ -69,9 +70,14 @@ def test_every_class_and_every_new_attribute_is_advertised_first(pub, received):
     assert [answer() for answer in answers] == [lines[:2], lines[2:3], lines[3:]]
 
 
-def test_what_is_advertised(pub, broker, monkeypatch):
-    said = []
-    monkeypatch.setattr("overweave.drivers.tcp.blocking.BlockingClient.advertise", lambda _, wanted: said.append(str(wanted)))
+def test_what_is_advertised(pub, monkeypatch):
+    said, say = [], ClientCore.say
+
+    def heard(core, message, *arguments):
+        said.append(str(message.filter))
+        return say(core, message, *arguments)
+
+    monkeypatch.setattr(ClientCore, "say", heard)
     pub(
         stdin=b"[class,'A'],[x,1],[y,'t']\n[class,'A'],[x,2]\n[class,'A'],[y,'u'],[x,3]\n[class,'B'],[x,1]\n[class,nan],[x,1]\n[class,'A'],[z,1]"
     )
@@ -82,8 +88,15 @@ def test_what_is_advertised(pub, broker, monkeypatch):
         "[class,eq,'A'],[z,isPresent,0]",
     ]
     said.clear()
-    pub("--advertise", "[x,>,0]", "--advertise", "[y,>,0]", stdin=b"[class,'A'],[x,1]")
+    pub("--advertise", "[x,>,0]", "--advertise", "[y,>,0]", stdin=b"[x,1]")
     assert said == ["[x,>,0]", "[y,>,0]"]
+
+
+def test_what_no_advertisement_covers_is_an_error(pub):
+    status, out, err = pub("--advertise", "[x,>,0]", "--json", stdin=b"[x,1]\n[x,0]\n")
+    summary, problem = err.splitlines(keepends=True)
+    assert (status, out, SUMMARY.fullmatch(summary).groups()) == (1, "", ("2", "2", "2"))
+    assert problem.startswith("overweave: not-advertised: publication [x,0]: expected one within an advertisement of 'client-")
 
 
 def test_the_first_bad_line_ends_it_after_those_before(pub, received, tmp_path):
@@ -91,7 +104,7 @@ def test_the_first_bad_line_ends_it_after_those_before(pub, received, tmp_path):
     answer = received("[class,eq,'A']", 1)
     status, out, err = pub(tmp_path / "quotes", "--json")
     summary, problem = err.splitlines(keepends=True)
-    assert (status, out, SUMMARY.fullmatch(summary).groups()) == (2, "", ("1", "1"))
+    assert (status, out, SUMMARY.fullmatch(summary).groups()) == (2, "", ("1", "1", "0"))
     assert problem == f"overweave: {tmp_path}/quotes:2:16: expected a number or a text in single quotes, found ']'\n"
     assert answer() == ["[class,'A'],[n,1]"]
 
@@ -180,7 +193,7 @@ def test_ctrl_c_says_how_many_were_settled(broker):
         os.kill(process.pid, signal.SIGINT)
         assert (process.wait(10), process.stdout.read()) == (130, b"")
         summary, last = process.stderr.read().decode().splitlines(keepends=True)
-    assert (SUMMARY.fullmatch(summary).groups(), last) == (("3", "3"), "overweave: interrupted\n")
+    assert (SUMMARY.fullmatch(summary).groups(), last) == (("3", "3", "0"), "overweave: interrupted\n")
 
 
 @pytest.fixture(scope="module")
@@ -201,13 +214,13 @@ def test_tls_and_tokens(run, secure, monkeypatch):
     url, authority = secure
     known = ["--to", url, "--name", "ticker", "--authorities", authority]
     status, _, err = run("pub", *known, "--token", "secret", stdin=b"[class,'A']\n")
-    assert (status, SUMMARY.fullmatch(err).groups()) == (0, ("1", "1"))
+    assert (status, SUMMARY.fullmatch(err).groups()) == (0, ("1", "1", "1"))
     status, _, err = run("pub", *known, "--token", "other", stdin=b"[class,'A']\n")
     assert (status, err) == (1, "overweave: unauthorized: client 'ticker': expected a token that is good for this name\n")
     monkeypatch.setenv("OVERWEAVE_TOKEN", "secret")
     status, _, err = run("pub", *known, stdin=b"[class,'A']\n[class,'B']\n")
     summary, problem = err.splitlines()
-    assert (status, "published 0" in summary) == (1, True)
+    assert (status, "published 1" in summary) == (1, True)
     assert problem.startswith("overweave: not-allowed: client 'ticker' may not advertise ")
 
 

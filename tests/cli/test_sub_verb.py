@@ -124,6 +124,25 @@ def test_a_refusal_in_the_middle_comes_after_what_came_before(sub, broker, publi
     assert (status, out, err) == (1, "[class,'A'],[n,7]\n", "overweave: slow-consumer: too slow\n")
 
 
+def test_a_gap_is_one_line_after_what_came_before(run):
+    """The broker restarts without state, so that it does not know the subscription for a while."""
+    with BrokerThread() as broker, ow.connect_blocking(broker.url) as publisher:
+
+        def publish():
+            wait_for_subscriptions(broker, 1)
+            publisher.publish({"class": "A", "n": 1})
+            publisher.flush()
+            broker.stop()
+            broker.start()
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        status, out, err = run("sub", "--from", broker.url, FILTER)
+        thread.join()
+    assert (status, out) == (1, "[class,'A'],[n,1]\n")
+    assert err.splitlines()[-1].startswith("overweave: session-lost: broker B1 does not know this client any more")
+
+
 def test_a_broker_that_goes_away_is_waited_for(run, tmp_path):
     with BrokerThread(state=tmp_path) as broker, ow.connect_blocking(broker.url) as publisher:
         publisher.advertise("[class,eq,'A'],[n,isPresent,0]")

@@ -18,6 +18,8 @@ from overweave.contract.wire import (
     OPEN_BYTES_MAX,
     WORD,
     Bye,
+    Gap,
+    Notice,
     Open,
     Ping,
     Refused,
@@ -63,12 +65,14 @@ publishes = st.builds(
 batches = st.builds(
     lambda rows, detour: Rows(tuple(rows)).diverted(detour), st.lists(publishes, min_size=1, max_size=4), st.booleans()
 )
+gaps = st.builds(Gap, texts, texts, st.floats(0, 1e9), st.integers(0, 99))
 messages = (
-    st.builds(Open, texts, texts, st.none() | texts, st.none() | texts, st.integers(0, 9)) | st.builds(Refused, texts, texts)
-    | st.builds(Ping) | st.builds(Bye) | st.builds(Hello, numbers, numbers, numbers, numbers, st.booleans())
+    st.builds(Open, texts, texts, st.none() | texts, st.none() | texts, st.integers(0, 9), st.booleans(), st.none() | gaps)
+    | st.builds(Refused, texts, texts) | st.builds(Notice, texts, texts, numbers)
+    | st.builds(Ping) | st.builds(Bye) | st.builds(Hello, numbers, numbers, numbers, numbers, st.booleans(), numbers)
     | st.builds(
         Acknowledgement, st.integers(0, 1), st.integers(0, 1), numbers, numbers,
-        st.lists(st.tuples(numbers, numbers), max_size=2).map(tuple),
+        st.lists(st.tuples(numbers, numbers), max_size=2).map(tuple), numbers,
     )
     | st.builds(WordFrame, numbers, numbers, numbers, numbers, words)
     | st.builds(BatchFrame, numbers, numbers, numbers, numbers, batches)

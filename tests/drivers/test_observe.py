@@ -80,6 +80,7 @@ def test_metrics():
         ("overweave_publications_out_total", broker): 20,
         ("overweave_deliveries_total", broker): 30,
         ("overweave_duplicates_total", broker): 4,
+        ("overweave_unadvertised_total", broker): 0,
         ("overweave_control_in_total", broker): 5,
         ("overweave_control_out_total", broker): 6,
         ("overweave_table_entries", broker, ("table", "subscriptions")): 7,

@@ -7,7 +7,7 @@ import pytest
 
 from overweave.contract.wire import FRAME_BYTES_MAX, Open, Ping, encode
 from overweave.drivers.tcp.client import CONFIG, QUEUE_MAX, connect
-from overweave.errors import InvalidInput, Refused
+from overweave.errors import InvalidInput, Refused, SessionLost
 from overweave.overlay.graph import Overlay
 from overweave.testing.live import network_settings, running, until
 
@@ -41,6 +41,9 @@ def test_a_client_that_was_away_goes_on(away_s):
                             await lose_for(away, away_s)
                             await until(lambda: nodes["B1"].gauges()["connected_clients"] == 2)
                             await until(lambda: nodes["B1"].core.statistics().tables["subscriptions"] == 1)
+                        if away is subscriber and away_s:
+                            with pytest.raises(SessionLost, match=r"session-expired: the client was away for more than 0\.2 s"):
+                                await asyncio.wait_for(anext(aiter(subscription)), WITHIN_S)
                         await publisher.publish({"n": number})
                         await asyncio.wait_for(publisher.flush(), WITHIN_S)
                         message = await asyncio.wait_for(anext(aiter(subscription)), WITHIN_S)

@@ -11,7 +11,7 @@ from overweave.language.constraints import LISTED_MAX, constraints
 from overweave.language.order import after_prefix, common_prefix, predecessor, successor
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.publications import Publication
-from overweave.language.relations import covers, intersects, marks, matches
+from overweave.language.relations import admits, covers, intersects, marks, matches
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.language.values import INTEGER_MAX, INTEGER_MIN, Value
 from overweave.testing import strategies
@@ -292,3 +292,19 @@ def test_the_common_prefix_of_an_interval(lo, hi):
     inside = [text for text in (*TINY_TEXTS, lo, lo + "\U0010ffff") if lo <= text < hi]
     assert all(text.startswith(common) for text in inside)
     assert common == lo or after_prefix(lo[: len(common) + 1]) < hi
+
+
+@quick
+@given(strategies.filters(), strategies.filters(), strategies.publications())
+def test_what_an_advertisement_admits_reaches_every_subscription_that_it_matches(advertisement, subscription, publication):
+    if admits(advertisement, publication) and matches(subscription, publication):
+        assert intersects(advertisement, subscription)
+
+
+@quick
+@given(strategies.filters(), strategies.publications())
+def test_admits_is_as_defined(advertisement, publication):
+    named = {predicate.attribute for predicate in advertisement.predicates}
+    present = [predicate for predicate in advertisement.predicates if predicate.attribute in publication]
+    expected = set(publication) <= named and all(predicate.holds(publication[predicate.attribute]) for predicate in present)
+    assert admits(advertisement, publication) == (expected and constraints(advertisement) is not None)

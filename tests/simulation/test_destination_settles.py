@@ -50,7 +50,7 @@ def test_windows_that_are_full_all_round_a_circle_empty(protocol, brokers):
     network = SimulatedNetwork(ring, PROTOCOLS[protocol].make, config=BrokerConfig(SessionConfig(window=window)))
     for number, id in enumerate(ids):
         network.add_client(f"p{id}", id)
-        network.say(f"p{id}", Advertise(f"a{id}", parse_filter(f"[from,eq,{number}]")))
+        network.say(f"p{id}", Advertise(f"a{id}", parse_filter(f"[from,eq,{number}],[x,isPresent,0]")))
     network.kernel.run(1.0)
     for number, id in enumerate(ids):
         network.add_client(f"s{id}", id)

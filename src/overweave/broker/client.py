@@ -47,7 +47,7 @@ class ClientCore:
         self._seen = Seen(2 * self._config.window)
         #: Which of the clients that have had this name it is; and the number of its next publication.
         self.life = life
-        self._sequence = first_sequence
+        self._sequence = self._first_sequence = first_sequence
         self._timers: set[str] = set()
 
     def say(self, message: Control, now_s: float, group: str | None = None) -> list[Effect]:
@@ -101,6 +101,14 @@ class ClientCore:
     def unsettled(self) -> int:
         """How much of what was said is not settled."""
         return self._session.unsettled()
+
+    def settled_publications(self) -> int:
+        """How many publications the broker has settled."""
+        return self._sequence - self._first_sequence - self._session.unsettled_publications()
+
+    def unmatched_publications(self) -> int:
+        """How many of them matched nobody there."""
+        return self._session.peer_unmatched
 
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Effect]:
         """The one door for what happens to the client."""

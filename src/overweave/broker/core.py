@@ -74,6 +74,8 @@ class Statistics(msgspec.Struct, frozen=True):
     unsettled: dict[str, int]
     #: Publications that were given up because the only link they could take is closed.
     undeliverable: int = 0
+    #: Of the publications that arrived, those that no advertisement of their client covers: they reach nobody.
+    unadvertised: int = 0
 
 
 class BrokerCore:
@@ -125,6 +127,8 @@ class BrokerCore:
         self._traffic = Traffic(
             self._turn, self.config, routing, self._telling, self._sessions, self._neighbours, self._desk, self._tell_again
         )
+        if routing.needs_advertisements:
+            self._traffic.advertised = self._registry.advertised
         self._patience, self._story = self._traffic.patience, self._traffic.story
         #: Where routing goes by destination, it finds out itself whom control has reached.
         self._settlement = (
@@ -178,6 +182,7 @@ class BrokerCore:
             tables=self._routing.sizes(),
             unsettled={peer: session.unsettled() for peer, session in self._sessions.items() if session.unsettled()},
             undeliverable=traffic.undeliverable,
+            unadvertised=traffic.unadvertised,
         )
 
     def compared_with(self, peer: str, batch: Batch) -> int:
@@ -196,6 +201,15 @@ class BrokerCore:
     def is_registered(self, client: str, message: Control) -> bool:
         """Whether a client has said something under this id."""
         return self._registry.has(client, message)
+
+    def waiting_rows(self, peer: str) -> int:
+        """How many rows, and words, for a peer it has not settled."""
+        session = self._sessions.get(peer)
+        return 0 if session is None else session.unsettled_rows()
+
+    def knows(self, client: str) -> bool:
+        """Whether a client, connected or not, has a session here, perhaps restored from the journal."""
+        return self._registry.knows(client)
 
     def clients(self) -> list[str]:
         """All clients, connected or not."""
@@ -495,7 +509,7 @@ class BrokerCore:
                 session.resend(self._turn.effects)
         elif name in (PATIENCE, PRESSED):
             for session, why in self._patience.look(name, self._turn.now_s):
-                self._turn.effects.append(Refuse(session.peer, "slow-consumer", why))
+                self._turn.effects.append(Refuse(session.peer, "slow-consumer", why, session.unsettled_rows()))
                 self._left(PeerLeft(session.peer))
         elif name == PULSE:
             self._beat()

@@ -21,13 +21,15 @@ def control_key(message: Control) -> ControlKey | None:
 class Custody:
     """What keeps an incoming content unsettled: the copies of its rows that went on and are not settled yet."""
 
-    __slots__ = ("_control", "_followers", "_remaining", "_rows", "_sequence", "_session", "_stream")
+    __slots__ = ("_control", "_followers", "_remaining", "_rows", "_sequence", "_session", "_stream", "unmatched")
 
     def __init__(self, session: "Session", sequence: int, rows: int, control: bool = False) -> None:
         self._session, self._stream, self._sequence, self._rows = session, session.stream, sequence, rows
         #: Control is acknowledged at once, and ahead of publications that are not settled: somebody waits for it.
         self._control = control
         self._remaining = 1
+        #: How many of its rows, which a client published, matched nobody here.
+        self.unmatched = 0
         self._followers: list[Custody] | None = None
 
     @property
@@ -97,7 +99,7 @@ class Custody:
 
     def _settle(self) -> None:
         if self._session.stream == self._stream:
-            self._session.settle(self._sequence, self._rows, self._control)
+            self._session.settle(self._sequence, self._rows, self._control, self.unmatched)
 
 
 class Waiters:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from overweave.broker.advertised import Advertised
 from overweave.contract.effects import Effect, Keep, Refuse
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
@@ -24,6 +25,7 @@ class Registry:
         self._clients: dict[str, dict[tuple[str, str], Filter]] = {}
         #: How many there are of a kind, of one client or (None) of all.
         self._counts: Counter[tuple[str, str | None]] = Counter()
+        self.advertised = Advertised()
 
     def add(self, client: str) -> None:
         """A client that has said nothing yet."""
@@ -35,6 +37,11 @@ class Registry:
         self._last_kept.pop(client, None)
         for kind in KINDS:
             self._counts.pop((kind, client), None)
+        self.advertised.forget(client)
+
+    def knows(self, client: str) -> bool:
+        """Whether it is a client."""
+        return client in self._clients
 
     def clients(self) -> list[str]:
         """All clients."""
@@ -67,6 +74,8 @@ class Registry:
         if owner != client:
             return False
         del self._owners[key], self._clients[client][key]
+        if key[0] == "advertisement":
+            self.advertised.remove(client, key[1])
         self._add_to_counts(client, key[0], -1)
         self._keep(client, Keep(key, None), effects)
         return True
@@ -122,6 +131,8 @@ class Registry:
             self._add_to_counts(client, key[0], 1)
         self._owners[key] = client
         self._clients[client][key] = filter
+        if key[0] == "advertisement":
+            self.advertised.add(client, key[1], filter)
 
 
 def kind_of(message: Control) -> str:

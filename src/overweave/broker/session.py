@@ -100,9 +100,10 @@ class Session:
 
     __slots__ = (
         "_acknowledge_every", "_acknowledged", "_base", "_behind", "_behind_rows", "_counted", "_counted_bytes", "_debts", "_end",
-        "_expected", "_kept_bytes_max", "_latest", "_marks", "_next", "_peer_expected", "_settled", "_settled_ahead",
-        "_told_ahead", "_unsettled", "_untold", "_waiting", "_window", "_window_bytes", "connected", "established",
-        "incarnation", "kept_bytes", "peer", "peer_incarnation", "relieved", "stream",
+        "_expected", "_kept_bytes_max", "_latest", "_marks", "_next", "_peer_expected", "_peer_unmatched_before",
+        "_settled", "_settled_ahead", "_told_ahead", "_unmatched", "_unmatched_ahead", "_unmatched_told", "_unsettled",
+        "_untold", "_waiting", "_window", "_window_bytes", "connected", "established", "incarnation", "kept_bytes", "peer",
+        "peer_incarnation", "peer_unmatched", "relieved", "stream",
     )  # fmt: skip
 
     def __init__(self, peer: str, incarnation: int, config: SessionConfig, debts: Debts) -> None:
@@ -142,6 +143,11 @@ class Session:
         #: The last control message in flight by key, with those who wait for it; and the marks that are not settled, in order.
         self._latest: dict[ControlKey, Waiters] = {}
         self._marks: deque[Mark] = deque()
+        #: How many of the rows that are settled matched nobody here, how many the peer was told of, and those settled ahead.
+        self._unmatched = self._unmatched_told = 0
+        self._unmatched_ahead: dict[int, int] = {}
+        #: How many of our rows matched nobody at the peer, as it said, in all streams and before this one.
+        self.peer_unmatched = self._peer_unmatched_before = 0
         #: Whether what goes to the peer is kept here on our own account, how much is, and how much may be. All that is kept came
         #: before all that somebody else waits for.
         self.relieved = False
@@ -209,7 +215,7 @@ class Session:
             self._waiting += 1
             return
         self._next = end
-        self._acknowledged = settled = self._settled
+        settled = self._telling_settled()
         frame = BatchFrame(self.incarnation, self.peer_incarnation, number, settled, batch)
         effects.append(SendFrame(self.peer, frame))
 
@@ -248,6 +254,10 @@ class Session:
     def unsettled_in(self) -> int:
         """How many rows from the peer are not settled."""
         return self._expected - self._settled
+
+    def unsettled_publications(self) -> int:
+        """How many rows that were sent from here the peer has not settled, without words."""
+        return self._counted + sum(entry[4] for entry in self._behind)
 
     def settled_rows(self) -> int:
         """How many rows, and words, of this stream the peer has settled."""
@@ -339,6 +349,7 @@ class Session:
         self._debts.later[self] = None
         if not frame.heard:
             self._put(self._hello(), effects)
+        self.peer_unmatched = max(self.peer_unmatched, self._peer_unmatched_before + frame.unmatched)
         self._take(frame.acknowledged, frame.expected)
         self._back_to(frame.expected)
         self._send_on(effects)
@@ -361,25 +372,32 @@ class Session:
     def acknowledgement(self, frame: Acknowledgement, effects: list[Effect]) -> None:
         """The peer has settled more: go on sending."""
         if self.established and frame.incarnation == self.peer_incarnation and frame.peer_incarnation == self.incarnation:
+            if frame.unmatched:
+                self.peer_unmatched = max(self.peer_unmatched, self._peer_unmatched_before + frame.unmatched)
             self._take(frame.acknowledged, frame.expected)
             if frame.ahead:
                 self._release_ahead(frame.ahead)
             if self._behind:
                 self._send_on(effects)
 
-    def settle(self, sequence: int, rows: int, control: bool = False) -> None:
-        """The content with this number, and all that it caused, is settled."""
+    def settle(self, sequence: int, rows: int, control: bool = False, unmatched: int = 0) -> None:
+        """The content with this number, and all that it caused, is settled; so many of its rows matched nobody."""
         settled, ahead = sequence + rows, self._settled_ahead
         if control:
             self._debts.soon[self] = None
         if sequence != self._settled:
             ahead[sequence] = settled
+            if unmatched:
+                self._unmatched_ahead[sequence] = unmatched
             if control or self._debts.ahead:
                 self._untold = True
                 self._debts.later[self] = None
             return
         while ahead and settled in ahead:
+            if self._unmatched_ahead:
+                unmatched += self._unmatched_ahead.pop(settled, 0)
             settled = ahead.pop(settled)
+        self._unmatched += unmatched
         self._settled = settled
         if settled - self._acknowledged >= self._acknowledge_every:
             self._debts.now[self] = None
@@ -393,10 +411,10 @@ class Session:
     def acknowledge(self, effects: list[Effect], ahead: bool = False) -> None:
         """Tell the peer what is settled, and on request, or if there is control among it, what is settled ahead."""
         if self.established:
-            self._acknowledged = self._settled
+            self._acknowledged, self._unmatched_told = self._settled, self._unmatched
             stretches = self._stretches() if self._settled_ahead and (ahead or self._untold) else ()
-            frame = Acknowledgement(self.incarnation, self.peer_incarnation, self._settled, self._expected, stretches)
-            self._put(frame, effects)
+            numbers = self.incarnation, self.peer_incarnation, self._settled, self._expected
+            self._put(Acknowledgement(*numbers, stretches, self._unmatched), effects)
 
     def validate(self) -> None:
         """Check what must always hold."""
@@ -411,11 +429,20 @@ class Session:
         assert self._behind_rows == sum(rows for _, _, rows, _, _ in self._behind)
         assert -1 <= self._acknowledged <= self._settled <= self._expected
         assert all(self._settled < start < end <= self._expected for start, end in self._settled_ahead.items())
+        assert 0 <= self._unmatched_told <= self._unmatched <= self._settled
+        assert self._unmatched_ahead.keys() <= self._settled_ahead.keys()
         assert self.connected or not self.established
         keepers = (entry[3] for entry in chain(self._unsettled, self._behind))
         assert self.kept_bytes == sum(keeper.bytes for keeper in keepers if isinstance(keeper, Kept))
 
     # ---- helpers
+
+    def _telling_settled(self) -> int:
+        """How many settled rows a content that goes out tells of: none of which the peer has to hear how many matched nobody."""
+        if self._unmatched != self._unmatched_told:
+            return max(self._acknowledged, 0)
+        self._acknowledged = self._settled
+        return self._settled
 
     def _stretches(self) -> tuple[tuple[int, int], ...]:
         """Some of what is settled ahead, as few stretches as it takes, from where the last ones ended."""
@@ -443,7 +470,8 @@ class Session:
         effects.append(SendFrame(self.peer, frame))
 
     def _hello(self) -> Hello:
-        return Hello(self.incarnation, self.peer_incarnation, self._settled, self._expected, self.established)
+        numbers = self.incarnation, self.peer_incarnation, self._settled, self._expected
+        return Hello(*numbers, self.established, self._unmatched)
 
     def _take(self, acknowledged: int, expected: int) -> None:
         """The peer has settled all before ``acknowledged`` and got all before ``expected``."""
@@ -510,16 +538,16 @@ class Session:
             self._let_in()
         if not self.established or not self._waiting:
             return
+        settled = self._telling_settled()
         # From the end: there may be many before those that wait.
         for word, batch, rows, _, _ in reversed(list(islice(reversed(self._unsettled), self._waiting))):
-            numbers = self.incarnation, self.peer_incarnation, self._next, self._settled
+            numbers = self.incarnation, self.peer_incarnation, self._next, settled
             if word is not None:
                 self._put(WordFrame(*numbers, word), effects)
             elif batch is not None:
                 self._put(BatchFrame(*numbers, batch), effects)
             self._next += rows
         self._waiting = 0
-        self._acknowledged = self._settled
 
     def _start_again(self, greeting: Iterable[Word]) -> None:
         self.established = False
@@ -535,6 +563,8 @@ class Session:
         self._counted = sum(entry[4] for entry in self._unsettled)
         self._counted_bytes = sum(map(_bytes_of, self._unsettled))
         self._settled_ahead.clear()
+        self._unmatched_ahead.clear()
+        self._unmatched, self._unmatched_told, self._peer_unmatched_before = 0, 0, self.peer_unmatched
         self._told_ahead, self._untold = 0, False
         # What was in flight is among what the peer hears now, unless it was withdrawn.
         for key, custodies in waiting:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from overweave.broker.advertised import Advertised, shown
 from overweave.broker.custody import Custody
 from overweave.broker.desk import Desk
 from overweave.broker.patience import Patience
@@ -22,7 +23,7 @@ from overweave.broker.telling import Telling
 from overweave.broker.turn import Turn
 from overweave.contract.batches import Batch, Identity
 from overweave.contract.config import BrokerConfig
-from overweave.contract.effects import Refuse
+from overweave.contract.effects import Notify, Refuse
 from overweave.contract.frames import BatchFrame, is_addressed
 from overweave.contract.modules import Passed
 from overweave.errors import InvalidInput, WireError
@@ -87,6 +88,9 @@ class Traffic:
         self.control_in = self.control_out = 0
         #: Rows that were given up because the only link they could take is closed.
         self.undeliverable = 0
+        #: What clients have advertised, where publications need it to reach others; and how many rows lacked it.
+        self.advertised: Advertised | None = None
+        self.unadvertised = 0
 
     # ---- what arrives
 
@@ -208,7 +212,15 @@ class Traffic:
 
     def _route(self, batch: Batch, peer: str, custody: Custody | None, again: bool, elsewhere: bool) -> None:
         sessions, neighbours, effects = self._sessions, self._neighbours, self._turn.effects
-        after, from_neighbour = batch if again else batch.hopped(), peer in neighbours
+        from_neighbour = peer in neighbours
+        # What is under way never waits for room between brokers: they might wait for each other in a circle.
+        under_way = from_neighbour or (again and batch.is_bound())
+        if self.advertised is not None and not under_way and peer in sessions:
+            some = self._only_advertised(self.advertised, batch, peer, custody)
+            if some is None:
+                return
+            batch = some
+        after = batch if again else batch.hopped()
         try:
             forwards = self._routing.route(after, peer if from_neighbour else None)
         except InvalidInput as error:
@@ -221,9 +233,9 @@ class Traffic:
         if after.ttl <= 0:
             forwards = list(self._without_the_tired(forwards))
         if custody is not None:
+            if not under_way:
+                custody.unmatched += _unmatched(after, forwards)
             custody.spread(len(forwards))
-        # What is under way never waits for room between brokers: they might wait for each other in a circle.
-        under_way = from_neighbour or (again and batch.is_bound())
         for to, some in forwards:
             if to is None:
                 self.hold(some, peer, custody, elsewhere)
@@ -245,6 +257,23 @@ class Traffic:
                 self.control_out += some.count
             else:
                 self.rows_out += some.count
+
+    def _only_advertised(self, advertised: Advertised, batch: Batch, client: str, custody: Custody | None) -> Batch | None:
+        """The rows that their client has advertised. The others, which no other broker wants, go to nobody; it is told."""
+        uncovered = advertised.uncovered(client, batch)
+        if uncovered is None:
+            return batch
+        self.unadvertised += len(uncovered)
+        first = shown(batch.take(uncovered[:1]).publishes()[0].publication)
+        text = f"publication {first}: expected one within an advertisement of {client!r}; {len(uncovered):,} went to nobody"
+        self._turn.effects.append(Notify(client, "not-advertised", text, self.unadvertised))
+        if custody is not None:
+            custody.unmatched += len(uncovered)
+        if len(uncovered) < batch.count:
+            return batch.take(np.setdiff1d(np.arange(batch.count), uncovered))
+        if custody is not None:
+            custody.release()
+        return None
 
     def _observe(self, passed: Passed, after: Batch) -> None:
         """Show where a batch goes to those who want to know."""
@@ -384,6 +413,19 @@ class Traffic:
 def _is_control(batch: Batch) -> bool:
     """Whether modules talk to each other; where there are none, nobody needs to ask."""
     return batch.priority() is Priority.CONTROL
+
+
+def _unmatched(batch: Batch, forwards: list[Forward]) -> int:
+    """How many rows of a client's batch are in no forward; they differ in their sequence numbers."""
+    count = batch.count
+    for _, some in forwards:
+        if some.count == count:
+            return 0
+    if len(forwards) > 1:
+        sequences = np.concatenate([some.sequences() for _, some in forwards])
+        sequences.sort()
+        return count - 1 - int(np.count_nonzero(sequences[1:] != sequences[:-1]))
+    return count - forwards[0][1].count if forwards else count
 
 
 def _unknown(batch: Batch, known: dict[tuple[int, bool], set[Identity]]) -> list[Batch]:

@@ -78,7 +78,7 @@ def filter_of(option: str, text: str) -> Filter:
 
 
 @contextlib.contextmanager
-def connected(option: str, url: str, proof: Proof, wait_s: float) -> Iterator[BlockingClient]:
+def connected(option: str, url: str, proof: Proof, wait_s: float, advertise: bool = True) -> Iterator[BlockingClient]:
     """A client of the broker at ``url``, which was given as ``option``. Leaving waits for nothing: flush before."""
     address = parse_address(url, option)
     context = _context(address, proof)
@@ -87,6 +87,7 @@ def connected(option: str, url: str, proof: Proof, wait_s: float) -> Iterator[Bl
     client = connect_blocking(
         url,
         **{name: getattr(proof, name) for name in proof.__struct_fields__},
+        advertise=advertise,
         timeout_s=max(end_s - time.monotonic(), _ANSWER_S),
     )
     try:

@@ -14,11 +14,9 @@ from overweave.cli.lines import STDIN, BadLines, LineFile, open_lines, parsed
 from overweave.cli.terminal import progress, say
 from overweave.drivers.tcp.blocking import BlockingClient, checked_size_bytes
 from overweave.errors import InvalidInput, OverweaveError
-from overweave.language.codec import PREDICATES_MAX
-from overweave.language.predicates import Filter, Operator, Predicate
+from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_publication
-from overweave.language.values import is_number
 
 EXAMPLE = """echo "[class,'STOCK'],[volume,400000]" | overweave pub --to tcp://127.0.0.1:7401"""
 
@@ -29,7 +27,6 @@ _TICK_S = 0.01
 _SLACK_S = 0.1
 #: How long Ctrl-C waits for what was sent.
 _LAST_S = 2.0
-_CLASS = "class"
 
 
 def pub(
@@ -41,7 +38,9 @@ def pub(
     rate: Annotated[float | None, typer.Option(metavar="HZ", help="At most so many publications a second.")] = None,
     repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Publish the whole file so many times.")] = 1,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip and count bad lines instead of stopping.")] = False,
-    json: Annotated[bool, typer.Option("--json", help='Write {"published": n, "settled": n, "seconds": s} at the end.')] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help='Write {"published": n, "settled": n, "unmatched": n, "seconds": s} at the end.')
+    ] = False,
     name: Name = None,
     token: Token = None,
     authorities: Authorities = None,
@@ -51,8 +50,10 @@ def pub(
 ) -> None:
     """Publish lines, and end when every subscriber has them.
 
+    At the end it says how many were published, how many of them are settled, and how many matched nobody at the broker.
+
     Without --advertise the classes of what is published are advertised before they are: [class,eq,'X'] and the attributes that
-    publications of that class have.
+    publications of that class have. With it, a publication that none of the filters covers reaches nobody: exit status 1.
 
     Without --skip-bad the first bad line ends the run: exit status 2, after the lines before it. Ctrl-C waits a moment for what
     was sent. Files that end in .gz are decompressed.
@@ -63,29 +64,30 @@ def pub(
         raise InvalidInput("--repeat: expected a file, as standard input can be read only once")
     filters = [filter_of("--advertise", text) for text in advertise or ()]
     bad = BadLines(skip_bad)
-    with open_lines(file) as first, connected("--to", to, Proof(name, token, authorities, certificate, key), wait) as client:
+    proof = Proof(name, token, authorities, certificate, key)
+    with open_lines(file) as first, connected("--to", to, proof, wait, advertise=not filters) as client:
         publisher = Publisher(client, filters)
         try:
             publisher.publish_all(_paced(_read(file, first, repeat, bad), rate))
         finally:
             _report(publisher, bad)
     if json:
-        answer: dict[str, object] = {"published": publisher.published, "settled": publisher.settled, "seconds": publisher.seconds}
+        counts = {"published": publisher.published, "settled": publisher.settled, "unmatched": publisher.unmatched}
+        answer: dict[str, object] = {**counts, "seconds": publisher.seconds}
         put(msgspec.json.encode(answer | ({"skipped_count": bad.count} if skip_bad else {})) + b"\n")
 
 
 class Publisher:
-    """Publishes what was advertised, by the user or by itself, and says at the end how much it was."""
+    """Publishes, and says at the end how much it was and what became of it."""
 
     def __init__(self, client: BlockingClient, filters: Iterable[Filter]) -> None:
         self._client = client
         self._filters = list(filters)
-        #: Of each class the attributes that were advertised together, and everything that was seen to be among them.
-        self._advertised: dict[object, list[frozenset[tuple[str, bool]]]] = {}
-        self._known: set[tuple[object, frozenset[tuple[str, bool]]]] = set()
         self._start_s = time.monotonic()
         self.published = 0
         self.settled = 0
+        #: How many of those that are settled matched nobody.
+        self.unmatched = 0
         self.seconds = 0.0
 
     def publish_all(self, batches: Iterable[list[Publication]]) -> None:
@@ -95,7 +97,7 @@ class Publisher:
             for filter in self._filters:
                 self._client.advertise(filter)
             for batch in batches:
-                self._publish(batch)
+                self._client.publish_many(batch)
             last_s = None
         except InvalidInput:
             # A bad line is no reason to lose those before it.
@@ -103,22 +105,6 @@ class Publisher:
             raise
         finally:
             self._settle(last_s)
-
-    def _publish(self, batch: list[Publication]) -> None:
-        if not self._filters:
-            for publication in batch:
-                self._advertise(publication)
-        self._client.publish_many(batch)
-
-    def _advertise(self, publication: Publication) -> None:
-        kind, attributes = _class(publication), frozenset((name, is_number(value)) for name, value in publication.items())
-        if (kind, attributes) in self._known:
-            return
-        advertised = self._advertised.setdefault(kind, [])
-        if not any(attributes <= some for some in advertised):
-            self._client.advertise(advertisement(publication))
-            advertised.append(attributes)
-        self._known.add((kind, attributes))
 
     def _settle(self, last_s: float | None) -> None:
         try:
@@ -131,30 +117,7 @@ class Publisher:
         finally:
             self.published, self.seconds = self._client.published, time.monotonic() - self._start_s
             self.settled = max(self.published - self._client.unsettled, 0)
-
-
-def advertisement(publication: Publication) -> Filter:
-    """All publications of the same class that have no other attributes.
-
-    >>> str(advertisement(Publication({"class": "STOCK", "symbol": "YHOO", "volume": 7})))
-    "[class,eq,'STOCK'],[symbol,isPresent,''],[volume,isPresent,0]"
-    """
-    if len(publication) > PREDICATES_MAX:
-        raise InvalidInput(f"--advertise: expected a filter, as a publication has more than {PREDICATES_MAX:,} attributes")
-    return Filter(
-        tuple(
-            Predicate(name, Operator.EQ, value)
-            if name == _CLASS and value == value
-            else Predicate(name, Operator.PRESENT, 0 if is_number(value) else "")
-            for name, value in publication.items()
-        )
-    )
-
-
-def _class(publication: Publication) -> object:
-    """None for one that has none, or the number that is not equal to itself."""
-    value = publication.get(_CLASS)
-    return value if value == value else None
+            self.unmatched = self._client.unmatched
 
 
 def _read(path: str, first: LineFile, repeat: int, bad: BadLines) -> Iterator[list[Publication]]:
@@ -193,4 +156,5 @@ def _report(publisher: Publisher, bad: BadLines) -> None:
         say(f"skipped {bad.count} bad line{'s' * (bad.count != 1)}")
         for problem in bad.first:
             say(problem)
-    say(f"published {publisher.published:,}, settled {publisher.settled:,} in {publisher.seconds:.3g} s")
+    counts = f"published {publisher.published:,}, settled {publisher.settled:,}, matched nobody {publisher.unmatched:,}"
+    say(f"{counts} in {publisher.seconds:.3g} s")

@@ -44,6 +44,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     deliveries: int | None = None
     subscriptions: int | None = None
     unsettled: int | None = None
+    unadvertised: int | None = None
 
 
 #: What one look found: the snapshot of a broker, or why there is none.
@@ -121,6 +122,7 @@ def _line(name: str, address: str | None, now: Snapshot | str, before: Snapshot 
         deliveries=done.deliveries,
         subscriptions=done.tables.get("subscriptions", 0),
         unsettled=sum(done.unsettled.values()),
+        unadvertised=done.unadvertised,
     )
 
 

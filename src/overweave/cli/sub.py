@@ -43,7 +43,8 @@ def sub(
     """Print every publication that matches a filter, one a line, until Ctrl-C.
 
     Lines are written as they come, so a pipe sees them at once. A broker that goes away is waited for, and nothing is printed
-    twice. If the broker refuses us, or cuts us off because we read too slowly, the exit status is 1.
+    twice. If the broker refuses us, cuts us off because we read too slowly, or has forgotten us for a while so that lines may be
+    missing, that is one line on stderr, and the exit status is 1.
 
     With --headers a line is {"attributes": {…}, "publisher": …, "sequence": …, "published_at_s": …, "hops": …, "delay_s": …}. The
     delay is by the clocks of both machines. JSON has no inf and no nan; they are null.

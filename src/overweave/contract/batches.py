@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from overweave.contract.plain_filters import PlainFilters
 from overweave.contract.row_kernels import mark_seen
 from overweave.language.codec import encode_publication, place_of_publication
 from overweave.language.headers import Priority
@@ -135,6 +136,15 @@ class Batch(Protocol):
 
     def matching(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
         """The numbers of the rows that match on each link of an index."""
+
+    def not_admitted(self, filters: PlainFilters) -> NDArray[np.int64] | None:
+        """The rows that none of some filters admits, as far as that is seen at once; None when there are none."""
+
+    def attribute_counts(self) -> NDArray[np.int64]:
+        """How many attributes each row has."""
+
+    def sequences(self) -> NDArray[np.int64]:
+        """The sequence number of each row."""
 
     def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "Batch | None":
         """The rows that are meant for some brokers, given which rows are meant for each, with their destination lists."""
@@ -279,6 +289,18 @@ class Rows:
         if self.count == 1:
             return [(link, _FIRST_ROW) for link in index.links(self._rows()[0].publication, None)]
         return index.links_of_places(self._kernels_read().places, None)
+
+    def not_admitted(self, filters: PlainFilters) -> NDArray[np.int64]:  # noqa: ARG002
+        """See `Batch.not_admitted`: of objects that takes as long as to look at them."""
+        return np.arange(self.count)
+
+    def attribute_counts(self) -> NDArray[np.int64]:
+        """See `Batch.attribute_counts`."""
+        return np.array([len(publish.publication) for publish in self._rows()], np.int64)
+
+    def sequences(self) -> NDArray[np.int64]:
+        """See `Batch.sequences`."""
+        return np.array([publish.header.sequence for publish in self._rows()], np.int64)
 
     def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "Rows | None":
         """See `Batch.addressed`."""

@@ -64,11 +64,21 @@ class NoteRows(msgspec.Struct, frozen=True):
 
 
 class Refuse(msgspec.Struct, frozen=True):
-    """Tell a peer what it did wrong, by a code and a text, and close its connection."""
+    """Tell a peer what it did wrong, by a code and a text, and close its connection; so many ``rows`` for it are dropped."""
 
     peer: str
     code: str
     text: str
+    rows: int = 0
+
+
+class Notify(msgspec.Struct, frozen=True):
+    """Tell a client what it did wrong, by a code and a text, and go on; ``number`` counts up from one to the next."""
+
+    peer: str
+    code: str
+    text: str
+    number: int
 
 
 class OpenLink(msgspec.Struct, frozen=True):
@@ -89,4 +99,4 @@ class Restart(msgspec.Struct, frozen=True):
     incarnation: int
 
 
-Effect = SendFrame | SetTimer | Keep | Rejection | Deliver | Note | NoteRows | Refuse | OpenLink | CloseLink | Restart
+Effect = SendFrame | SetTimer | Keep | Rejection | Deliver | Note | NoteRows | Refuse | Notify | OpenLink | CloseLink | Restart

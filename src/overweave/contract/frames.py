@@ -39,7 +39,7 @@ def is_addressed(word: Word) -> bool:
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """Opens or resumes a stream: who I am, whom I take you for (0: nobody yet), what I have settled and which number I expect.
 
-    Whoever has not ``heard`` that the other knows it wants an answer.
+    Whoever has not ``heard`` that the other knows it wants an answer. ``unmatched`` is as in `Acknowledgement`.
     """
 
     incarnation: int
@@ -47,6 +47,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     acknowledged: int
     expected: int
     heard: bool
+    unmatched: int = 0
 
 
 class WordFrame(msgspec.Struct, frozen=True, gc=False, tag="word"):
@@ -73,6 +74,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, tag="acknowledgement"):
     """All rows before ``acknowledged`` are settled (processed, and what they caused is settled too), ``expected`` is next.
 
     Now and then stretches of later rows that are settled are told too, by their first number and the one after their last.
+    Clients are told how many of the rows before ``acknowledged`` matched nobody at this broker.
     """
 
     incarnation: int
@@ -80,6 +82,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, tag="acknowledgement"):
     acknowledged: int
     expected: int
     ahead: tuple[tuple[int, int], ...] = ()
+    unmatched: int = 0
 
 
 Frame = Hello | WordFrame | BatchFrame | Acknowledgement

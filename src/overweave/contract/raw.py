@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.contract.batches import Arrival, Batch, Identity, SeenRows, Ways, bits_of, numbers_of
+from overweave.contract.plain_filters import PlainFilters
 from overweave.contract.records import Columns
 from overweave.contract.row_kernels import (
     BAD,
@@ -273,6 +274,19 @@ class RawRows:
     def matching(self, index: Index) -> "Iterable[tuple[Link, NDArray[np.int64]]]":
         """See `Batch.matching`."""
         return index.links_of_rows(self._data, self._layout.content_starts, self._layout.content_ends, None)
+
+    def not_admitted(self, filters: PlainFilters) -> NDArray[np.int64] | None:
+        """See `Batch.not_admitted`."""
+        return filters.not_admitted(self._data, self._layout.content_starts, self._layout.content_ends)
+
+    def attribute_counts(self) -> NDArray[np.int64]:
+        """See `Batch.attribute_counts`: the first two bytes of a content."""
+        data, starts = self._data, self._layout.content_starts
+        return data[starts] + (data[starts + 1].astype(np.int64) << 8)
+
+    def sequences(self) -> NDArray[np.int64]:
+        """See `Batch.sequences`."""
+        return self._layout.sequences
 
     def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "RawRows | None":
         """See `Batch.addressed`."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from overweave.matching.kernels.compile import copy_bytes, inlined, kernel
+from overweave.matching.kernels.compile import copy_bytes, inlined, kernel, load_word
 
 #: Where things are in a row.
 SEQUENCE, LIFE, PUBLISHED_AT, HOPS, TTL, PRIORITY, LIST_LENGTH, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = (
@@ -17,6 +17,8 @@ BAD, GOOD, UNSURE = 0, 1, 2
 #: Up to so many attributes are compared with each other.
 _FEW = 32
 _TEXT_BYTES_MAX = 1 << 20
+#: What is told of a predicate of a plain filter: where its name and its value (-1: any) are, how long, and their kind.
+_NAME, _NAME_LENGTH, _IS_TEXT, _VALUE, _VALUE_LENGTH = range(5)
 
 
 @kernel
@@ -257,6 +259,72 @@ def check_contents(data, content_starts, content_ends, verdicts):
     """Whether each content is a publication as the codec would take it; unsure of names that are not ASCII, and of many."""
     for row in range(len(content_starts)):
         verdicts[row] = _check_content(data, content_starts[row], content_ends[row])
+
+
+@kernel
+def find_not_admitted(data, starts, ends, texts, predicates, stops, found):
+    """Which contents are admitted by none of some plain filters (see `overweave.contract.plain_filters`); how many."""
+    count, filters, last = 0, len(stops) - 1, 0
+    for row in range(len(starts)):
+        admitted = False
+        for turn in range(filters):
+            number = last + turn if last + turn < filters else last + turn - filters  # most follow one of the same kind
+            if _admits(data, starts[row], ends[row], texts, predicates, stops[number], stops[number + 1]):
+                admitted, last = True, number
+                break
+        if not admitted:
+            found[count] = row
+            count += 1
+    return count
+
+
+@inlined
+def _admits(data, at, end, texts, predicates, first, stop):
+    if at + 2 > end:
+        return False
+    count = _u16(data, at)
+    if count > stop - first:
+        return False
+    at += 2
+    guess = first
+    for _ in range(count):
+        if at + 2 > end:
+            return False
+        is_text, length = data[at] == 2, np.int64(data[at + 1])
+        value = at + 2 + length
+        if value + (4 if is_text else 8) > end:
+            return False
+        this = -1
+        for _ in range(stop - first):
+            if predicates[guess, _NAME_LENGTH] == length and _equal(data, at + 2, texts, predicates[guess, _NAME], length):
+                this = guess
+            guess = guess + 1 if guess + 1 < stop else first
+            if this >= 0:
+                break
+        if this < 0 or (predicates[this, _IS_TEXT] == 1) != is_text:
+            return False
+        at = value + 8
+        if is_text:
+            size = _u32(data, value)
+            at = value + 4 + size
+            if at > end:
+                return False
+            wanted = predicates[this, _VALUE]
+            if wanted >= 0 and not (predicates[this, _VALUE_LENGTH] == size and _equal(data, value + 4, texts, wanted, size)):
+                return False
+    return True
+
+
+@inlined
+def _equal(data, at, texts, other, length):
+    """Whether ``length`` bytes are the same; behind ``texts`` are eight more."""
+    if length <= 8 and at + 8 <= len(data):
+        difference = load_word(data, at) ^ load_word(texts, other)
+        return length == 0 or difference << np.uint64(64 - 8 * length) == 0
+    for i in range(length):
+        if data[at + i] != texts[other + i]:
+            return False
+    return True
 
 
 @kernel

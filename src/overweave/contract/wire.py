@@ -7,8 +7,10 @@
     OPEN (first on every connection)   := msgpack of `Open`
     REFUSED                            := msgpack of `Refused`
     PING, BYE                          := nothing
-    HELLO           := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected, u8 heard
-    ACKNOWLEDGEMENT := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected, any number of u64 first, u64 end
+    NOTICE                             := msgpack of `Notice`
+    HELLO           := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected, u64 unmatched, u8 heard
+    ACKNOWLEDGEMENT := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected, u64 unmatched,
+                       any number of u64 first, u64 end
     WORD            := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u8 word, then for rejections
                        msgpack of `Rejected` (of frames), and for all others but marks:
                        u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
@@ -39,12 +41,12 @@ FRAME_BYTES_MAX = 16 << 20
 #: Before a peer has said who it is, it is not given that much.
 OPEN_BYTES_MAX = 4096
 
-OPEN, REFUSED, PING, BYE, HELLO, ACKNOWLEDGEMENT, WORD, BATCH = range(8)
+OPEN, REFUSED, PING, BYE, HELLO, ACKNOWLEDGEMENT, WORD, BATCH, NOTICE = range(9)
 #: The length and the kind of a frame.
 HEAD = struct.Struct("<IB")
 _HEAD_AND_INCARNATIONS = HEAD.size + 16
-_HELLO = struct.Struct("<QQQQB")
-_ACKNOWLEDGEMENT = struct.Struct("<QQQQ")
+_HELLO = struct.Struct("<QQQQQB")
+_ACKNOWLEDGEMENT = struct.Struct("<QQQQQ")
 _STRETCH = struct.Struct("<QQ")
 _WORD = struct.Struct("<QQQQB")
 _ID = struct.Struct("<HH")
@@ -54,11 +56,21 @@ _WORDS: tuple[type[Word], ...] = (
 )  # fmt: skip
 
 
+class Gap(msgspec.Struct, frozen=True):
+    """Why a broker ended a client's session, how long ago, and how many publications it dropped then."""
+
+    code: str
+    text: str
+    ago_s: float
+    rows: int
+
+
 class Open(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who opens a connection: a broker or a client, with a name, what proves it, and a key by which it can come back.
 
     A broker answers a client with another key, which stays the same as long as it remembers the client, and with the number of
-    publications that a client may have in flight.
+    publications that a client may have in flight. It says whether it ``knows`` what the client has subscribed to, perhaps from
+    its journal, and which ``gap`` there is if it had to forget that.
     """
 
     role: str
@@ -67,6 +79,8 @@ class Open(msgspec.Struct, frozen=True, omit_defaults=True):
     key: str | None = None
     version: int = VERSION
     window: int | None = None
+    knows: bool = False
+    gap: Gap | None = None
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -74,6 +88,14 @@ class Refused(msgspec.Struct, frozen=True):
 
     code: str
     text: str
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """What a client did wrong, while the connection stays open; ``number`` counts up, so that none is heard twice."""
+
+    code: str
+    text: str
+    number: int
 
 
 class Ping(msgspec.Struct, frozen=True):
@@ -102,8 +124,9 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
     answers: tuple[tuple[str, int], ...] | None
 
 
-Message = Open | Refused | Ping | Bye | Frame
+Message = Open | Refused | Notice | Ping | Bye | Frame
 _open_decoder, _refused_decoder = msgspec.msgpack.Decoder(Open), msgspec.msgpack.Decoder(Refused)
+_notice_decoder = msgspec.msgpack.Decoder(Notice)
 _header_decoder = msgspec.msgpack.Decoder(Header)
 _rejected_decoder = msgspec.msgpack.Decoder(Rejected)
 _links_decoder, _standing_decoder = msgspec.msgpack.Decoder(_Links), msgspec.msgpack.Decoder(_Standing)
@@ -138,7 +161,7 @@ def encode(message: Message) -> Sequence[bytes | memoryview]:
 def decode(kind: int, body: bytes | memoryview) -> Message:
     """The message of a frame; anything that does not follow the layout is a `WireError`.
 
-    >>> decode(ACKNOWLEDGEMENT, bytes(32)).acknowledged
+    >>> decode(ACKNOWLEDGEMENT, bytes(40)).acknowledged
     0
     """
     try:
@@ -167,14 +190,14 @@ def is_outdated(frame: memoryview, following: memoryview) -> bool:
     return len(following) >= len(frame) and frame[:_HEAD_AND_INCARNATIONS] == following[:_HEAD_AND_INCARNATIONS]
 
 
-def _encoded(message: Open | Refused | Ping | Bye | Hello | Acknowledgement | WordFrame) -> tuple[int, bytes]:
+def _encoded(message: Open | Refused | Notice | Ping | Bye | Hello | Acknowledgement | WordFrame) -> tuple[int, bytes]:
     match message:
         case Acknowledgement():
-            numbers = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected
-            return ACKNOWLEDGEMENT, _ACKNOWLEDGEMENT.pack(*numbers) + b"".join(_STRETCH.pack(*some) for some in message.ahead)
+            settled = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected, message.unmatched
+            return ACKNOWLEDGEMENT, _ACKNOWLEDGEMENT.pack(*settled) + b"".join(_STRETCH.pack(*some) for some in message.ahead)
         case Hello():
-            numbers = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected
-            return HELLO, _HELLO.pack(*numbers, message.heard)
+            settled = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected, message.unmatched
+            return HELLO, _HELLO.pack(*settled, message.heard)
         case WordFrame():
             numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
             return WORD, _WORD.pack(*numbers, _WORDS.index(type(message.word))) + _encoded_word(message.word)
@@ -182,6 +205,8 @@ def _encoded(message: Open | Refused | Ping | Bye | Hello | Acknowledgement | Wo
             return OPEN, msgspec.msgpack.encode(message)
         case Refused():
             return REFUSED, msgspec.msgpack.encode(message)
+        case Notice():
+            return NOTICE, msgspec.msgpack.encode(message)
         case Ping():
             return PING, b""
         case Bye():
@@ -190,12 +215,12 @@ def _encoded(message: Open | Refused | Ping | Bye | Hello | Acknowledgement | Wo
 
 def _decoded(kind: int, body: bytes) -> Message:
     if kind == ACKNOWLEDGEMENT:
-        incarnation, peer_incarnation, acknowledged, expected = _ACKNOWLEDGEMENT.unpack_from(body)
+        incarnation, peer_incarnation, acknowledged, expected, unmatched = _ACKNOWLEDGEMENT.unpack_from(body)
         ahead = tuple((first, end) for first, end in _STRETCH.iter_unpack(body[_ACKNOWLEDGEMENT.size :]))
-        return Acknowledgement(incarnation, peer_incarnation, acknowledged, expected, ahead)
+        return Acknowledgement(incarnation, peer_incarnation, acknowledged, expected, ahead, unmatched)
     if kind == HELLO:
-        incarnation, peer_incarnation, acknowledged, expected, heard = _HELLO.unpack(body)
-        return Hello(incarnation, peer_incarnation, acknowledged, expected, bool(heard))
+        incarnation, peer_incarnation, acknowledged, expected, unmatched, heard = _HELLO.unpack(body)
+        return Hello(incarnation, peer_incarnation, acknowledged, expected, bool(heard), unmatched)
     if kind == WORD:
         incarnation, peer_incarnation, sequence, acknowledged, word = _WORD.unpack_from(body)
         return WordFrame(incarnation, peer_incarnation, sequence, acknowledged, _decoded_word(word, body[_WORD.size :]))
@@ -203,9 +228,11 @@ def _decoded(kind: int, body: bytes) -> Message:
         return _open_decoder.decode(body)
     if kind == REFUSED:
         return _refused_decoder.decode(body)
+    if kind == NOTICE:
+        return _notice_decoder.decode(body)
     if kind in (PING, BYE) and not body:
         return Ping() if kind == PING else Bye()
-    raise WireError(0, f"a kind of frame from 0 to {BATCH}, got {kind} with {len(body)} bytes")
+    raise WireError(0, f"a kind of frame from 0 to {NOTICE}, got {kind} with {len(body)} bytes")
 
 
 def _encoded_word(word: Word) -> bytes:

@@ -30,6 +30,26 @@ def matches(subscription: Filter, publication: Publication) -> bool:
     return True
 
 
+def admits(advertisement: Filter, publication: Publication) -> bool:
+    """Whether ``publication`` is one that ``advertisement`` tells of: it has no other attributes, and values that are admitted.
+
+    Then the advertisement `intersects` every subscription that the publication matches.
+
+    >>> from overweave.language.syntax import parse_filter, parse_publication
+    >>> advertisement = parse_filter("[class,eq,'STOCK'],[volume,>,0]")
+    >>> [admits(advertisement, parse_publication(text)) for text in ("[volume,7]", "[volume,0]", "[volume,7],[open,1]")]
+    [True, False, False]
+    """
+    named = set()
+    for predicate in advertisement.predicates:
+        value = publication.get(predicate.attribute)
+        if value is not None:
+            if not predicate.holds(value):
+                return False
+            named.add(predicate.attribute)
+    return len(named) == len(publication) and constraints(advertisement) is not None
+
+
 def covers(wide: Filter, narrow: Filter) -> bool:
     """Whether every publication that matches ``narrow`` matches ``wide``; a yes is always right.
 

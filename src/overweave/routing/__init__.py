@@ -19,14 +19,15 @@ from overweave.routing.summaries import Covering, Identical
 
 
 class RoutingProtocol(NamedTuple):
-    """How to make a protocol at one broker, whether it needs an overlay without cycles, whether brokers learn the overlay, and
-    how many there may be.
+    """How to make a protocol at one broker, whether it needs an overlay without cycles, whether brokers learn the overlay,
+    how many there may be, and whether publications have to be advertised.
     """
 
     make: Callable[[str, Overlay], Routing]
     acyclic: bool
     knows_overlay: bool = False
     brokers_max: int | None = None
+    needs_advertisements: bool = False
 
 
 def _parent(broker: str, overlay: Overlay) -> str | None:
@@ -43,14 +44,17 @@ PROTOCOLS: dict[str, RoutingProtocol] = {
     "covering": RoutingProtocol(lambda broker, overlay: Upwards(broker, Covering, _parent(broker, overlay)), Upwards.acyclic),
     "identity-peer": RoutingProtocol(lambda broker, _: PeerToPeer(broker, Identical), PeerToPeer.acyclic),
     "covering-peer": RoutingProtocol(lambda broker, _: PeerToPeer(broker, Covering), PeerToPeer.acyclic),
-    "identity-advertised": RoutingProtocol(lambda broker, _: TowardsPublishers(broker, Identical), TowardsPublishers.acyclic),
-    "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic),
-    "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), FilterBasedGeneral.acyclic),
+    "identity-advertised": RoutingProtocol(
+        lambda broker, _: TowardsPublishers(broker, Identical), TowardsPublishers.acyclic, needs_advertisements=True
+    ),
+    "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic, needs_advertisements=True),
+    "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), FilterBasedGeneral.acyclic, needs_advertisements=True),
     "destination": RoutingProtocol(
         lambda broker, overlay: DestinationBased(broker, overlay.position(broker)),
         DestinationBased.acyclic,
         knows_overlay=True,
         brokers_max=NUMBERS_MAX,
+        needs_advertisements=True,
     ),
-    "merc": RoutingProtocol(Merc, Merc.acyclic, brokers_max=NUMBERS_MAX),
+    "merc": RoutingProtocol(Merc, Merc.acyclic, brokers_max=NUMBERS_MAX, needs_advertisements=True),
 }

@@ -32,6 +32,10 @@ class Routing(Protocol):
     def watches_links(self) -> bool:
         """Whether it finds other ways when links fail, and wants to know when they do and when they work again."""
 
+    @property
+    def needs_advertisements(self) -> bool:
+        """Whether publications reach other brokers only if an advertisement of their client covers them."""
+
     def begin(self, incarnation: int) -> None:
         """Which life of its broker this is; before anything else."""
 
@@ -89,6 +93,7 @@ class Steady:
     """What a protocol has that looks at every publication, and takes links as they are."""
 
     watches_links = False
+    needs_advertisements = False
 
     def begin(self, incarnation: int) -> None:
         """See `Routing.begin`."""

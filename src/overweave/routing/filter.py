@@ -16,6 +16,7 @@ class FilterBased(ByKind):
     """At one broker: the SRT (advertisements with their last hop), the PRT (subscriptions with theirs), and the offers."""
 
     acyclic = True
+    needs_advertisements = True
 
     def __init__(self) -> None:
         self._advertisements: dict[str, tuple[Filter, str]] = {}

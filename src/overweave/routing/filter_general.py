@@ -15,7 +15,7 @@ from overweave.errors import InvalidInput
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
-from overweave.language.relations import intersects, matches
+from overweave.language.relations import admits, intersects
 from overweave.routing.base import ByKind, Forward, Send, SubscriptionTable
 from overweave.routing.offers import Offers
 
@@ -40,6 +40,7 @@ class FilterBasedGeneral(ByKind):
     """At one broker: its clients' subscriptions, and the trees."""
 
     acyclic = False
+    needs_advertisements = True
 
     def __init__(self) -> None:
         self._neighbours: list[str] = []
@@ -111,7 +112,7 @@ class FilterBasedGeneral(ByKind):
     def _on_its_tree(self, publish: Publish) -> Publish:
         """A client's publication with the id of the advertisement of the client that it falls under."""
         for id, tree in self._trees.items():
-            if tree.source == publish.header.publisher and matches(tree.filter, publish.publication):
+            if tree.source == publish.header.publisher and admits(tree.filter, publish.publication):
                 return msgspec.structs.replace(publish, header=msgspec.structs.replace(publish.header, tree=id))
         raise InvalidInput(f"publication {publish.publication}: expected one within an advertisement of its publisher")
 

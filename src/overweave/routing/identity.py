@@ -136,6 +136,8 @@ class Upwards(PeerToPeer):
 class TowardsPublishers(PeerToPeer):
     """Peer-to-peer with advertisements, which are told like filters that everybody wants."""
 
+    needs_advertisements = True
+
     def __init__(self, id: str, make_summary: MakeSummary) -> None:
         super().__init__(id, make_summary)
         self._advertisements: dict[str, tuple[Filter, str]] = {}

@@ -9,7 +9,7 @@ from overweave.broker.client import ClientCore
 from overweave.broker.core import BrokerCore
 from overweave.broker.registry import Journal
 from overweave.contract.config import BrokerConfig, SessionConfig
-from overweave.contract.effects import Deliver, Keep, Note, Parts, Refuse, Rejection, Restart
+from overweave.contract.effects import Deliver, Keep, Note, Notify, Parts, Refuse, Rejection, Restart
 from overweave.contract.modules import Module
 from overweave.contract.records import Record
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, PeerLeft
@@ -193,6 +193,10 @@ class SimulatedNetwork:
             self._disconnect((node.id, effect.peer))
             self._clients.pop(effect.peer)
             self._nodes.pop(effect.peer).alive = False
+
+    def notify(self, effect: Notify) -> None:
+        """Collect what clients are told, with the refusals."""
+        self.refusals.append(Refuse(effect.peer, effect.code, effect.text))
 
     def open_link(self, ends: tuple[str, str]) -> None:
         """Join two brokers, when whoever asked for it is done."""

@@ -9,6 +9,7 @@ from overweave.contract.effects import (
     Effect,
     Keep,
     Note,
+    Notify,
     OpenLink,
     Refuse,
     Rejection,
@@ -51,6 +52,9 @@ class World(Protocol):
 
     def refuse(self, node: "Node", effect: Refuse) -> None:
         """A peer did something wrong."""
+
+    def notify(self, effect: Notify) -> None:
+        """A client did something wrong, and goes on."""
 
     def open_link(self, ends: tuple[str, str]) -> None:
         """Two brokers get a link."""
@@ -105,6 +109,8 @@ class Node:
                 self._world.note(effect)
             elif isinstance(effect, Keep):
                 self._world.keep(self, effect)
+            elif isinstance(effect, Notify):
+                self._world.notify(effect)
             elif isinstance(effect, Refuse):
                 self._world.refuse(self, effect)
             elif isinstance(effect, Rejection):

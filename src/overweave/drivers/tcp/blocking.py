@@ -3,7 +3,6 @@
 ::
 
     with connect_blocking("tcp://localhost:7401") as client:
-        client.advertise("[class,eq,'STOCK'],[volume,isPresent,0]")
         client.publish({"class": "STOCK", "volume": 7})
         with client.subscribe("[class,eq,'STOCK'],[volume,>,5]") as quotes:
             for publication in quotes:
@@ -23,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from overweave.drivers.tcp.client import CONFIG, Client, Subscription, connect
+from overweave.drivers.tcp.client import CONFIG, Client, Receipt, Subscription, connect
 from overweave.errors import InvalidInput, OverweaveError, Refused
 from overweave.language.codec import encode_publication
 from overweave.language.messages import Publish
@@ -94,6 +93,11 @@ class BlockingClient:
         """How many publications are on their way."""
         return self._call(self._count_unsettled)
 
+    @property
+    def unmatched(self) -> int:
+        """How many of the publications that are settled matched nobody, since it was connected."""
+        return self._client.unmatched
+
     def advertise(self, filter: str | Filter, *, wait: bool = True) -> str:
         """Say what will be published; the id with which it can be withdrawn: see `Client.advertise`."""
         return self._call(lambda: self._client.advertise(filter, wait=wait))
@@ -103,7 +107,7 @@ class BlockingClient:
         self._call(lambda: self._client.unadvertise(id))
 
     def publish(self, publication: Mapping[str, object], payload: bytes = b"") -> None:
-        """Publish; waits only while too much is unsettled. `flush` waits until all is."""
+        """Publish; waits only while too much is unsettled, or until it is advertised: see `Client.publish`."""
         self._call(lambda: self._publish([publication], payload))
 
     def publish_many(self, publications: Iterable[Mapping[str, object]]) -> None:
@@ -111,9 +115,9 @@ class BlockingClient:
         contents = list(publications)
         self._call(lambda: self._publish(contents, b""))
 
-    def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all that was said is settled, or raise `TimeoutError`: see `Client.flush`."""
-        self._call(self._client.flush, timeout_s)
+    def flush(self, timeout_s: float | None = None) -> Receipt:
+        """Wait until all that was said is settled, or raise `TimeoutError`; what became of it: see `Client.flush`."""
+        return self._call(self._client.flush, timeout_s)
 
     def subscribe(self, filter: str | Filter, timeout_s: float | None = None, *, wait: bool = True) -> "BlockingSubscription":
         """What matches a filter, from entering the context until leaving it; `TimeoutError` if entering takes too long.
@@ -183,17 +187,20 @@ class BlockingClient:
                 # What is published within one turn of the loop travels together, and a frame has its limits.
                 await asyncio.sleep(0)
                 together = size
-            self.published += 1
             await self._client.publish(content, payload)
+            self.published += 1
         self._unasked += len(contents)
         if self._unasked >= _ASK_EVERY:
             self._unasked = 0
             if self._client.unsettled >= CONFIG.window:
-                await self._client.flush()
+                await self._client._settle()
 
 
 class BlockingSubscription:
-    """What a filter receives, to be iterated over; `get` waits for one, `get_many` takes all that is there."""
+    """What a filter receives, to be iterated over; `get` waits for one, `get_many` takes all that is there.
+
+    Gaps are raised as by `Subscription`.
+    """
 
     def __init__(self, client: BlockingClient, subscription: Subscription, timeout_s: float | None) -> None:
         self._client = client
@@ -254,6 +261,8 @@ class BlockingSubscription:
     async def _fill(self) -> None:
         async with self._turn:
             while not self._rows or (self._subscription.waiting and len(self._rows) < CONFIG.window):
+                if self._rows and self._subscription.gap_is_next:
+                    return
                 try:
                     self._rows.extend((await anext(self._batches)).publishes())
                 except BaseException:
@@ -270,6 +279,7 @@ def connect_blocking(
     authorities: Path | str | None = None,
     certificate: Path | str | None = None,
     key: Path | str | None = None,
+    advertise: bool = True,
     timeout_s: float | None = None,
 ) -> BlockingClient:
     """A client of the broker at ``url`` for programs without an event loop, to be entered; the arguments are those of `connect`.
@@ -280,7 +290,7 @@ def connect_blocking(
     Traceback (most recent call last):
     overweave.errors.InvalidInput: url: expected tcp://HOST:PORT or tls://HOST:PORT, got 'localhost:7401'
     """
-    client = connect(url, name=name, token=token, authorities=authorities, certificate=certificate, key=key)
+    client = connect(url, name=name, token=token, authorities=authorities, certificate=certificate, key=key, advertise=advertise)
     return BlockingClient(client, timeout_s)
 
 

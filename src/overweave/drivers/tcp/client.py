@@ -3,14 +3,15 @@
 ::
 
     async with connect("tcp://localhost:7401") as client:
-        await client.advertise("[class,eq,'STOCK'],[volume,isPresent,0]")
         await client.publish({"class": "STOCK", "volume": 7})
+        receipt = await client.flush()
         async with client.subscribe("[class,eq,'STOCK'],[volume,>,5]") as quotes:
             async for publication in quotes:
                 ...
 
 A connection that breaks is made again, and what the broker had not settled is sent again; nothing has to be done about it.
-What is published within one turn of the loop travels together.
+Where the broker has forgotten the client meanwhile, publications may be missing: subscriptions raise `SessionLost`, once.
+What is published within one turn of the loop travels together. What is not advertised yet is, before it is published.
 """
 
 import asyncio
@@ -23,20 +24,23 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
+
 from overweave.broker.client import ClientCore
 from overweave.contract.batches import Batch
 from overweave.contract.config import CLIENT_WINDOW, SessionConfig
 from overweave.contract.effects import Deliver, Effect, Rejection, SendFrame, SetTimer
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
-from overweave.contract.wire import Bye, Message, Open, Ping, room_for
+from overweave.contract.wire import Bye, Gap, Message, Notice, Open, Ping, room_for
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.tcp.addresses import Address, parse_address
+from overweave.drivers.tcp.advertiser import Advertiser
 from overweave.drivers.tcp.certificates import SEPARATOR, common_name
 from overweave.drivers.tcp.client_keys import TAKEN_OVER
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.lives import life_of
-from overweave.errors import InvalidInput, Refused
+from overweave.errors import InvalidInput, NotAdvertised, Refused, SessionLost
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
@@ -49,7 +53,7 @@ QUEUE_MAX = 20_000
 #: Refusals after which it makes no sense to try again.
 _FATAL = frozenset(
     ("unauthorized", "bad-name", "name-in-use", "version", "not-allowed", "bad-frame", "bad-id", "bad-publication", TAKEN_OVER)
-) | {"limit-exceeded"}
+) | {"limit-exceeded", "slow-consumer"}
 _RETRY_S, _RETRY_S_MAX = 0.05, 2.0
 _HEARTBEAT_S = 5.0
 _DIAL_S_MAX = 10.0
@@ -57,8 +61,38 @@ _DIAL_S_MAX = 10.0
 _TOGETHER_ROWS, _TOGETHER_BYTES, _ROW_BYTES_MAX = 1024, 8 << 20, room_for(1)
 
 
+class Receipt(msgspec.Struct, frozen=True):
+    """What became of publications that are settled: how many there were, and how many of them matched nobody.
+
+    Those went nowhere from their first broker. What became of some may be unknown, because a broker restarted; they count as
+    forwarded.
+
+    >>> Receipt(published=10, unmatched=3).forwarded
+    7
+    """
+
+    published: int
+    unmatched: int
+
+    @property
+    def forwarded(self) -> int:
+        """How many went to subscribers or to other brokers."""
+        return self.published - self.unmatched
+
+
+class EncodedRows(RawRows):
+    """Rows that `Client.encode` has made."""
+
+    #: What they were made from, until it is known to be advertised.
+    contents: Sequence[Publication] = ()
+
+
 class Subscription:
-    """What some filters receive, to be iterated over; `messages` gives headers and payloads too."""
+    """What some filters receive, to be iterated over; `messages` gives headers and payloads too.
+
+    When the broker had forgotten the client, so that publications may be missing, that raises `SessionLost` once, after what
+    came before the gap; iterating again goes on behind it. A client that was cut off as a slow consumer gets `Refused`, always.
+    """
 
     def __init__(self, client: "Client", id: str, filters: Sequence[Filter], wait: bool = True) -> None:
         self.id = id
@@ -67,7 +101,9 @@ class Subscription:
         #: By the ids that brokers know.
         self.filters = {id if not place else f"{id}.{place}": filter for place, filter in enumerate(filters)}
         self._client = client
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[Batch | SessionLost] = deque()
+        #: Whether the broker has had it: it must not be missed from then on.
+        self.in_force = False
         self._rows: deque[Publish] = deque()
         self._arrived = asyncio.Event()
         #: How many publications wait to be taken.
@@ -108,6 +144,16 @@ class Subscription:
         self.waiting += batch.count
         self._arrived.set()
 
+    def lose(self, error: SessionLost) -> None:
+        """There is a gap behind what has arrived."""
+        self._batches.append(error)
+        self._arrived.set()
+
+    @property
+    def gap_is_next(self) -> bool:
+        """Whether the next thing to be read is an error."""
+        return bool(self._batches) and isinstance(self._batches[0], SessionLost)
+
     def wake(self) -> None:
         """Have whoever waits look again."""
         self._arrived.set()
@@ -117,7 +163,10 @@ class Subscription:
             self._client._check()
             self._arrived.clear()
             await self._arrived.wait()
-        return self._batches.popleft()
+        first = self._batches.popleft()
+        if isinstance(first, SessionLost):
+            raise first
+        return first
 
     def _taken(self, rows: int) -> None:
         self.waiting -= rows
@@ -129,9 +178,26 @@ class Client:
     """A client of one broker; use `connect`."""
 
     def __init__(
-        self, address: Address, name: str | None, token: str | None, context: ssl.SSLContext | None, prefix: str = "client-"
+        self,
+        address: Address,
+        name: str | None,
+        token: str | None,
+        context: ssl.SSLContext | None,
+        prefix: str = "client-",
+        advertise: bool = True,
     ) -> None:
         self._address = address
+        self._advertiser = Advertiser() if advertise else None
+        #: Whoever publishes waits in line while something is advertised first.
+        self._advertising = asyncio.Lock()
+        self._in_line = 0
+        #: What the last receipt has counted.
+        self._counted_published = self._counted_unmatched = 0
+        #: What the broker said of publications, until somebody is told; and the number of the last thing it said.
+        self._notice: NotAdvertised | None = None
+        self._notice_number = 0
+        #: When the connection was lost.
+        self._lost_s = 0.0
         self.name = name or f"{prefix}{secrets.token_hex(6)}"
         self._token, self._context = token, context
         self._key = secrets.token_hex(16)
@@ -177,9 +243,11 @@ class Client:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if kind is None and self._refused is None:
-            await self.flush()
-        await self.close()
+        try:
+            if kind is None and self._refused is None:
+                await self.flush()  # what was not advertised is raised here at the latest
+        finally:
+            await self.close()
 
     # ---- what one does
 
@@ -189,19 +257,29 @@ class Client:
         Returns when the advertisement is in force: every broker has it, and all subscriptions that it attracts have arrived. With
         ``wait=False`` at once.
         """
-        id = self._new_id("a")
-        await self._say(Advertise(id, _filter(filter)), wait=wait)
+        id, wanted = self._new_id("a"), _filter(filter)
+        await self._say(Advertise(id, wanted), wait=wait)
+        if self._advertiser is not None:
+            self._advertiser.add(id, wanted)
         return id
 
     async def unadvertise(self, id: str) -> None:
         """Withdraw an advertisement, when all that was published under it is settled: it may have to be sent again."""
-        await self.flush()
+        await self._settle()
+        if self._advertiser is not None:
+            self._advertiser.remove(id)
         await self._say(Unadvertise(id))
 
     async def publish(self, publication: Mapping[str, object], payload: bytes = b"") -> None:
-        """Publish; waits only while too much is unsettled. `flush` waits until all is."""
+        """Publish; waits only while too much is unsettled, or until it is advertised. `flush` waits until all is settled.
+
+        `NotAdvertised` is raised, once, if something that was published before reached nobody because it was not advertised.
+        """
         content = publication if isinstance(publication, Publication) else Publication(publication)
         self._check()
+        self._raise_notice()
+        if self._advertiser is not None and (self._in_line or self._advertiser.missing(content) is not None):
+            await self._advertise_first((content,))
         header = Header(self.name, self._core.next_sequence + len(self._outbox), self.now_s(), self._core.life)
         row = encode_rows((Publish(content, header, payload),))
         _check_length(len(row))
@@ -216,7 +294,14 @@ class Client:
             await self._room()
 
     async def publish_rows(self, rows: RawRows) -> None:
-        """Publish rows that are encoded already (see `encode`), again and again if one likes; for those in a hurry."""
+        """Publish rows that are encoded already (see `encode`), again and again if one likes; for those in a hurry.
+
+        Rows that `encode` made are advertised like others. Rows from elsewhere have to be advertised before.
+        """
+        self._raise_notice()
+        if self._advertiser is not None and isinstance(rows, EncodedRows) and (rows.contents or self._in_line):
+            await self._advertise_first(rows.contents)
+            rows.contents = ()
         self._send_outbox()
         await self._room()
         now_s = self.now_s()
@@ -227,9 +312,11 @@ class Client:
 
     def encode(self, publications: list[Mapping[str, object]], payload: bytes = b"") -> RawRows:
         """Publications as rows of this client, for `publish_rows`."""
-        contents = (p if isinstance(p, Publication) else Publication(p) for p in publications)
+        contents = [p if isinstance(p, Publication) else Publication(p) for p in publications]
         header = Header(self.name, life=self._core.life)
-        return RawRows(encode_rows(Publish(content, header, payload) for content in contents), len(publications))
+        rows = EncodedRows(encode_rows(Publish(content, header, payload) for content in contents), len(contents))
+        rows.contents = contents
+        return rows
 
     def subscribe(self, *filters: str | Filter, wait: bool = True) -> Subscription:
         """What matches a filter, or any of several, from entering the context until leaving it.
@@ -240,17 +327,55 @@ class Client:
             raise InvalidInput("filters: expected at least one")
         return Subscription(self, self._new_id("s"), [_filter(filter) for filter in filters], wait)
 
-    async def flush(self) -> None:
-        """Wait until all that was sent before is settled: every subscriber that is connected has got it."""
+    async def flush(self) -> Receipt:
+        """Wait until all that was sent before is settled: every subscriber that is connected has got it.
+
+        The receipt counts the publications that were settled since the last one. `NotAdvertised` is raised, once, if some
+        reached nobody because they were not advertised.
+        """
+        await self._settle()
+        if self._refused is not None:
+            raise self._refused
+        self._raise_notice()
+        published, unmatched = self._core.settled_publications(), self._core.unmatched_publications()
+        receipt = Receipt(published - self._counted_published, unmatched - self._counted_unmatched)
+        self._counted_published, self._counted_unmatched = published, unmatched
+        return receipt
+
+    async def _settle(self) -> None:
         self._send_outbox()
         mark = self._core.mark()
         while not mark.settled:
             await self._wait()
 
+    async def _advertise_first(self, contents: Sequence[Publication]) -> None:
+        """Advertise what is not yet, after what was published before; all who publish meanwhile wait in line."""
+        assert self._advertiser is not None
+        self._in_line += 1
+        try:
+            async with self._advertising:
+                for content in contents:
+                    filter = self._advertiser.missing(content)
+                    if filter is not None:
+                        await self._say(Advertise(self._new_id("a"), filter))
+                        self._advertiser.advertised(content)
+        finally:
+            self._in_line -= 1
+
+    def _raise_notice(self) -> None:
+        notice, self._notice = self._notice, None
+        if notice is not None:
+            raise notice
+
     @property
     def unsettled(self) -> int:
         """How many publications are on their way."""
         return self._core.unsettled_rows() + len(self._outbox)
+
+    @property
+    def unmatched(self) -> int:
+        """How many of the publications that are settled matched nobody, since it was connected."""
+        return self._core.unmatched_publications()
 
     async def close(self) -> None:
         """Leave for good; what was not flushed may be lost."""
@@ -281,6 +406,7 @@ class Client:
             for id in subscription.filters if self._refused is None else ():  # some may be in force
                 self._carry_out(self._core.say(Unsubscribe(id), self.now_s()))
             raise
+        subscription.in_force = True
 
     async def _end(self, subscription: Subscription) -> None:
         self._subscriptions.pop(subscription.id, None)
@@ -303,7 +429,7 @@ class Client:
             for message in messages:
                 self._carry_out(self._core.say(message, self.now_s(), group))
             if wait:
-                await self.flush()
+                await self._settle()
         finally:
             rejected = [self._awaited.pop(message.id, None) for message in messages]
         for refused in rejected:
@@ -428,27 +554,58 @@ class Client:
             return
         if isinstance(message, RefusedMessage):
             full = message.code == "connection-limit" and not self._ready.is_set()  # who was connected before tries again
-            if message.code in _FATAL or message.code == "slow-consumer" or full:
+            if message.code in _FATAL or full:
                 self._refused = Refused(message.code, message.text)
             connection.close()
             self.lost(connection)
         elif isinstance(message, Open):
-            self._core.broker = connection.peer = message.name
-            if self._ticket not in (None, message.key):
-                self._core.come_anew()
-            self._ticket = message.key
-            self._window = min(message.window or CONFIG.window, CONFIG.window)
-            self._core.set_window(self._window)
-            self._handle(PeerConnected(message.name))
-            self._ready.set()
+            self._opened(connection, message)
+        elif isinstance(message, Notice):
+            self._noticed(message)
         else:
             self._handle(FrameArrived(connection.peer, message))
             self._progress.set()
 
+    def _opened(self, connection: Connection, message: Open) -> None:
+        self._core.broker = connection.peer = message.name
+        is_other, self._ticket = self._ticket not in (None, message.key), message.key
+        if is_other:
+            if message.gap is not None and message.gap.code in _FATAL:
+                # We were told when it happened, but did not hear it.
+                self._refused = Refused(message.gap.code, message.gap.text)
+                connection.close()
+                self.lost(connection)
+                return
+            if not message.knows:
+                self._lose_session(message.name, message.gap)
+            self._notice_number = 0
+            self._core.come_anew()
+        self._window = min(message.window or CONFIG.window, CONFIG.window)
+        self._core.set_window(self._window)
+        self._handle(PeerConnected(message.name))
+        self._ready.set()
+
+    def _lose_session(self, broker: str, gap: Gap | None) -> None:
+        """The broker did not know what we had subscribed to, for a while."""
+        now_s, since_s = self.now_s(), self._lost_s
+        unknown = f"broker {broker} does not know this client any more, as after a restart without state"
+        for subscription in self._subscriptions.values():
+            if subscription.in_force:
+                subscription.lose(
+                    SessionLost("session-lost", unknown, since_s, now_s)
+                    if gap is None
+                    else SessionLost(gap.code, gap.text, min(now_s - gap.ago_s, since_s), now_s, gap.rows)
+                )
+
+    def _noticed(self, message: Notice) -> None:
+        if message.number > self._notice_number:
+            self._notice_number = message.number
+            self._notice = NotAdvertised(message.text)
+
     def lost(self, connection: Connection) -> None:
         """See `Owner.lost`."""
         if self._connection is connection:
-            self._connection = None
+            self._connection, self._lost_s = None, self.now_s()
             if connection.peer:
                 self._broken.set()
             self._handle(PeerDisconnected(connection.peer))
@@ -463,12 +620,15 @@ def connect(
     authorities: Path | str | None = None,
     certificate: Path | str | None = None,
     key: Path | str | None = None,
+    advertise: bool = True,
 ) -> Client:
     """A client of the broker at ``url`` (``tcp://HOST:PORT`` or ``tls://HOST:PORT``), to be entered.
 
     ``authorities`` is a PEM file of who signs the broker's certificate (else the system's), ``certificate`` and ``key`` are the
     client's own. ``token`` proves the ``name`` where a broker asks for it. Without a name the client gets one that nobody has:
     ``client-HEX``, or ``NAME~HEX`` if the common name in its certificate is NAME.
+    Unless ``advertise`` is False, what is published is advertised before, where no advertisement of the client covers it: its
+    class and the attributes it has.
 
     >>> connect("http://localhost")
     Traceback (most recent call last):
@@ -482,7 +642,7 @@ def connect(
             found = common_name(certificate)
             if found and "/" not in found:  # which no client's name has
                 prefix = f"{found}{SEPARATOR}"
-    return Client(address, name, token, context, prefix)
+    return Client(address, name, token, context, prefix, advertise)
 
 
 def _filter(filter: str | Filter) -> Filter:

@@ -50,6 +50,13 @@ class ClientKeys:
         self._held[name] = _Held(key, life_of(key), lost)
         return held is not None
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._held
+
+    def key(self, name: str) -> str | None:
+        """The key by which a client has its name."""
+        return self._held[name].key
+
     def life(self, name: str) -> int:
         """The life that a client's publications must have."""
         held = self._held.get(name)

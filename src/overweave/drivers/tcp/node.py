@@ -11,7 +11,19 @@ from overweave.broker.core import BrokerCore
 from overweave.broker.modules import MODULES
 from overweave.broker.modules.tracer import Tracer
 from overweave.broker.registry import Journal
-from overweave.contract.effects import CloseLink, Effect, Keep, Note, NoteRows, OpenLink, Refuse, Restart, SendFrame, SetTimer
+from overweave.contract.effects import (
+    CloseLink,
+    Effect,
+    Keep,
+    Note,
+    NoteRows,
+    Notify,
+    OpenLink,
+    Refuse,
+    Restart,
+    SendFrame,
+    SetTimer,
+)
 from overweave.contract.frames import BatchFrame, Frame, WordFrame
 from overweave.contract.modules import Module
 from overweave.contract.stimuli import (
@@ -24,7 +36,7 @@ from overweave.contract.stimuli import (
     Stimulus,
     TimerFired,
 )
-from overweave.contract.wire import VERSION, Bye, Message, Open, Ping
+from overweave.contract.wire import VERSION, Bye, Message, Notice, Open, Ping
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.live_trace import LiveTrace
 from overweave.drivers.tcp.acceptor import Acceptor
@@ -46,6 +58,7 @@ from overweave.drivers.tcp.network_file import check_listen
 from overweave.drivers.tcp.observe import Observatory, host_and_port
 from overweave.drivers.tcp.security import Gate, Rights, client_context, server_context
 from overweave.drivers.tcp.settings import BrokerSettings
+from overweave.drivers.tcp.tombstones import Tombstones
 from overweave.drivers.trace_names import check_directory
 from overweave.errors import InvalidInput, OverweaveError, Refused
 from overweave.routing import PROTOCOLS
@@ -57,6 +70,8 @@ _DIAL_S = 5.0
 _MEASURE_S = 1.0
 #: The name of the timer by which the core is made anew.
 _RESTART = "restart"
+#: What clients do wrong without being cut off is logged at most so often for each.
+_NOTICE_S = 1.0
 
 
 class BrokerNode:
@@ -85,12 +100,17 @@ class BrokerNode:
         self._dialled_by: dict[str, str] = {}
         self._rights: dict[str, Rights] = {}
         self._keys = ClientKeys()
-        #: What clients are told when they come, and told again when they come back as long as they are remembered.
-        self._tickets: dict[str, str] = {}
         #: What peers have shown: role, token and certificate. When the tokens change it may be good no more.
         self._proofs: dict[str, tuple[str, str | None, dict[str, object] | None]] = {}
         #: When certificates expire.
         self._expiries: dict[str, float] = {}
+        #: What clients are told when they come, and told again when they come back as long as they are remembered.
+        self._tickets: dict[str, Open] = {}
+        #: Why sessions were ended, for clients that come back; and what clients were told last without being cut off, for
+        #: those whose connection broke meanwhile. When that was logged, by the monotonic clock.
+        self._tombstones = Tombstones()
+        self._notices: dict[str, Notice] = {}
+        self._noticed_s: dict[str, float] = {}
         #: Connections whose peer has not said who it is.
         self._strangers: dict[Connection, None] = {}
         #: All connections from when they are made until they are lost, and timers to read on from those that were slowed down.
@@ -292,6 +312,8 @@ class BrokerNode:
                     self._journal.keep((effect.key, effect.value))  # type: ignore[arg-type]
             elif isinstance(effect, Refuse):
                 self._refuse(effect)
+            elif isinstance(effect, Notify):
+                self._notify(effect)
             elif isinstance(effect, OpenLink):
                 self._open_link(effect.peer)
             elif isinstance(effect, CloseLink):
@@ -319,6 +341,7 @@ class BrokerNode:
         connection = self._connections.get(effect.peer)
         if effect.code == "slow-consumer":
             self._limits.count_slow_consumer(effect.text)
+            self._bury(effect.peer, effect.code, effect.text, effect.rows)
         if connection is not None:
             connection.refuse(effect.code, effect.text)
             self._forget(connection, left=effect.code == "slow-consumer")
@@ -334,6 +357,16 @@ class BrokerNode:
 
     def _is_journal_behind(self) -> bool:
         return self._journal is not None and self._journal.pending > 0
+
+    def _notify(self, effect: Notify) -> None:
+        notice = self._notices[effect.peer] = Notice(effect.code, effect.text, effect.number)
+        connection = self._connections.get(effect.peer)
+        if connection is not None:
+            connection.send(notice)
+        now_s = time.monotonic()
+        if now_s - self._noticed_s.get(effect.peer, -_NOTICE_S) >= _NOTICE_S:
+            self._noticed_s[effect.peer] = now_s
+            self._log.warning(effect.code, peer=effect.peer, text=effect.text, total=self.core.statistics().unadvertised)
 
     def _modules(self) -> dict[str, Module]:
         settings = self.settings
@@ -407,6 +440,7 @@ class BrokerNode:
                     self._limits.check_word(frame, peer, self.core)
             except Refused as refused:
                 self._log.warning("refused", peer=peer, code=refused.code, text=refused.text)
+                self._bury(peer, refused.code, refused.text, self.core.waiting_rows(peer))
                 connection.refuse(refused.code, refused.text)
                 self._forget(connection, left=True)
                 return
@@ -475,10 +509,24 @@ class BrokerNode:
             goodbye = self._goodbyes.pop(name, None)
             if goodbye is not None:
                 goodbye.cancel()
-        ticket = self._tickets.setdefault(name, secrets.token_hex(8)) if client else None
-        connection.send(Open("broker", self.settings.id, key=ticket, window=self.settings.config.session.window))
+        connection.send(self._answer(message) if client else Open("broker", self.settings.id))
         self._log.info("connected", peer=name, role=message.role)
         self.handle(PeerConnected(name, client=client))
+        if name in self._notices:
+            connection.send(self._notices[name])  # it may have been lost with the last connection
+
+    def _answer(self, message: Open) -> Open:
+        """What a client hears that comes, or comes back: whether its session holds, and if not, why."""
+        name = message.name
+        answer = self._tickets.get(name)
+        if answer is None:
+            # The same as long as the session lasts: the first answer may get lost, and with it word of a gap.
+            gap = self._tombstones.take(name, message.key, self.now_s())
+            knows = gap is None and self.core.knows(name)
+            window = self.settings.config.session.window
+            answer = Open("broker", self.settings.id, key=secrets.token_hex(8), knows=knows, gap=gap, window=window)
+            self._tickets[name] = answer
+        return answer
 
     def _take_over(self, name: str) -> None:
         """Somebody else has a name from now on: tell whoever had it, and end that session."""
@@ -537,7 +585,18 @@ class BrokerNode:
 
     def _expect_back(self, client: str) -> None:
         loop = asyncio.get_running_loop()
-        self._goodbyes[client] = loop.call_later(self.settings.grace_s, self._left, client)
+        self._goodbyes[client] = loop.call_later(self.settings.grace_s, self._expire, client)
+
+    def _expire(self, client: str) -> None:
+        """A client was away for too long."""
+        text = f"the client was away for more than {self.settings.grace_s:g} s"
+        self._bury(client, "session-expired", text, self.core.waiting_rows(client), self.settings.grace_s)
+        self._left(client)
+
+    def _bury(self, client: str, code: str, text: str, rows: int, ago_s: float = 0.0) -> None:
+        """Remember why a client's session is ended now; nothing for it was taken since ``ago_s``."""
+        if client in self._keys:  # else it has not come back since this broker started, and nobody would know it
+            self._tombstones.add(client, self._keys.key(client), code, text, self.now_s() - ago_s, rows)
 
     def _left(self, client: str) -> None:
         self._keys.forget(client)
@@ -551,6 +610,8 @@ class BrokerNode:
         self._proofs.pop(client, None)
         self._rights.pop(client, None)
         self._tickets.pop(client, None)
+        self._notices.pop(client, None)
+        self._noticed_s.pop(client, None)
         self.handle(PeerLeft(client))
 
     def _bye(self, connection: Connection) -> None:

@@ -52,6 +52,7 @@ _COUNTERS = {
     "publications_out": "Publications that went on to other brokers.",
     "deliveries": "Publications that went to clients.",
     "duplicates": "Publications that had arrived before.",
+    "unadvertised": "Publications that no advertisement of their client covers; they reach nobody.",
     "control_in": "Control messages that arrived.",
     "control_out": "Control messages that went to other brokers.",
 }

@@ -4,6 +4,7 @@ import numpy as np
 
 from overweave.broker.seen import Seen
 from overweave.contract.batches import Ways
+from overweave.contract.plain_filters import PlainFilters
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
@@ -22,9 +23,11 @@ def warm_up() -> None:
     batch.check_origin("p")
     batch.validate()
     batch.numbered(0, 0.0).published_at_s()
+    plain = PlainFilters((Filter((Predicate("x", Operator.PRESENT, 0),)),))
     # Rows as they are received, which nobody may write to, and copies of them.
     for some in (batch, RawRows(batch.data.copy(), batch.count)):
         some.new(Seen(window=64))
+        some.not_admitted(plain)
         for _, part in some.hopped().spread(index, "B3"):
             part.take(np.array([0]))
         addressed = some.addressed([(1, np.array([0, 2])), (2, np.array([2]))])

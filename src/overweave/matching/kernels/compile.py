@@ -136,6 +136,14 @@ def _copy_bytes(_context, data, _start, _end, out, _to):
     return types.int64(data, types.int64, types.int64, out, types.int64), generate
 
 
+def _load_word(_context, data, _at):
+    def generate(context, builder, signature, arguments):
+        bytes = make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.load(builder.bitcast(builder.gep(bytes, [arguments[1]]), ir.IntType(64).as_pointer()), align=1)
+
+    return types.uint64(data, types.int64), generate
+
+
 #: ``compare_lanes(bounds, at, values, first)``: LANES values with as many lower bounds at ``at`` and upper ones behind them; in
 #: the low half of the answer a bit for each value outside, in the high half a bit for each that equals a bound.
 compare_lanes: Kernel = intrinsic(_compare_lanes)
@@ -143,6 +151,8 @@ compare_lanes: Kernel = intrinsic(_compare_lanes)
 unite_rows: Kernel = intrinsic(_unite_rows)
 #: ``copy_bytes(data, start, end, out, to)``: where the copy ends.
 copy_bytes: Kernel = intrinsic(_copy_bytes)
+#: ``load_word(data, at)``: eight bytes from anywhere.
+load_word: Kernel = intrinsic(_load_word)
 #: The position of the lowest bit of a word that is not 0.
 trailing_zeros: Kernel = intrinsic(_trailing_zeros)
 #: How many bits of a word are set.

@@ -1,0 +1,126 @@
+"""What clients have advertised, to see which of their publications no advertisement covers: others would never get those."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from overweave.contract.batches import Batch
+from overweave.contract.plain_filters import PlainFilters
+from overweave.language.constraints import constraints
+from overweave.language.predicates import Filter
+from overweave.language.publications import Publication
+from overweave.language.relations import admits
+from overweave.matching.index import Index
+
+#: So many parts of advertisements are remembered for one client, until they are found anew.
+_PARTS_MAX = 1_000
+#: Fewer rows are looked at one by one.
+_FEW = 8
+#: So many attributes of a publication are named, in so many characters.
+_ATTRIBUTES_SHOWN, _CHARACTERS_SHOWN = 3, 120
+
+
+class Advertised:
+    """The advertisements of all clients of one broker."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, _Advertisements] = {}
+
+    def add(self, client: str, id: str, filter: Filter) -> None:
+        """A client advertises, perhaps something else under an id that it has used."""
+        self._clients.setdefault(client, _Advertisements()).add(id, filter)
+
+    def remove(self, client: str, id: str) -> None:
+        """A client withdraws an advertisement."""
+        advertisements = self._clients.get(client)
+        if advertisements is not None:
+            advertisements.remove(id)
+
+    def forget(self, client: str) -> None:
+        """A client is gone."""
+        self._clients.pop(client, None)
+
+    def uncovered(self, client: str, batch: Batch) -> NDArray[np.int64] | None:
+        """The rows that no advertisement of their client covers; None when there are none."""
+        advertisements = self._clients.get(client)
+        return np.arange(batch.count) if advertisements is None else advertisements.uncovered(batch)
+
+
+class _Advertisements:
+    """The advertisements of one client.
+
+    A row is covered if it has no other attributes than one of them, with values that this admits. Of plain ones a kernel sees
+    it. Others are found by an index, which asks for all attributes: so it holds advertisements as they are and, once seen, the
+    parts of them that rows have.
+    """
+
+    __slots__ = ("_filters", "_index", "_learned", "_parts", "_plain")
+
+    def __init__(self) -> None:
+        self._filters: dict[str, Filter] = {}
+        #: Made when they are needed first: most clients never publish, or publish what is plain.
+        self._plain: PlainFilters | None = None
+        #: By how many attributes each has.
+        self._index: Index | None = None
+        self._parts = self._learned = 0
+
+    def add(self, id: str, filter: Filter) -> None:
+        self._filters[id] = filter
+        self._index = self._plain = None
+
+    def remove(self, id: str) -> None:
+        self._filters.pop(id, None)
+        self._index = self._plain = None
+
+    def uncovered(self, batch: Batch) -> NDArray[np.int64] | None:
+        self._plain = self._plain or PlainFilters(self._filters.values())
+        rest = batch.not_admitted(self._plain)
+        if rest is not None and len(rest) > _FEW:
+            rest = self._not_in_index(batch, rest)
+        if rest is None:
+            return None
+        contents = [publish.publication for publish in batch.take(rest).publishes()]
+        uncovered = [row for row, content in zip(rest.tolist(), contents, strict=True) if not self._is_covered(content)]
+        return np.array(uncovered, np.int64) if uncovered else None
+
+    def _not_in_index(self, batch: Batch, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Those of some rows that the index does not find an advertisement for; None when there are none."""
+        some = batch.take(rows)
+        sizes, missing = some.attribute_counts(), np.ones(some.count, np.bool_)
+        for size, found in some.matching(self._index or self._new_index()):
+            missing[found[sizes[found] == size]] = False
+        rest = rows[missing]
+        return rest if len(rest) else None
+
+    def _is_covered(self, publication: Publication) -> bool:
+        """Whether some advertisement covers a publication; then the index finds others like it."""
+        for filter in self._filters.values():
+            if admits(filter, publication):
+                if self._index is not None:
+                    part = tuple(each for each in filter.predicates if each.attribute in publication)
+                    self._enter(Filter(part), self._index if self._learned < _PARTS_MAX else self._new_index())
+                    self._learned += 1
+                return True
+        return False
+
+    def _new_index(self) -> Index:
+        self._index, self._parts, self._learned = Index(), 0, 0
+        for filter in self._filters.values():
+            if constraints(filter) is not None:  # else it tells of nothing
+                self._enter(filter, self._index)
+        return self._index
+
+    def _enter(self, filter: Filter, index: Index) -> None:
+        self._parts += 1
+        index.add(self._parts, filter, len({each.attribute for each in filter.predicates}))
+
+
+def shown(publication: Publication) -> str:
+    """The first attributes of a publication, for people.
+
+    >>> shown(Publication({"class": "STOCK", "volume": 7, "open": 1, "close": 2}))
+    "[class,'STOCK'],[volume,7],[open,1],…"
+    """
+    first = dict(list(publication.items())[:_ATTRIBUTES_SHOWN])
+    text = str(Publication(first))
+    cut = text[:_CHARACTERS_SHOWN] + "…" * (len(text) > _CHARACTERS_SHOWN)
+    return cut + ",…" * (len(publication) > len(first))
