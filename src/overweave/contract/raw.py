@@ -430,7 +430,7 @@ class RawRows:
     def _publisher(self, row: int) -> tuple[str, int]:
         """The publisher of a row, and its life."""
         at = int(self._layout.starts[row])
-        _, _, life, _, _, _, _, _, length, _, _ = _ROW.unpack_from(self._data, at)
+        _, _, life, _, _, _, _, _, length, _, _ = _ROW.unpack_from(self._data.data, at)
         return _text(self._data[at + HEAD : at + HEAD + length].tobytes(), at), life
 
     def _numbers(self, row: int) -> tuple[int, ...]:
