@@ -87,8 +87,8 @@ class BrokerCore:
         self._sessions_made = 0
         self._registry = Registry()
         routing.begin(incarnation)
-        self._telling = _telling(routing)
-        self._pulse = Pulse(self.config, routing.watches_links)
+        self._pulse = Pulse(self.config, routing.watches_links or routing.wants_ticks)
+        self._telling = _telling(routing, ticks=self._pulse.beat_s is not None)
         #: What a peer said before it came back, and has not said again.
         self._stale: dict[str, dict[tuple[str, str, str | None], Control]] = {}
         self._timers: set[str] = set()
@@ -400,6 +400,11 @@ class BrokerCore:
 
     def _beat(self) -> None:
         """Let neighbours hear from us, and see who has not been heard."""
+        if not self._routing.watches_links:
+            self._telling.tick()
+            self._tell_on()
+            self._tell(self._routing.beat())
+            return
         for neighbour in self._neighbours:
             self._sessions[neighbour].acknowledge(self._turn.effects, ahead=True)
         for neighbour in self._pulse.fallen_silent(list(self._neighbours), self._turn.now_s):
@@ -413,10 +418,10 @@ class BrokerCore:
             self._turn.effects.append(SetTimer(name, self._turn.now_s + delay_s))
 
 
-def _telling(routing: Routing) -> Telling:
+def _telling(routing: Routing, ticks: bool) -> Telling:
     if routing.watches_links:
         return TellingByRouting()
-    return Telling() if routing.acyclic else TellingInCycles()
+    return Telling() if routing.acyclic else TellingInCycles(ticks)
 
 
 def _key(message: Control) -> tuple[str, str, str | None]:

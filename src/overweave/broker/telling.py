@@ -7,6 +7,9 @@ it knows all, or that it has just started and has said all it knows.
 
 from overweave.contract.frames import Announced, Synced, Word
 
+#: 1.5 to 2 s at the usual heartbeat.
+_HOLD_TICKS = 4
+
 
 class Telling:
     """The state of knowledge between a broker and its neighbours."""
@@ -41,6 +44,9 @@ class Telling:
         """A neighbour has told all that it wants."""
         self.unsynced.discard(neighbour)
 
+    def tick(self) -> None:
+        """Some time has passed."""
+
     def knows_all_but(self, peer: str) -> bool:
         """Whether all neighbours but ``peer`` have told what they want."""
         return not self.unsynced or self.unsynced == {peer}
@@ -58,20 +64,35 @@ class Telling:
 
 
 class TellingInCycles(Telling):
-    """Likewise where the overlay has cycles; ``Announced`` stands for all that a broker which has just started knows."""
+    """Likewise where the overlay has cycles; ``Announced`` stands for all that a broker which has just started knows.
+
+    There the waits may form a circle, so they end after some ticks; without ticks nobody waits. ``Synced``, after which neighbours
+    drop what an earlier incarnation of this broker said, comes as much later: until then its subscriptions are in force again.
+    """
+
+    def __init__(self, ticks: bool = False) -> None:
+        super().__init__()
+        #: How many ticks are left until a broker that has just started waits for nobody, and until what it learned is in force.
+        self._waits = self._settles = _HOLD_TICKS if ticks else 0
 
     def announced(self, neighbour: str) -> None:
         """See `Telling.announced`; it may not know more for long, so nobody waits for it."""
         super().announced(neighbour)
         self.unsynced.discard(neighbour)
 
+    def tick(self) -> None:
+        """See `Telling.tick`."""
+        self._waits = max(self._waits - 1, 0)
+        if not self.unsynced:
+            self._settles = max(self._settles - 1, 0)
+
     def marks(self, neighbour: str) -> list[Word]:
         """See `Telling.marks`."""
         marks: list[Word] = []
-        if neighbour not in self._announced_to:
+        if neighbour not in self._announced_to and (not self._waits or self._unannounced <= {neighbour}):
             self._announced_to.add(neighbour)
             marks.append(Announced())
-        if neighbour not in self._synced_to and not self.unsynced:
+        if neighbour in self._announced_to and neighbour not in self._synced_to and not self.unsynced and not self._settles:
             self._synced_to.add(neighbour)
             marks.append(Synced())
         return marks

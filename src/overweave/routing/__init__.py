@@ -45,7 +45,7 @@ PROTOCOLS: dict[str, RoutingProtocol] = {
     "covering-peer": RoutingProtocol(lambda broker, _: PeerToPeer(broker, Covering), PeerToPeer.acyclic),
     "identity-advertised": RoutingProtocol(lambda broker, _: TowardsPublishers(broker, Identical), TowardsPublishers.acyclic),
     "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic),
-    "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), FilterBasedGeneral.acyclic),
+    "filter-general": RoutingProtocol(lambda broker, _: FilterBasedGeneral(broker), FilterBasedGeneral.acyclic),
     "destination": RoutingProtocol(
         lambda broker, overlay: DestinationBased(broker, overlay.position(broker)),
         DestinationBased.acyclic,

@@ -32,6 +32,10 @@ class Routing(Protocol):
     def watches_links(self) -> bool:
         """Whether it finds other ways when links fail, and wants to know when they do and when they work again."""
 
+    @property
+    def wants_ticks(self) -> bool:
+        """Whether `beat` is called again and again, where there is a heartbeat; it is wherever links are watched."""
+
     def begin(self, incarnation: int) -> None:
         """Which life of its broker this is; before anything else."""
 
@@ -89,6 +93,7 @@ class Steady:
     """What a protocol has that looks at every publication, and takes links as they are."""
 
     watches_links = False
+    wants_ticks = False
 
     def begin(self, incarnation: int) -> None:
         """See `Routing.begin`."""
@@ -189,6 +194,11 @@ class SubscriptionTable:
         del self._entries[id]
         self._index.remove(id)
         return entry[0]
+
+    def get(self, id: str) -> Filter | None:
+        """The filter of a subscription; None: there is no such one."""
+        entry = self._entries.get(id)
+        return None if entry is None else entry[0]
 
     def items(self) -> list[tuple[str, Filter, str]]:
         """All entries."""
