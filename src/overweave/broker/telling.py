@@ -8,7 +8,7 @@ it knows all, or that it has just started and has said all it knows.
 from overweave.contract.frames import Announced, Synced, Word
 
 #: How many ticks brokers that have all just started wait for each other, and until what one wants then is in force everywhere.
-_WAIT_TICKS, HOLD_TICKS = 2, 4
+_WAIT_TICKS, HOLD_TICKS = 4, 4
 
 
 class Telling:
