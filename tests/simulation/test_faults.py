@@ -32,6 +32,8 @@ FAULTS = {
     "crashes": Faults(crash_every_s=3.0, until_s=20),
     "partitions": Faults(partition_every_s=3.0, until_s=20),
     "pauses": Faults(pause_every_s=0.5, until_s=20),
+    # Shorter than the silence after which neighbours forget a broker and its subscribers.
+    "broker pauses": Faults(broker_pause_every_s=2.0, broker_pause_s=1.2, until_s=20),
     "skew": Faults(clock_skew_s=30.0, loss=0.1, until_s=20),
     "all": Faults(
         loss=0.1,

@@ -49,6 +49,8 @@ from overweave.routing.base import Routing, Send
 ACKNOWLEDGE, RESEND, PULSE = "acknowledge", "resend", "pulse"
 #: So many sessions with neighbours have numbers of their own in a life of a broker, each of which may begin anew so often.
 _SESSIONS_MAX, _ANEW_MAX = 1 << 20, 1 << 8
+#: A timer that fires so late shows that the broker was paused, or as busy: then clients could not be heard either.
+_LATE_S = 0.5
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -91,7 +93,8 @@ class BrokerCore:
         self._telling = _telling(routing, ticks=self._pulse.beat_s is not None)
         #: What a peer said before it came back, and has not said again.
         self._stale: dict[str, dict[tuple[str, str, str | None], Control]] = {}
-        self._timers: set[str] = set()
+        #: When each timer that is set is due.
+        self._timers: dict[str, float] = {}
         self._control_in = self._control_out = 0
         self._turn = Turn()
         self._desk = Desk(id, modules or {}, self._turn, self._module_says, self._module_publishes, incarnation)
@@ -119,9 +122,12 @@ class BrokerCore:
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Effect]:
         """The one door: whatever happens to the broker happens here."""
         turn = self._turn
+        away_s = now_s - turn.now_s
         turn.now_s = now_s
         effects: list[Effect] = []
         turn.effects = effects
+        if away_s > self._pulse.away_s and self._started:
+            self._was_away(away_s)
         if not self._started:
             self._started = True
             self._desk.start(self._routing.overlay())
@@ -325,6 +331,7 @@ class BrokerCore:
 
     def _link_works(self, neighbour: str) -> None:
         self._pulse.lives(neighbour)
+        self._traffic.listens = self._pulse.listens
         self._tell(self._routing.link_up(neighbour))
         self._traffic.look_again()
 
@@ -333,6 +340,17 @@ class BrokerCore:
         for what, custody in self._sessions[neighbour].take_back(self._turn.effects):
             self._traffic.go_on(what, neighbour, custody)
         self._traffic.look_again()
+
+    def _was_away(self, away_s: float) -> None:
+        """Nothing has happened here for too long: the broker was paused, and its neighbours may have given it up."""
+        self._traffic.was_away(away_s)
+        if not self._routing.watches_links:
+            return
+        there = [neighbour for neighbour in self._neighbours if self._sessions[neighbour].established]
+        self._pulse.listen(there, self._turn.now_s)
+        self._traffic.listens = self._pulse.listens
+        for neighbour in there:
+            self._link_fails(neighbour)
 
     def _left(self, stimulus: PeerLeft) -> None:
         peer = stimulus.peer
@@ -345,6 +363,7 @@ class BrokerCore:
             del self._sessions[peer], self._neighbours[peer]
             self._telling.remove(peer)
             self._pulse.forget(peer)
+            self._traffic.listens = self._pulse.listens
             self._tell(self._routing.remove_neighbour(peer))
             self._traffic.links_change()
             self._tell_on()
@@ -383,13 +402,15 @@ class BrokerCore:
 
     def _timer(self, stimulus: TimerFired) -> None:
         name = stimulus.name
-        self._timers.discard(name)
+        late_s = self._turn.now_s - self._timers.pop(name, self._turn.now_s)
         if name == ACKNOWLEDGE:
             self._debts.pay_all(self._turn.effects)
         elif name == RESEND:
             for session in self._sessions.values():
                 session.resend(self._turn.effects)
         elif name in (PATIENCE, PRESSED):
+            if late_s > _LATE_S:
+                self._patience.was_away(late_s)
             for session, why in self._patience.look(name, self._turn.now_s):
                 self._turn.effects.append(Refuse(session.peer, "slow-consumer", why))
                 self._left(PeerLeft(session.peer))
@@ -409,13 +430,16 @@ class BrokerCore:
             self._sessions[neighbour].acknowledge(self._turn.effects, ahead=True)
         for neighbour in self._pulse.fallen_silent(list(self._neighbours), self._turn.now_s):
             self._link_fails(neighbour)
+        if self._pulse.stop_listening(self._turn.now_s):
+            self._traffic.listens = False
+            self._traffic.look_again()
         self._tell(self._routing.beat())
         self._traffic.give_up()
 
     def _set_timer(self, name: str, delay_s: float) -> None:
         if name not in self._timers:
-            self._timers.add(name)
-            self._turn.effects.append(SetTimer(name, self._turn.now_s + delay_s))
+            self._timers[name] = at_s = self._turn.now_s + delay_s
+            self._turn.effects.append(SetTimer(name, at_s))
 
 
 def _telling(routing: Routing, ticks: bool) -> Telling:

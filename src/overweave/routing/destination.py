@@ -21,6 +21,7 @@ class DestinationBased:
 
     acyclic = False
     watches_links = True
+    wants_ticks = True
 
     def __init__(self, broker: str, number: int) -> None:
         self._member = Member(broker, number, self._choose)

@@ -24,6 +24,9 @@ class Faults(msgspec.Struct, frozen=True):
     partition_s: float = 1.0
     pause_every_s: float | None = None
     pause_s: float = 1.0
+    #: Likewise for a broker that is paused (SIGSTOP): it does nothing, and then finds that its timers are late before it reads.
+    broker_pause_every_s: float | None = None
+    broker_pause_s: float = 4.0
     #: The clocks of brokers and clients are wrong by up to so much.
     clock_skew_s: float | None = None
     until_s: float = float("inf")
@@ -42,6 +45,8 @@ class Faults(msgspec.Struct, frozen=True):
             "partition_s",
             "pause_every_s",
             "pause_s",
+            "broker_pause_every_s",
+            "broker_pause_s",
             "clock_skew_s",
             "until_s",
         ):
@@ -57,4 +62,6 @@ class Faults(msgspec.Struct, frozen=True):
     @property
     def lose_frames(self) -> bool:
         """Whether anything can be lost, so that it has to be sent again."""
-        return self.lossy or any((self.cut_every_s, self.crash_every_s, self.partition_every_s))
+        return self.lossy or any(
+            (self.cut_every_s, self.crash_every_s, self.partition_every_s, self.broker_pause_every_s)
+        )

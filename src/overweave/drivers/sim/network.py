@@ -254,6 +254,7 @@ class SimulatedNetwork:
             (faults.crash_every_s, self._crash),
             (faults.partition_every_s, self._partition),
             (faults.pause_every_s, self._pause),
+            (faults.broker_pause_every_s, self._pause_broker),
         ):
             if every_s is not None and self._overlay.links:
                 self._plan(strike, every_s)
@@ -303,6 +304,17 @@ class SimulatedNetwork:
             client = self._nodes[reading[int(self._random.integers(len(reading)))]]
             client.stop_reading()
             self.kernel.at(self.kernel.now_s + self._faults.pause_s, client.read_on)
+
+    def pause(self, broker: str, for_s: float) -> None:
+        """Have a broker do nothing for some time, as SIGSTOP does."""
+        node = self._nodes[broker]
+        node.freeze()
+        self.kernel.at(self.kernel.now_s + for_s, node.thaw)
+
+    def _pause_broker(self) -> None:
+        awake = [id for id in self.running() if not self._nodes[id].frozen]
+        if awake:
+            self.pause(awake[int(self._random.integers(len(awake)))], self._faults.broker_pause_s)
 
     def _skew_s(self) -> float:
         skew_s = self._faults.clock_skew_s
