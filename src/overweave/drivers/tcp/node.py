@@ -24,6 +24,7 @@ from overweave.contract.stimuli import (
 from overweave.contract.wire import VERSION, Bye, Message, Open, Ping
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.live_trace import LiveTrace
+from overweave.drivers.tcp import absence
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.dialling import Dialling, why_not
@@ -80,7 +81,7 @@ class BrokerNode:
         self._server: asyncio.Server | None = None
         self._metrics: asyncio.Server | None = None
         self._draining = False
-        self._epoch_s = time.time() - time.monotonic()
+        self._epoch_s = time.time() - absence.uptime_s()
         self._load = Load()
         protocol = PROTOCOLS[settings.routing]
         self.core = BrokerCore(
@@ -168,8 +169,8 @@ class BrokerNode:
     # ---- the core
 
     def now_s(self) -> float:
-        """Wall clock time that never jumps."""
-        return self._epoch_s + time.monotonic()
+        """Wall clock time that never goes back."""
+        return self._epoch_s + absence.uptime_s()
 
     def handle(self, stimulus: Stimulus) -> None:
         """Something happens to the core; do what it asks for."""
@@ -336,7 +337,15 @@ class BrokerNode:
 
     def _expect_back(self, client: str) -> None:
         loop = asyncio.get_running_loop()
-        self._goodbyes[client] = loop.call_later(self.settings.grace_s, self._left, client)
+        due_s = loop.time() + self.settings.grace_s
+        self._goodbyes[client] = loop.call_at(due_s, self._has_not_come_back, client, due_s)
+
+    def _has_not_come_back(self, client: str, due_s: float) -> None:
+        """A session expires, unless this broker was away itself: then the client has the full time again."""
+        if absence.is_late(due_s):
+            self._expect_back(client)
+        else:
+            self._left(client)
 
     def _left(self, client: str) -> None:
         goodbye = self._goodbyes.pop(client, None)
@@ -439,16 +448,22 @@ class BrokerNode:
     async def _keep_alive(self) -> None:
         every_s = self.settings.heartbeat_s
         while True:
-            await asyncio.sleep(every_s / 2)
+            was_away = await absence.sleep(every_s / 2)
             now_s = time.monotonic()
             for connection in list(self._connections.values()):
-                if now_s - connection.received_s > 3 * every_s:
+                if was_away:
+                    # What peers said meanwhile has not been read yet, and they have heard nothing from here.
+                    connection.received_s = now_s
+                    connection.send(Ping())
+                elif now_s - connection.received_s > 3 * every_s:
                     self._log.warning("silent", peer=connection.peer)
                     connection.abort()
                 elif now_s - connection.sent_s > every_s / 2:
                     connection.send(Ping())
             for stranger in list(self._strangers):
-                if now_s - stranger.made_s > 3 * every_s:
+                if was_away:
+                    stranger.made_s = now_s
+                elif now_s - stranger.made_s > 3 * every_s:
                     stranger.abort()
 
     async def _measure(self) -> None:
