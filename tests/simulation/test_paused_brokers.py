@@ -1,4 +1,4 @@
-"""A broker that is paused, as by SIGSTOP, loses nothing that its clients publish, and judges nobody because of its own absence."""
+"""A broker that is paused, as by SIGSTOP, loses nothing that its clients publish, and judges nobody for its own absence."""
 
 from collections import Counter
 

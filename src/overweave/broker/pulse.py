@@ -1,7 +1,7 @@
 """The pulse of links: neighbours hear from each other every so often, and a link that is silent for long does not work.
 
-A broker that was paused has heard nobody, which says nothing about its neighbours. They may have given it up meanwhile, so it greets
-them anew, and listens before it judges.
+A broker that was paused has heard nobody, which says nothing about its neighbours. They may have given it up meanwhile, so it
+greets them anew, and listens before it judges.
 """
 
 from collections.abc import Iterable

@@ -66,9 +66,9 @@ class Telling:
 class TellingInCycles(Telling):
     """Likewise where the overlay has cycles.
 
-    There waits may form a circle of brokers that have all just started. Without ticks nobody waits, and one ``Announced`` stands for all
-    that a broker knows and wants when it has just started. With ticks it says so twice, when it knows all advertisements and when
-    it has said all that it wants, and waits as in a tree, but only for some ticks once all that it waits for are there.
+    There waits may form a circle of brokers that have all just started. Without ticks nobody waits, and one ``Announced``
+    stands for all that such a broker knows and wants. With ticks it says so twice, when it knows all advertisements and when it
+    has said all that it wants, and waits as in a tree, but only for some ticks once all that it waits for are there.
     ``Synced``, after which neighbours drop what its earlier incarnation said, comes last: what it wants is in force again.
     """
 

@@ -1,8 +1,8 @@
-"""One advertisement at one broker: the paths neighbours offer (path vector), the parent among them, and the subscriptions of its tree.
+"""One advertisement at one broker: the paths that neighbours offer (path vector), the parent among them, and its subscriptions.
 
-What a neighbour offers is remembered until it says otherwise, as in BGP's Adj-RIB-In, so that a broker whose parent loses its path
-has another one at hand. A path lists the brokers from the advertiser's to the one before this, and nobody is offered a path that it is
-on: there are no loops to count to infinity in.
+What a neighbour offers is remembered until it says otherwise, as in BGP's Adj-RIB-In, so that a broker whose parent loses its
+path has another one at hand. A path lists the brokers from the advertiser's to the one before this, and nobody is offered a
+path that it is on: there are no loops to count to infinity in.
 """
 
 from collections.abc import Iterator

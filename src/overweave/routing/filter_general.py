@@ -1,14 +1,14 @@
 """Filter-based routing on overlays with cycles: every advertisement gets a tree (SPEC 0; what DEST compares itself with).
 
-An advertisement is flooded with the path it takes, and a broker's parent on its tree is the neighbour that offers the shortest; among
-equals the first, so later copies change nothing. A subscription goes up the tree of each advertisement it intersects, by
-itself for each; a publication carries the id of its advertisement and is matched against the subscriptions of that tree alone,
-so it reaches a broker once.
+An advertisement is flooded with the path it takes, and a broker's parent on its tree is the neighbour with the shortest one;
+among equals the first, so that later copies change nothing. A subscription goes up the tree of each advertisement it intersects,
+by itself for each; a publication carries the id of its advertisement and is matched against the subscriptions of that tree
+alone, so it reaches a broker once.
 
-Departures, for brokers that crash (docs/decisions/0014): a broker remembers the paths of all neighbours (`advertisement_tree`). When
-its parent loses the path, or offers a longer one, it moves to the next best: it subscribes there, and unsubscribes at the former
-parent some ticks later. A withdrawal by the advertiser's own broker carries the advertisement's origin and ends it everywhere; one
-without says only that a neighbour has no path any more.
+Departures, for brokers that crash (docs/decisions/0014): a broker remembers the paths of all neighbours (`advertisement_tree`).
+When its parent loses the path, or another offers a shorter one, it moves: it subscribes at the new parent, and unsubscribes at
+the former one some ticks later. A withdrawal by the advertiser's own broker carries the origin of the advertisement and ends it
+everywhere; one without says only that a neighbour has no path any more.
 """
 
 import itertools
@@ -117,7 +117,9 @@ class FilterBasedGeneral(ByKind):
     def learned(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.learned`."""
         subscriptions = [
-            Subscribe(told, filter, Header(tree=id)) for id, tree in self._trees.items() for told, filter in tree.table.of(neighbour)
+            Subscribe(subscription, filter, Header(tree=id))
+            for id, tree in self._trees.items()
+            for subscription, filter in tree.table.of(neighbour)
         ]
         paths = [(id, tree.offered_by.get(neighbour)) for id, tree in self._trees.items()]
         return [*subscriptions, *(Advertise(id, route.filter) for id, route in paths if route is not None)]

@@ -62,6 +62,4 @@ class Faults(msgspec.Struct, frozen=True):
     @property
     def lose_frames(self) -> bool:
         """Whether anything can be lost, so that it has to be sent again."""
-        return self.lossy or any(
-            (self.cut_every_s, self.crash_every_s, self.partition_every_s, self.broker_pause_every_s)
-        )
+        return self.lossy or any((self.cut_every_s, self.crash_every_s, self.partition_every_s, self.broker_pause_every_s))

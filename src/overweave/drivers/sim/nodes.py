@@ -47,7 +47,20 @@ class World(Protocol):
 class Node:
     """One core in simulated time."""
 
-    __slots__ = ("_deferred", "_kernel", "_late", "_world", "alive", "channels", "core", "frozen", "id", "skew_s", "station", "waiting")
+    __slots__ = (
+        "_deferred",
+        "_kernel",
+        "_late",
+        "_world",
+        "alive",
+        "channels",
+        "core",
+        "frozen",
+        "id",
+        "skew_s",
+        "station",
+        "waiting",
+    )
 
     def __init__(self, world: World, kernel: Kernel, id: str, core: Core, skew_s: float) -> None:
         self._world = world
