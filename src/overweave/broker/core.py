@@ -115,6 +115,8 @@ class BrokerCore:
             if client not in self._sessions:
                 self._add_client(client)
             self._heard(message, client)
+        if self._pulse.beat_s is not None and not routing.watches_links:
+            routing.beat()  # so that it knows that there are ticks
         self._started = False
 
     # ---- the door, and what can be looked at

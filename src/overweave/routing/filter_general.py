@@ -31,6 +31,7 @@ _TOMBSTONES_MAX = 65_536
 _ADVERTISEMENTS_MAX = 1 << 20
 #: So many ticks a former parent still has our subscriptions, until the new path is in force: 1.5 to 2 s.
 _HOLD_TICKS = 4
+_FRESH_TICKS = 6
 
 
 class FilterBasedGeneral(ByKind):
@@ -51,6 +52,9 @@ class FilterBasedGeneral(ByKind):
         #: The trees with former parents that are still told. Without ticks nobody is.
         self._moving: dict[str, None] = {}
         self._ticks = False
+        #: How many ticks are left in which a broker that has just started subscribes at all neighbours with a path: one of them was
+        #: its parent before, and if that has crashed, too, may get publications again that were on their way here.
+        self._fresh = _FRESH_TICKS
         #: Copies of advertisements that came over other links than the first.
         self.duplicates = 0
 
@@ -77,7 +81,7 @@ class FilterBasedGeneral(ByKind):
 
     def beat(self) -> list[Send]:
         """See `Routing.beat`: former parents whose time is over need our subscriptions no more."""
-        self._ticks = True
+        self._ticks, self._fresh = True, max(self._fresh - 1, 0)
         sends: list[Send] = []
         for id in list(self._moving):
             tree = self._trees.get(id)
@@ -159,7 +163,7 @@ class FilterBasedGeneral(ByKind):
             return []
         tree = self._trees.setdefault(message.id, Tree())
         tree.offered_by[peer] = Route(message.filter, message.header.path, message.header.origin)
-        return self._choose(message.id, tree)
+        return [*self._choose(message.id, tree), *self._subscribe_widely(message.id, tree, peer)]
 
     def _unadvertise(self, message: Unadvertise, peer: str) -> list[Send]:
         tree = self._trees.get(message.id)
@@ -220,6 +224,16 @@ class FilterBasedGeneral(ByKind):
         self._collect(id, tree)
         return sends
 
+    def _subscribe_widely(self, id: str, tree: Tree, neighbour: str) -> list[Send]:
+        """Subscribe at a neighbour that is not the parent, for some ticks."""
+        if not (self._fresh and self._ticks) or neighbour in (tree.parent, None) or neighbour not in tree.offered_by:
+            return []
+        sends = self._subscribe_at(id, tree, neighbour)
+        if neighbour in tree.told:
+            tree.leaving[neighbour] = _HOLD_TICKS
+            self._moving[id] = None
+        return sends
+
     def _offer_path(self, id: str, tree: Tree, neighbour: str) -> list[Send]:
         """Tell a neighbour of our path if it has changed; one that is on it must not use it."""
         route = tree.route if tree.route is not None and neighbour not in tree.route.path else None
@@ -265,7 +279,11 @@ class FilterBasedGeneral(ByKind):
         if not tree.is_wanted(filter) or not tree.offers.offer(subscription, filter) or tree.parent is None:
             return []
         tree.told.setdefault(tree.parent, {})[subscription] = filter
-        return [(tree.parent, self._told(id, tree, subscription, filter))]
+        sends: list[Send] = [(tree.parent, self._told(id, tree, subscription, filter))]
+        if self._fresh and self._ticks:
+            for neighbour in tree.offered_by:
+                sends += self._subscribe_widely(id, tree, neighbour)
+        return sends
 
     def _withdraw(self, id: str, tree: Tree, subscription: str, filter: Filter) -> list[Send]:
         """Somebody wants something no more; while paths change somebody else may still."""
