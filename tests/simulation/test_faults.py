@@ -102,10 +102,10 @@ def test_nothing_is_lost_or_doubled_when_brokers_keep_what_waits_for_others_unle
         run("filter", OVERLAYS["balanced"], faults, seed, config=BrokerConfig(SessionConfig(resend_s=0.3), stall_s=0.1))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FAULTS if kind not in ("crashes", "all")])
-def test_nothing_is_lost_where_there_are_cycles_unless_brokers_crash(kind):
-    """A broker that comes back may find another way up a tree, and publications pass it by until that is known (0005)."""
-    for seed in range(4):
+@pytest.mark.parametrize("kind", FAULTS)
+def test_nothing_is_lost_where_there_are_cycles(kind):
+    """Brokers that come back find other ways up trees, and are told on the old ones until these are in force (0014)."""
+    for seed in range(6):
         run("filter-general", GRAPH, FAULTS[kind], seed)
 
 

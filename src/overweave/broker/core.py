@@ -427,6 +427,7 @@ class BrokerCore:
             self._telling.tick()
             self._tell_on()
             self._tell(self._routing.beat())
+            self._traffic.give_up()
             return
         for neighbour in self._neighbours:
             self._sessions[neighbour].acknowledge(self._turn.effects, ahead=True)

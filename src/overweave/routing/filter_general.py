@@ -52,8 +52,8 @@ class FilterBasedGeneral(ByKind):
         #: The trees with former parents that are still told. Without ticks nobody is.
         self._moving: dict[str, None] = {}
         self._ticks = False
-        #: How many ticks are left in which a broker that has just started subscribes at all neighbours with a path: one of them was
-        #: its parent before, and if that has crashed, too, may get publications again that were on their way here.
+        #: How many ticks are left in which a broker that has just started subscribes at all neighbours with a path: one of them
+        #: was its parent before, and if that has crashed, too, may get publications again that were on their way here.
         self._fresh = _FRESH_TICKS
         #: Copies of advertisements that came over other links than the first.
         self.duplicates = 0
