@@ -59,6 +59,8 @@ ORPHANS, _ORPHANS_S = "orphans", 0.5
 _SESSIONS_MAX, _ANEW_MAX = 1 << 20, 1 << 8
 #: Incarnations are below this, so that the numbers of sessions have 64 bits: milliseconds until the year 2248.
 INCARNATIONS_MAX = 1 << 43
+#: A timer that fires so late shows that the broker was paused, or as busy: then clients could not be heard either.
+_LATE_S = 0.5
 
 
 class Statistics(msgspec.Struct, frozen=True):
@@ -107,12 +109,13 @@ class BrokerCore:
         self._registry = Registry(unsynced)
         self._durability = Durability(durable)
         routing.begin(incarnation)
-        self._telling = _telling(routing)
-        self._pulse = Pulse(self.config, routing.watches_links)
+        self._pulse = Pulse(self.config, routing.watches_links or routing.wants_ticks)
+        self._telling = _telling(routing, ticks=self._pulse.beat_s is not None)
         #: What a peer said before it came back, and has not said again.
         self._stale: dict[str, dict[tuple[str, str, str | None], Control]] = {}
         self._leaving = Leaving()
-        self._timers: set[str] = set()
+        #: When each timer that is set is due.
+        self._timers: dict[str, float] = {}
         self._control_in = self._control_out = 0
         self._turn = Turn()
         self._desk = Desk(
@@ -149,6 +152,8 @@ class BrokerCore:
             if client not in self._sessions:
                 self._add_client(client)
             self._heard(message, client)
+        if self._pulse.beat_s is not None and not routing.watches_links:
+            routing.beat()  # so that it knows that there are ticks
         self._started = False
 
     # ---- the door, and what can be looked at
@@ -156,9 +161,12 @@ class BrokerCore:
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Effect]:
         """The one door: whatever happens to the broker happens here."""
         turn = self._turn
+        away_s = now_s - turn.now_s
         turn.now_s = now_s
         effects: list[Effect] = []
         turn.effects = effects
+        if away_s > self._pulse.away_s and self._started:
+            self._was_away(away_s)
         if not self._started:
             self._started = True
             self._desk.start(self._routing.overlay())
@@ -417,6 +425,7 @@ class BrokerCore:
 
     def _link_works(self, neighbour: str) -> None:
         self._pulse.lives(neighbour)
+        self._traffic.listens = self._pulse.listens
         self._tell(self._routing.link_up(neighbour))
         self._traffic.look_again()
 
@@ -425,6 +434,17 @@ class BrokerCore:
         for what, custody in self._sessions[neighbour].take_back(self._turn.effects):
             self._traffic.go_on(what, neighbour, custody)
         self._traffic.look_again()
+
+    def _was_away(self, away_s: float) -> None:
+        """Nothing has happened here for too long: the broker was paused, and its neighbours may have given it up."""
+        self._traffic.was_away(away_s)
+        if not self._routing.watches_links:
+            return
+        there = [neighbour for neighbour in self._neighbours if self._sessions[neighbour].established]
+        self._pulse.listen(there, self._turn.now_s)
+        self._traffic.listens = self._pulse.listens
+        for neighbour in there:
+            self._link_fails(neighbour)
 
     def _left(self, stimulus: PeerLeft) -> None:
         peer = stimulus.peer
@@ -437,6 +457,7 @@ class BrokerCore:
             del self._sessions[peer], self._neighbours[peer]
             self._telling.remove(peer)
             self._pulse.forget(peer)
+            self._traffic.listens = self._pulse.listens
             self._tell(self._routing.remove_neighbour(peer))
             self._traffic.links_change()
             self._tell_on()
@@ -497,7 +518,7 @@ class BrokerCore:
 
     def _timer(self, stimulus: TimerFired) -> None:
         name = stimulus.name
-        self._timers.discard(name)
+        late_s = self._turn.now_s - self._timers.pop(name, self._turn.now_s)
         if name == ACKNOWLEDGE:
             self._debts.pay_all(self._turn.effects)
         elif name == ACKNOWLEDGE_CONTROL:
@@ -508,6 +529,8 @@ class BrokerCore:
             for session in self._sessions.values():
                 session.resend(self._turn.effects)
         elif name in (PATIENCE, PRESSED):
+            if late_s > _LATE_S:
+                self._patience.was_away(late_s)
             for session, why in self._patience.look(name, self._turn.now_s):
                 self._turn.effects.append(Refuse(session.peer, "slow-consumer", why, session.unsettled_rows()))
                 self._left(PeerLeft(session.peer))
@@ -520,23 +543,32 @@ class BrokerCore:
 
     def _beat(self) -> None:
         """Let neighbours hear from us, and see who has not been heard."""
+        if not self._routing.watches_links:
+            self._telling.tick()
+            self._tell_on()
+            self._tell(self._routing.beat())
+            self._traffic.give_up()
+            return
         for neighbour in self._neighbours:
             self._sessions[neighbour].acknowledge(self._turn.effects, ahead=True)
         for neighbour in self._pulse.fallen_silent(list(self._neighbours), self._turn.now_s):
             self._link_fails(neighbour)
+        if self._pulse.stop_listening(self._turn.now_s):
+            self._traffic.listens = False
+            self._traffic.look_again()
         self._tell(self._routing.beat())
         self._traffic.give_up()
 
     def _set_timer(self, name: str, delay_s: float) -> None:
         if name not in self._timers:
-            self._timers.add(name)
-            self._turn.effects.append(SetTimer(name, self._turn.now_s + delay_s))
+            self._timers[name] = at_s = self._turn.now_s + delay_s
+            self._turn.effects.append(SetTimer(name, at_s))
 
 
-def _telling(routing: Routing) -> Telling:
+def _telling(routing: Routing, ticks: bool) -> Telling:
     if routing.watches_links:
         return TellingByRouting()
-    return Telling() if routing.acyclic else TellingInCycles()
+    return Telling() if routing.acyclic else TellingInCycles(ticks)
 
 
 def _delays(message: Control, heard: Control) -> bool:

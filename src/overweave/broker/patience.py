@@ -58,6 +58,12 @@ class Patience:
         self._pressed.pop(session, None)
         self._returned.pop(session, None)
 
+    def was_away(self, away_s: float) -> None:
+        """The broker was paused, or busy: what clients settled meanwhile has not been heard, so that time does not count."""
+        for halt in self._watched.values():
+            halt.since_s += away_s
+        self._returned = {session: since_s + away_s for session, since_s in self._returned.items()}
+
     def looks(self) -> tuple[tuple[str, float], ...]:
         """The timers that are needed, each with its delay; none while nobody has anything to settle."""
         if not self._watched:

@@ -79,6 +79,8 @@ class Traffic:
         self._seen = Seen(self._seen_size)
         self._seen_on: dict[Hashable, Seen] = {}
         self._lanes: dict[tuple[str | None, bool], list[Seen]] = {}
+        #: Whether the broker was away, and does not know yet who is there: what its clients publish waits.
+        self.listens = False
         self.patience = Patience(config)
         self.story = Story(config.story_length)
         #: Whether somebody wants to know of each batch where it goes.
@@ -205,7 +207,9 @@ class Traffic:
     def _route_or_hold(
         self, batch: Batch, peer: str, custody: Custody | None, again: bool = False, elsewhere: bool = False
     ) -> None:
-        if not self._telling.unsynced or self._telling.knows_all_but(peer):
+        if (not self._telling.unsynced or self._telling.knows_all_but(peer)) and not (
+            self.listens and peer not in self._neighbours and not batch.is_bound()
+        ):
             self._route(batch, peer, custody, again, elsewhere)
         else:
             self._held.append(_Held(batch, peer, custody, self._turn.now_s, again, elsewhere))
@@ -352,6 +356,11 @@ class Traffic:
                     else:
                         self._sessions[to].send(part, custody, self._turn.effects, under_way=True)
                         self.rows_out += part.count
+
+    def was_away(self, away_s: float) -> None:
+        """The broker was paused: for what it keeps for others that time does not count."""
+        self._held = deque(entry._replace(since_s=entry.since_s + away_s) for entry in self._held)
+        self._following = deque((since_s + away_s, custody, first) for since_s, custody, first in self._following)
 
     def give_up(self) -> None:
         """Let go of what is meant for brokers that could not be reached for too long, and of what waits as long for others."""

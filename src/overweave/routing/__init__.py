@@ -48,7 +48,9 @@ PROTOCOLS: dict[str, RoutingProtocol] = {
         lambda broker, _: TowardsPublishers(broker, Identical), TowardsPublishers.acyclic, needs_advertisements=True
     ),
     "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic, needs_advertisements=True),
-    "filter-general": RoutingProtocol(lambda _, __: FilterBasedGeneral(), FilterBasedGeneral.acyclic, needs_advertisements=True),
+    "filter-general": RoutingProtocol(
+        lambda broker, _: FilterBasedGeneral(broker), FilterBasedGeneral.acyclic, needs_advertisements=True
+    ),
     "destination": RoutingProtocol(
         lambda broker, overlay: DestinationBased(broker, overlay.position(broker)),
         DestinationBased.acyclic,

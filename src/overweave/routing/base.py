@@ -36,6 +36,10 @@ class Routing(Protocol):
     def needs_advertisements(self) -> bool:
         """Whether publications reach other brokers only if an advertisement of their client covers them."""
 
+    @property
+    def wants_ticks(self) -> bool:
+        """Whether `beat` is called again and again, where there is a heartbeat; it is wherever links are watched."""
+
     def begin(self, incarnation: int) -> None:
         """Which life of its broker this is; before anything else."""
 
@@ -94,6 +98,7 @@ class Steady:
 
     watches_links = False
     needs_advertisements = False
+    wants_ticks = False
 
     def begin(self, incarnation: int) -> None:
         """See `Routing.begin`."""
@@ -194,6 +199,11 @@ class SubscriptionTable:
         del self._entries[id]
         self._index.remove(id)
         return entry[0]
+
+    def get(self, id: str) -> Filter | None:
+        """The filter of a subscription; None: there is no such one."""
+        entry = self._entries.get(id)
+        return None if entry is None else entry[0]
 
     def items(self) -> list[tuple[str, Filter, str]]:
         """All entries."""

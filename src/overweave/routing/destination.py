@@ -22,6 +22,7 @@ class DestinationBased:
     acyclic = False
     watches_links = True
     needs_advertisements = True
+    wants_ticks = True
 
     def __init__(self, broker: str, number: int) -> None:
         self._member = Member(broker, number, self._choose)

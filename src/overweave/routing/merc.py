@@ -34,6 +34,7 @@ class Merc:
     acyclic = False
     watches_links = True
     needs_advertisements = True
+    wants_ticks = True
 
     def __init__(self, broker: str, overlay: Overlay) -> None:
         self._broker, self._overlay, self._incarnation = broker, overlay, 1

@@ -102,6 +102,11 @@ class BrokerProcess:
         self._process.kill()
         self._collect()
 
+    def signal(self, number: int) -> None:
+        """Send it a signal, as SIGSTOP and SIGCONT."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def stop(self) -> None:
         """Ask it to stop, and wait for it."""
         if self._process is not None:

@@ -26,6 +26,9 @@ class Faults(msgspec.Struct, frozen=True):
     pause_s: float = 1.0
     #: The chance that the clock of a broker has gone back when it comes back after a crash: its incarnation is one of the past.
     clock_back: float = 0.0
+    #: Likewise for a broker that is paused (SIGSTOP): it does nothing, and then finds that its timers are late before it reads.
+    broker_pause_every_s: float | None = None
+    broker_pause_s: float = 4.0
     #: The clocks of brokers and clients are wrong by up to so much.
     clock_skew_s: float | None = None
     #: Syncs of journals take up to so long; a crash loses what is not synced, or the later part of it. None: they take no time.
@@ -49,6 +52,8 @@ class Faults(msgspec.Struct, frozen=True):
             "partition_s",
             "pause_every_s",
             "pause_s",
+            "broker_pause_every_s",
+            "broker_pause_s",
             "clock_skew_s",
             "journal_sync_s",
             "full_every_s",
@@ -67,4 +72,4 @@ class Faults(msgspec.Struct, frozen=True):
     @property
     def lose_frames(self) -> bool:
         """Whether anything can be lost, so that it has to be sent again."""
-        return self.lossy or any((self.cut_every_s, self.crash_every_s, self.partition_every_s))
+        return self.lossy or any((self.cut_every_s, self.crash_every_s, self.partition_every_s, self.broker_pause_every_s))

@@ -305,6 +305,7 @@ class SimulatedNetwork:
             (faults.partition_every_s, self._partition),
             (faults.pause_every_s, self._pause),
             (faults.full_every_s, self._fill_disk),
+            (faults.broker_pause_every_s, self._pause_broker),
         ):
             if every_s is not None and self._overlay.links:
                 self._plan(strike, every_s)
@@ -360,6 +361,17 @@ class SimulatedNetwork:
         running = self.running()
         if running:
             self._journals.fill_disk(self._nodes[running[int(self._random.integers(len(running)))]], self._faults.full_s)
+
+    def pause(self, broker: str, for_s: float) -> None:
+        """Have a broker do nothing for some time, as SIGSTOP does."""
+        node = self._nodes[broker]
+        node.freeze()
+        self.kernel.at(self.kernel.now_s + for_s, node.thaw)
+
+    def _pause_broker(self) -> None:
+        awake = [id for id in self.running() if not self._nodes[id].frozen]
+        if awake:
+            self.pause(awake[int(self._random.integers(len(awake)))], self._faults.broker_pause_s)
 
     def _skew_s(self) -> float:
         skew_s = self._faults.clock_skew_s

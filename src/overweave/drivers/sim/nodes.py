@@ -69,7 +69,20 @@ class World(Protocol):
 class Node:
     """One core in simulated time."""
 
-    __slots__ = ("_kernel", "_world", "alive", "channels", "core", "id", "skew_s", "station", "waiting")
+    __slots__ = (
+        "_deferred",
+        "_kernel",
+        "_late",
+        "_world",
+        "alive",
+        "channels",
+        "core",
+        "frozen",
+        "id",
+        "skew_s",
+        "station",
+        "waiting",
+    )
 
     def __init__(self, world: World, kernel: Kernel, id: str, core: Core, skew_s: float) -> None:
         self._world = world
@@ -84,6 +97,10 @@ class Node:
         self.station: Station | None = None
         #: What arrived while the node does not read (None: it does).
         self.waiting: list[tuple[Channel, Frame]] | None = None
+        #: Whether it is paused, the timers that were due meanwhile, and what else happened to it that it has not noticed.
+        self.frozen = False
+        self._late: list[str] = []
+        self._deferred: list[Stimulus] = []
         self.alive = True
 
     def clock_s(self) -> float:
@@ -92,6 +109,9 @@ class Node:
 
     def handle(self, stimulus: Stimulus) -> None:
         """Something happens to the core; do what it asks for."""
+        if self.frozen:
+            self._deferred.append(stimulus)
+            return
         self.carry_out(self.core.handle(stimulus, self._kernel.now_s + self.skew_s))
 
     def carry_out(self, effects: list[Effect]) -> None:
@@ -134,8 +154,28 @@ class Node:
         for channel, frame in waiting:
             channel.arrive(frame)
 
+    def freeze(self) -> None:
+        """Do nothing for a while."""
+        self.frozen = True
+        self.stop_reading()
+
+    def thaw(self, _: object = None) -> None:
+        """Go on: as event loops do, first with timers that are late, then with what has arrived."""
+        if not self.alive:
+            return
+        self.frozen = False
+        late, self._late = self._late, []
+        deferred, self._deferred = self._deferred, []
+        for name in late:
+            self.handle(TimerFired(name))
+        for stimulus in deferred:
+            self.handle(stimulus)
+        self.read_on()
+
     def _fire(self, name: str) -> None:
-        if self.alive:
+        if self.frozen:
+            self._late.append(name)
+        elif self.alive:
             self.handle(TimerFired(name))
 
 

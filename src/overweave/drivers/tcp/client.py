@@ -34,6 +34,7 @@ from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
 from overweave.contract.wire import Bye, Gap, Message, Notice, Open, Ping, room_for
 from overweave.contract.wire import Refused as RefusedMessage
+from overweave.drivers.tcp.absence import LATE_S
 from overweave.drivers.tcp.addresses import Address, parse_address
 from overweave.drivers.tcp.advertiser import Advertiser
 from overweave.drivers.tcp.certificates import SEPARATOR, common_name
@@ -514,8 +515,12 @@ class Client:
     # ---- the connection
 
     async def _keep_connected(self) -> None:
-        retry_s = _RETRY_S
+        retry_s, due_s = _RETRY_S, time.monotonic()
         while self._refused is None and not self._closed:
+            if self._connection is not None and time.monotonic() > due_s + LATE_S:
+                # This process was paused: what the broker said meanwhile has not been read yet.
+                self._connection.received_s = time.monotonic()
+                self._connection.send(Ping())
             if self._connection is None:
                 with contextlib.suppress(OSError, TimeoutError):
                     async with asyncio.timeout(_DIAL_S_MAX):
@@ -525,6 +530,7 @@ class Client:
             else:
                 if time.monotonic() - self._connection.sent_s > _HEARTBEAT_S / 2:
                     self._connection.send(Ping())
+            due_s = time.monotonic() + retry_s
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(retry_s):
                     await self._broken.wait()

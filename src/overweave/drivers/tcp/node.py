@@ -39,6 +39,7 @@ from overweave.contract.stimuli import (
 from overweave.contract.wire import VERSION, Bye, Message, Notice, Open, Ping
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.live_trace import LiveTrace
+from overweave.drivers.tcp import absence
 from overweave.drivers.tcp.acceptor import Acceptor
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.certificates import warn_of_expiry
@@ -122,7 +123,7 @@ class BrokerNode:
         self._acceptor: Acceptor | None = None
         self._metrics: asyncio.Server | None = None
         self._draining = False
-        self._epoch_s = time.time() - time.monotonic()
+        self._epoch_s = time.time() - absence.uptime_s()
         self._load = Load()
         #: How many entries earlier cores of this process had kept.
         self._kept_before = 0
@@ -292,8 +293,8 @@ class BrokerNode:
         self._reach_out()
 
     def now_s(self) -> float:
-        """Wall clock time that never jumps."""
-        return self._epoch_s + time.monotonic()
+        """Wall clock time that never goes back."""
+        return self._epoch_s + absence.uptime_s()
 
     def handle(self, stimulus: Stimulus) -> None:
         """Something happens to the core; do what it asks for."""
@@ -585,7 +586,15 @@ class BrokerNode:
 
     def _expect_back(self, client: str) -> None:
         loop = asyncio.get_running_loop()
-        self._goodbyes[client] = loop.call_later(self.settings.grace_s, self._expire, client)
+        due_s = loop.time() + self.settings.grace_s
+        self._goodbyes[client] = loop.call_at(due_s, self._has_not_come_back, client, due_s)
+
+    def _has_not_come_back(self, client: str, due_s: float) -> None:
+        """A session expires, unless this broker was away itself: then the client has the full time again."""
+        if absence.is_late(due_s):
+            self._expect_back(client)
+        else:
+            self._expire(client)
 
     def _expire(self, client: str) -> None:
         """A client was away for too long."""
@@ -709,16 +718,22 @@ class BrokerNode:
     async def _keep_alive(self) -> None:
         every_s = self.settings.heartbeat_s
         while True:
-            await asyncio.sleep(every_s / 2)
+            was_away = await absence.sleep(every_s / 2)
             now_s = time.monotonic()
             for connection in list(self._connections.values()):
-                if now_s - connection.received_s > 3 * every_s and not connection.held:
+                if was_away:
+                    # What peers said meanwhile has not been read yet, and they have heard nothing from here.
+                    connection.received_s = now_s
+                    connection.send(Ping())
+                elif now_s - connection.received_s > 3 * every_s and not connection.held:
                     self._log.warning("silent", peer=connection.peer)
                     connection.abort()
                 elif now_s - connection.sent_s > every_s / 2:
                     connection.send(Ping())
             for stranger in list(self._strangers):
-                if now_s - stranger.made_s > 3 * every_s:
+                if was_away:
+                    stranger.made_s = now_s
+                elif now_s - stranger.made_s > 3 * every_s:
                     stranger.abort()
 
     async def _measure(self) -> None:

@@ -1,0 +1,113 @@
+"""One advertisement at one broker: the paths that neighbours offer (path vector), the parent among them, and its subscriptions.
+
+What a neighbour offers is remembered until it says otherwise, as in BGP's Adj-RIB-In, so that a broker whose parent loses its
+path has another one at hand. A path lists the brokers from the advertiser's to the one before this, and nobody is offered a
+path that it is on: there are no loops to count to infinity in.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from overweave.contract.batches import Batch
+from overweave.language.predicates import Filter
+from overweave.language.relations import intersects
+from overweave.matching.index import Index
+from overweave.routing.base import Forward
+from overweave.routing.offers import Offers
+
+#: The broker where an advertisement was made, and its number there.
+Origin = tuple[str, int]
+
+
+class Route(msgspec.Struct, frozen=True):
+    """A path to the advertiser, as a neighbour offers it or as it is offered to one."""
+
+    filter: Filter
+    path: tuple[str, ...]
+    origin: Origin | None
+
+
+class TreeTable:
+    """The subscriptions of one tree by the peers they came from; while a path changes the same one may come from two."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str], Filter] = {}
+        self._peers: dict[str, dict[str, None]] = {}
+        self._index = Index()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, id: str, filter: Filter, peer: str) -> bool:
+        """Whether this is news; another filter under the same id from the same peer takes the place of the first."""
+        if self._entries.get((id, peer)) == filter:
+            return False
+        self.remove(id, peer)
+        self._entries[id, peer] = filter
+        self._peers.setdefault(id, {})[peer] = None
+        self._index.add((id, peer), filter, peer)
+        return True
+
+    def remove(self, id: str, peer: str) -> Filter | None:
+        """Forget what came from ``peer`` under this id; None when there is no such entry."""
+        filter = self._entries.pop((id, peer), None)
+        if filter is not None:
+            self._index.remove((id, peer))
+            del self._peers[id][peer]
+            if not self._peers[id]:
+                del self._peers[id]
+        return filter
+
+    def get(self, id: str) -> Filter | None:
+        """The filter of a subscription, from whichever peer came first; None: nobody has it."""
+        peers = self._peers.get(id)
+        return None if not peers else self._entries[id, next(iter(peers))]
+
+    def items(self) -> Iterator[tuple[str, Filter]]:
+        """All subscriptions."""
+        return ((id, filter) for (id, _), filter in self._entries.items())
+
+    def of(self, peer: str) -> list[tuple[str, Filter]]:
+        """All that came from ``peer``."""
+        return [(id, filter) for (id, at), filter in self._entries.items() if at == peer]
+
+    def route(self, batch: Batch, origin: str | None) -> list[Forward]:
+        """The peers whose subscriptions some publications match, but not back to the neighbour they came from."""
+        return batch.spread(self._index, origin) if self._entries else []  # type: ignore[return-value]
+
+
+class Tree:
+    """One advertisement at one broker; without a path it waits for one, with what came from below."""
+
+    def __init__(self) -> None:
+        #: What each neighbour last offered, and what each was last offered.
+        self.offered_by: dict[str, Route] = {}
+        self.offered_to: dict[str, Route] = {}
+        #: The client that advertises, at the advertiser's broker; elsewhere the neighbour that is the way up.
+        self.client: str | None = None
+        self.parent: str | None = None
+        #: The path from the advertiser to here, the parent being its last broker; None: there is none at present.
+        self.route: Route | None = None
+        self.table = TreeTable()
+        #: What the parent must know.
+        self.offers = Offers()
+        #: What neighbours have been told, by id: the parent, and former ones until the new path is in force.
+        self.told: dict[str, dict[str, Filter]] = {}
+        #: Former parents that are still told, and for how many ticks.
+        self.leaving: dict[str, int] = {}
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to remember."""
+        return self.client is None and not self.offered_by and not self.table and not self.told and not self.offered_to
+
+    def best(self) -> tuple[str, Route] | None:
+        """The neighbour with the shortest path, and that path; the parent among equals, else the first that offered one."""
+        if not self.offered_by:
+            return None
+        return min(self.offered_by.items(), key=lambda entry: (len(entry[1].path), entry[0] != self.parent))
+
+    def is_wanted(self, filter: Filter) -> bool:
+        """Whether the advertisement meets a subscription, as far as is known."""
+        return self.route is not None and self.client is None and intersects(self.route.filter, filter)
