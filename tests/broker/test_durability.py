@@ -179,7 +179,8 @@ def test_nothing_is_settled_before_its_client_knows_that_it_is_rejected():
 def test_publications_of_others_go_on_while_the_journal_fails():
     pair = Pair()
     pair.say(Subscribe("c/1", FILTER))
-    pair.broker_does(Persisted(1))
+    pair.say(Advertise("c/2", FILTER))
+    pair.broker_does(Persisted(2))
     pair.broker_does(JournalFailed("no space left"))
     pair._carry_out(pair.client, pair.client.publish([parse_publication("[x,3]")], 0.0))
     assert pair.client.unsettled() == 0

@@ -34,7 +34,7 @@ def network(protocol, faults=None, seed=1):
 
 
 def unmatched(made):
-    return made._client("p").unmatched_publications()
+    return made.client("p").unmatched_publications()
 
 
 def is_wanted(publication):
@@ -53,7 +53,7 @@ def test_rows_in_no_forward_are_counted(protocol, size):
         made.publish("p", *publications()[first : first + size])
     made.settle()
     assert unmatched(made) == sum(not is_wanted(each) for each in publications()) > 0
-    assert made._client("p").settled_publications() == 60
+    assert made.client("p").settled_publications() == 60
 
 
 @pytest.mark.parametrize("faults", [Faults(loss=0.2, until_s=20), Faults(cut_every_s=1.0, until_s=20)], ids=["loss", "cuts"])
@@ -77,7 +77,7 @@ def test_a_broker_that_restarts_counts_anew_and_nothing_is_counted_twice():
     for number in range(4):
         made.publish("p", parse_publication("[x,5]"), parse_publication("[x,1]"))
         made.settle()
-        assert (unmatched(made), made._client("p").settled_publications()) == (number + 1, 2 * (number + 1))
+        assert (unmatched(made), made.client("p").settled_publications()) == (number + 1, 2 * (number + 1))
         made.crash("B1", 1.0)
         made.settle()
         made.kernel.run(made.kernel.now_s + 1.0)
@@ -107,12 +107,12 @@ def test_what_is_settled_out_of_order_is_counted_in_order():
     client.send(rows(8), None, [])
     broker._expected = 8
     for sequence, count in ((2, 1), (6, 2), (4, 0)):
-        broker.settle(sequence, 2, count)
+        broker.settle(sequence, 2, unmatched=count)
         broker.validate()
     effects = []
     broker.acknowledge(effects)
     assert (effects[-1].frame.acknowledged, effects[-1].frame.unmatched) == (0, 0)
-    broker.settle(0, 2, 1)
+    broker.settle(0, 2, unmatched=1)
     broker.validate()
     broker.acknowledge(effects)
     assert (effects[-1].frame.acknowledged, effects[-1].frame.unmatched) == (8, 4)

@@ -106,7 +106,7 @@ def test_nothing_is_lost_or_doubled_when_brokers_keep_what_waits_for_others_unle
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_nothing_is_lost_where_there_are_cycles(kind):
-    """Brokers that come back find other ways up trees, and are told on the old ones until these are in force (0014)."""
+    """Brokers that come back find other ways up trees, and are told on the old ones until these are in force (0016)."""
     for seed in range(6):
         run("filter-general", GRAPH, FAULTS[kind], seed)
 

@@ -27,6 +27,8 @@ class Custody:
         self._session, self._stream, self._sequence, self._rows = session, session.stream, sequence, rows
         #: Control is acknowledged at once, and ahead of publications that are not settled: somebody waits for it.
         self._control = control
+        if control:
+            session.unsettled_control += 1
         self._remaining = 1
         #: How many of its rows, which a client published, matched nobody here.
         self.unmatched = 0
@@ -99,6 +101,8 @@ class Custody:
 
     def _settle(self) -> None:
         if self._session.stream == self._stream:
+            if self._control:
+                self._session.unsettled_control -= 1
             self._session.settle(self._sequence, self._rows, self._control, self.unmatched)
 
 

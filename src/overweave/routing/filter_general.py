@@ -5,7 +5,7 @@ among equals the first, so that later copies change nothing. A subscription goes
 by itself for each; a publication carries the id of its advertisement and is matched against the subscriptions of that tree
 alone, so it reaches a broker once.
 
-Departures, for brokers that crash (docs/decisions/0014): a broker remembers the paths of all neighbours (`advertisement_tree`).
+Departures, for brokers that crash (docs/decisions/0016): a broker remembers the paths of all neighbours (`advertisement_tree`).
 When its parent loses the path, or another offers a shorter one, it moves: it subscribes at the new parent, and unsubscribes at
 the former one some ticks later. A withdrawal by the advertiser's own broker carries the origin of the advertisement and ends it
 everywhere; one without says only that a neighbour has no path any more.
