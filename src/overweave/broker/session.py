@@ -103,7 +103,7 @@ class Session:
         "_expected", "_kept_bytes_max", "_latest", "_marks", "_next", "_peer_expected", "_peer_unmatched_before",
         "_settled", "_settled_ahead", "_told_ahead", "_unmatched", "_unmatched_ahead", "_unmatched_told", "_unsettled",
         "_untold", "_waiting", "_window", "_window_bytes", "connected", "established", "incarnation", "kept_bytes", "peer",
-        "peer_incarnation", "peer_unmatched", "relieved", "stream",
+        "peer_incarnation", "peer_unmatched", "relieved", "stream", "unsettled_control",
     )  # fmt: skip
 
     def __init__(self, peer: str, incarnation: int, config: SessionConfig, debts: Debts) -> None:
@@ -136,6 +136,8 @@ class Session:
         self._expected = 0
         self._settled = 0
         self._settled_ahead: dict[int, int] = {}
+        #: How many control messages from the peer are not settled.
+        self.unsettled_control = 0
         #: Up to where the peer was told of stretches, and whether there are new ones.
         self._told_ahead = 0
         self._untold = False
@@ -252,8 +254,8 @@ class Session:
         return self._end - self._base + self._behind_rows
 
     def unsettled_in(self) -> int:
-        """How many rows from the peer are not settled."""
-        return self._expected - self._settled
+        """How many rows of publications from the peer are not settled, or are behind some that are not."""
+        return self._expected - self._settled - self.unsettled_control
 
     def unsettled_publications(self) -> int:
         """How many rows that were sent from here the peer has not settled, without words."""
@@ -562,6 +564,7 @@ class Session:
         self._end, self._waiting = sum(entry[2] for entry in self._unsettled), len(self._unsettled)
         self._counted = sum(entry[4] for entry in self._unsettled)
         self._counted_bytes = sum(map(_bytes_of, self._unsettled))
+        self.unsettled_control = 0
         self._settled_ahead.clear()
         self._unmatched_ahead.clear()
         self._unmatched, self._unmatched_told, self._peer_unmatched_before = 0, 0, self.peer_unmatched
