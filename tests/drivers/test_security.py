@@ -234,4 +234,4 @@ def test_files_that_are_no_certificates(made, tmp_path):
 def test_clients_cannot_reject_anything():
     frame = WordFrame(1, 1, 0, 0, Rejected("c/1", "code", "text"))
     with pytest.raises(Refused, match="bad-frame: expected what clients say"):
-        check_frame(frame, "c", Rights(("*",), ("*",)), 0, 10)
+        check_frame(frame, "c", Rights(("*",), ("*",)), 0, 10, 0)
