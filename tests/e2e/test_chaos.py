@@ -15,6 +15,7 @@ def test_what_is_acknowledged_arrives_once(name, tmp_path):
     result = run(configuration(name), seed=1, seconds=22.0, out=tmp_path)
     verdict = result.verdict
     assert not result.mistakes, result.mistakes
+    assert not result.troubles, result.troubles
     assert len(result.struck) >= 5
     assert verdict.expected > 300
     found = verdict.duplicated, verdict.wrong, verdict.unsettled, verdict.lost if STRICT else 0

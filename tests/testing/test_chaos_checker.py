@@ -144,6 +144,7 @@ def test_without_a_reason_nothing_is_excluded():
 def test_who_was_told_is_excluded():
     assert excluded(changes=[Unsubscribing(2.7, "s", "slow-consumer")]) == {"subscriber told slow-consumer": 2}
     assert excluded(changes=[Unsubscribing(2.7, "s")]) == {}
+    assert excluded(changes=[Unsubscribing(2.7, "s", "bad-frame")]) == {}
 
 
 def test_who_was_away_for_too_long_is_excluded():

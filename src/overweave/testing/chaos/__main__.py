@@ -67,6 +67,7 @@ def lines(result: Result) -> list[str]:
     found = [row((name, *(f"{count:,}" for count in counts)))]
     if result.failed:
         found += [f"  {text}" for text in verdict.examples[:5]]
+        found += [f"  error of a client, {count} times: {text}" for text, count in result.troubles.items()]
         found += [f"  error: {text.strip().splitlines()[-1]}" for text in result.mistakes]
         found.append(
             f"  again: python -m overweave.testing.chaos --config {name} --seed {result.schedule.seed} "

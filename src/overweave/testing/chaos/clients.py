@@ -6,6 +6,7 @@ It uses the public client API alone, and writes down what it does and gets. Its 
 
 import asyncio
 import contextlib
+import itertools
 import random
 import sys
 import threading
@@ -17,6 +18,7 @@ import msgspec
 import overweave as ow
 from overweave.drivers.tcp.client import Client, Subscription
 from overweave.testing.chaos.history import (
+    GAPS,
     Flushed,
     Got,
     Publishing,
@@ -114,37 +116,49 @@ class Clients:
     # ---- subscribers
 
     async def _subscriber(self, plan: SubscriberPlan) -> None:
+        """Subscribe, and again under another name when told of a gap, until it is time to leave."""
         if not await self._until(plan.joins_s):
             return
-        began = False
-        try:
-            async with self._connect(plan) as client:
-                now_s = time.monotonic()
-                self._writer.write(Subscribing(now_s, plan.id, self._orders.process, plan.broker, plan.filter))
-                began = True
-                async with client.subscribe(plan.filter) as subscription:
-                    self._writer.write(SubscriptionReturned(time.monotonic(), plan.id))
-                    await self._take(subscription, plan)
-        except (ow.OverweaveError, TimeoutError) as error:
-            if began:
-                reason = error.code if isinstance(error, ow.Refused) else type(error).__name__
-                self._writer.write(Unsubscribing(time.monotonic(), plan.id, reason))
-            self._writer.write(Trouble(time.monotonic(), plan.id, f"{type(error).__name__}: {error}"))
+        for life in itertools.count():
+            id = plan.id if not life else f"{plan.id}.{life}"
+            reason = await self._subscribe(msgspec.structs.replace(plan, id=id))
+            if reason is None or self._finish.is_set() or self._is_past(plan.leaves_s):
+                return
+            if reason not in GAPS:
+                self._writer.write(Trouble(time.monotonic(), id, reason))
+                await asyncio.sleep(1.0)
 
-    async def _take(self, subscription: Subscription, plan: SubscriberPlan) -> None:
+    async def _subscribe(self, plan: SubscriberPlan) -> str | None:
+        """One subscription until it ends; why, if it was told."""
+        self._writer.write(Subscribing(time.monotonic(), plan.id, self._orders.process, plan.broker, plan.filter))
+        reason = None
+        try:
+            async with self._connect(plan) as client, client.subscribe(plan.filter) as subscription:
+                self._writer.write(SubscriptionReturned(time.monotonic(), plan.id))
+                reason = await self._take(subscription, plan)
+        except (ow.OverweaveError, TimeoutError) as error:
+            reason = reason or _reason(error)
+            self._writer.write(Unsubscribing(time.monotonic(), plan.id, reason))
+        return reason
+
+    async def _take(self, subscription: Subscription, plan: SubscriberPlan) -> str | None:
         taking = asyncio.ensure_future(self._take_all(subscription, plan))
         leaving = asyncio.ensure_future(self._until(plan.leaves_s))
         try:
             await asyncio.wait((taking, leaving), return_when=asyncio.FIRST_COMPLETED)
-            self._writer.write(Unsubscribing(time.monotonic(), plan.id, _reason(taking)))
-            # What was acknowledged until now is here, but perhaps not taken.
+            left_s = time.monotonic()
+            # What was acknowledged until now is here, but perhaps not taken; a gap may be among it.
             while subscription.waiting and not taking.done():
                 await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)
         finally:
             for task in (taking, leaving):
                 task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await taking
+            await asyncio.wait((taking, leaving))
+        error = None if taking.cancelled() else taking.exception()
+        reason = None if error is None else _reason(error)
+        self._writer.write(Unsubscribing(left_s, plan.id, reason))
+        return reason
 
     async def _take_all(self, subscription: Subscription, plan: SubscriberPlan) -> None:
         async for publication in subscription:
@@ -167,11 +181,8 @@ class Clients:
         return not self._finish.is_set() and self._is_past(at_s)
 
 
-def _reason(taking: "asyncio.Task[None]") -> str | None:
-    """Why nothing more can be taken, if so."""
-    error = taking.exception() if taking.done() and not taking.cancelled() else None
-    if error is None:
-        return None
+def _reason(error: BaseException) -> str:
+    """The code of a refusal, or the name of another error."""
     return error.code if isinstance(error, ow.Refused) else type(error).__name__
 
 

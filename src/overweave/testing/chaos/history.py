@@ -63,8 +63,12 @@ class Got(msgspec.Struct, frozen=True, tag=True):
     x: int
 
 
+#: Reasons that tell a subscriber of a gap, as codes of refusals or names of errors. Any other error of a client is a failure.
+GAPS = frozenset(("slow-consumer", "session-lost", "SessionLost"))
+
+
 class Trouble(msgspec.Struct, frozen=True, tag=True):
-    """A client met an error that is no subscription's end."""
+    """A client met an error that is not of `GAPS`."""
 
     at_s: float
     client: str

@@ -4,7 +4,7 @@ import msgspec
 
 from overweave.routing import PROTOCOLS
 from overweave.testing.chaos.configurations import Configuration
-from overweave.testing.chaos.history import Interest, Sent
+from overweave.testing.chaos.history import GAPS, Interest, Sent
 from overweave.testing.paths import Ends, cluster_of_links, reachable
 
 TOLD = "subscriber told {}"
@@ -39,7 +39,7 @@ class Rules:
 
     def __call__(self, sent: Sent, interest: Interest) -> str | None:
         """The rule that excludes a loss, or None."""
-        if interest.reason is not None:
+        if interest.reason in GAPS:
             return TOLD.format(interest.reason)
         away = [each for each in self._struck if self._is_away(each, interest)]
         if any(each.until_s - each.from_s > self._session_s for each in away):

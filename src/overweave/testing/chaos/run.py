@@ -49,7 +49,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def failed(self) -> bool:
         """Whether anything is wrong that no rule excludes."""
-        return self.verdict.failed or bool(self.mistakes)
+        return self.verdict.failed or bool(self.mistakes) or bool(self.troubles)
 
     def faults(self) -> dict[str, int]:
         """How often each kind of fault struck."""

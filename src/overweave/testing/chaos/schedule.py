@@ -107,7 +107,7 @@ def _faults(dice: random.Random, configuration: Configuration, seconds: float) -
     targets = {"kill": brokers, "stop": brokers, "stop-clients": processes, "restart-all": ("all",)}
     free_s: dict[str, float] = {}
     faults, at_s = [], 2.0
-    while (at_s := at_s + dice.expovariate(1 / configuration.fault_every_s)) < seconds:
+    while (at_s := round(at_s + dice.expovariate(1 / configuration.fault_every_s), 2)) < seconds:
         kind = dice.choices(list(weights), list(weights.values()))[0]
         target = dice.choice(targets.get(kind, routes))
         for_s = round(dice.uniform(*LASTING_S[kind]), 2) if kind in LASTING_S else 0.0
@@ -116,7 +116,7 @@ def _faults(dice: random.Random, configuration: Configuration, seconds: float) -
         )
         if busy_s <= at_s:
             free_s[target] = at_s + for_s + _REST_S
-            faults.append(Fault(at_s=round(at_s, 2), kind=kind, target=target, for_s=for_s))
+            faults.append(Fault(at_s=at_s, kind=kind, target=target, for_s=for_s))
     return faults
 
 
