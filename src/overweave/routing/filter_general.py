@@ -189,6 +189,9 @@ class FilterBasedGeneral(ByKind):
                 del self._tombstones[next(iter(self._tombstones))]
         del self._trees[id]
         sends: list[Send] = [(neighbour, Unadvertise(id, Header(origin=origin))) for neighbour in tree.offered_to]
+        # The parent has forgotten it all; others that are still told may have no path, and keep it for the next one of that id.
+        for other in [neighbour for neighbour in tree.told if neighbour != tree.parent]:
+            sends += self._unsubscribe_at(id, tree, other)
         newer = {neighbour: route for neighbour, route in tree.offered_by.items() if not self._is_over(id, route.origin)}
         if newer:
             anew = self._trees[id] = Tree()
