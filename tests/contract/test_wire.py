@@ -67,7 +67,10 @@ batches = st.builds(
 )
 gaps = st.builds(Gap, texts, texts, st.floats(0, 1e9), st.integers(0, 99))
 messages = (
-    st.builds(Open, texts, texts, st.none() | texts, st.none() | texts, st.integers(0, 9), st.booleans(), st.none() | gaps)
+    st.builds(
+        Open, texts, texts, st.none() | texts, st.none() | texts, st.integers(0, 9), st.none() | st.integers(1, 99),
+        st.booleans(), st.none() | gaps,
+    )
     | st.builds(Refused, texts, texts) | st.builds(Notice, texts, texts, numbers)
     | st.builds(Ping) | st.builds(Bye) | st.builds(Hello, numbers, numbers, numbers, numbers, st.booleans(), numbers)
     | st.builds(

@@ -11,7 +11,7 @@ from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.lives import life_of
 from overweave.drivers.tcp.node import BrokerNode
 from overweave.drivers.tcp.settings import SecuritySettings
-from overweave.errors import Refused
+from overweave.errors import Refused, SessionLost
 from overweave.overlay.fixed_shapes import chain
 from overweave.overlay.graph import Overlay
 from overweave.testing.live import network_settings, running, until, with_changes
@@ -91,9 +91,11 @@ class Heard:
         self.headers = []
 
     async def listen(self):
-        async for message in self._subscription.messages():
-            self.pairs.append((message.publication["who"], message.publication["n"]))
-            self.headers.append(message.header)
+        while True:
+            with contextlib.suppress(SessionLost):  # of a broker without state that restarts
+                async for message in self._subscription.messages():
+                    self.pairs.append((message.publication["who"], message.publication["n"]))
+                    self.headers.append(message.header)
 
     async def has(self, expected):
         """All of it, once, and nothing else."""

@@ -11,7 +11,7 @@ from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
 
 
-@pytest.mark.parametrize("protocol", ["filter", "simple"])
+@pytest.mark.parametrize("protocol", ["filter", "simple", "filter-general"])
 @pytest.mark.parametrize("opens_again", [True, False])
 def test_what_was_in_flight_goes_another_way_or_is_given_up_late_and_counted(protocol, opens_again):
     network = SimulatedNetwork(

@@ -86,8 +86,6 @@ def rounds(protocol, overlay, faults, seed, count):
     + [(protocol, "chain-5") for protocol in ("simple", "covering", "identity-advertised")],
 )
 def test_nothing_is_lost_after_subscribe_and_advertise_have_returned(protocol, shape, kind):
-    if protocol == "filter-general" and kind == "all":
-        pytest.skip("crashes")
     for seed in range(max(ROUNDS // 540, 1)):
         lost, wrong = rounds(protocol, OVERLAYS[shape], FAULTS[kind], seed, 10)
         assert (lost, wrong) == ({}, []), f"seed {seed}"

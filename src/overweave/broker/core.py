@@ -316,7 +316,7 @@ class BrokerCore:
             self._desk.watch(Heard(message, peer, peer not in self._neighbours))
         self._tell(self._routing.handle(message, peer), peer, custody, message)
         if custody is not None and self._settlement is not None:
-            self._settlement.add(message, peer, custody)
+            self._settlement.add(message, peer, custody, self._turn.now_s)
 
     def _tell(self, sends: Iterable[Send], peer: str = "", custody: Custody | None = None, heard: Control | None = None) -> None:
         """Send words; advertisements that were ``heard``, and what is addressed, wait for their copies to be settled."""
@@ -545,9 +545,11 @@ class BrokerCore:
         """Let neighbours hear from us, and see who has not been heard."""
         if not self._routing.watches_links:
             self._telling.tick()
-            self._tell_on()
+            self._synchronised()
             self._tell(self._routing.beat())
             self._traffic.give_up()
+            if self._settlement is not None:
+                self._settlement.expire(self._turn.now_s - self.config.unreachable_s)
             return
         for neighbour in self._neighbours:
             self._sessions[neighbour].acknowledge(self._turn.effects, ahead=True)

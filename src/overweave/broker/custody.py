@@ -7,6 +7,8 @@ from overweave.language.messages import Advertise, Control, Subscribe
 if TYPE_CHECKING:
     from overweave.broker.session import Session
 
+#: Holds and releases do not matter any more.
+_EXPIRED = -(1 << 62)
 #: Control messages of one key are settled in the order in which they were sent: a kind, and a tree where overlays have cycles.
 ControlKey = tuple[type[Advertise] | type[Subscribe], str | None]
 
@@ -41,8 +43,8 @@ class Custody:
 
     @property
     def done(self) -> bool:
-        """Whether all copies are settled."""
-        return self._remaining == 0
+        """Whether all copies are settled, or it has expired."""
+        return self._remaining <= 0
 
     @property
     def void(self) -> bool:
@@ -74,6 +76,13 @@ class Custody:
             if not follower._remaining:
                 follower._settle()
                 followers += follower._followers or ()
+
+    def expire(self) -> None:
+        """Be settled whatever it waits for."""
+        if not self.done:
+            self._remaining = 1
+            self.release()
+            self._remaining = _EXPIRED
 
     def wait_for(self, earlier: "Custody") -> None:
         """Not be settled before ``earlier`` is."""

@@ -10,9 +10,11 @@ advertisement is in force when every broker has it, and the subscriptions that i
 and neither is settled before this broker has synchronised with all other neighbours. Waiting for all that is in flight, not for
 the copies alone, is what makes a subscription wait for another one that covers it. On a tree no wait leads back: a subscription
 waits away from where it came from, an advertisement does too until it waits for subscriptions. Where overlays have cycles,
-control of one tree waits only for control of the same tree, and an advertisement for its own copies.
+control of one tree waits only for control of the same tree, and an advertisement for its own copies. While brokers move to other
+parents, subscriptions may still wait for each other in a cycle, or for a broker that is gone: such waits expire.
 """
 
+from collections import deque
 from collections.abc import Mapping
 
 from overweave.broker.custody import ControlKey, Custody, control_key
@@ -34,18 +36,27 @@ class ControlSettlement:
         self._chains_max = _CHAINS_MORE
         #: What came before all other neighbours had synchronised.
         self._deferred: list[tuple[Control, str, Custody]] = []
+        #: What was added since when, in order, where waits may form cycles.
+        self._since: deque[tuple[float, Custody]] = deque()
 
-    def add(self, message: Control, peer: str, custody: Custody) -> None:
+    def add(self, message: Control, peer: str, custody: Custody, now_s: float) -> None:
         """Routing has applied a message of a peer: keep ``custody`` until the message is in force."""
         key = control_key(message)
         if key is None:
             return
+        if not self._acyclic:
+            self._since.append((now_s, custody))
         self._chain((peer, key), custody)
         if self._telling.knows_all_but(peer):
             self._wait(message, key, peer, custody)
         else:
             custody.hold()
             self._deferred.append((message, peer, custody))
+
+    def expire(self, before_s: float) -> None:
+        """Settle what has waited for too long, where waits may form cycles."""
+        while self._since and (self._since[0][0] < before_s or self._since[0][1].done):
+            self._since.popleft()[1].expire()
 
     def synchronised(self) -> None:
         """A neighbour has synchronised, or left: some of what was deferred may be settled."""

@@ -146,7 +146,7 @@ class TokenBucket:
         earned = (now_s - self._since_s) * self._rate_hz
         self._since_s = now_s
         self._tokens = min(self._tokens + earned, max(self._rate_hz, 1.0)) - count
-        return max(-self._tokens / self._rate_hz, 0.0)
+        return max(0.0, -self._tokens / self._rate_hz)
 
 
 def raise_descriptor_limit() -> int:
