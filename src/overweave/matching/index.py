@@ -26,6 +26,7 @@ from overweave.matching.kernels.match import (
     WHETHER,
     WHICH,
     count_matches,
+    first_bad_range,
     group_by_link,
     hit_filters,
     hit_links,
@@ -600,7 +601,10 @@ def _refuse_row(row: int, starts: NDArray[np.int64]) -> None:
 
 def _borrowed(array: NDArray[Number], kind: type[Number]) -> NDArray[Number]:
     """The array as kernels take it: they are compiled for one kind, in a row and not to be written to."""
-    view = np.require(array, kind, ("C", "A")).view()
+    flags = array.flags
+    if array.dtype != kind or not flags.c_contiguous or not flags.aligned:
+        array = np.require(array, kind, ("C", "A"))
+    view = array.view()
     view.flags.writeable = False
     return view
 
@@ -608,9 +612,8 @@ def _borrowed(array: NDArray[Number], kind: type[Number]) -> NDArray[Number]:
 def _check_ranges(length: int, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> None:
     if starts.ndim != 1 or starts.shape != ends.shape:
         raise ValueError(f"starts and ends: expected one of each for every row, got {starts.shape} and {ends.shape}")
-    good = (starts >= 0) & (starts <= ends) & (ends <= length)
-    if not good.all():
-        row = int(good.argmin())
+    row = first_bad_range(length, starts, ends)
+    if row < len(starts):
         raise ValueError(f"row {row}: expected a range within {length} bytes, got {starts[row]} to {ends[row]}")
 
 

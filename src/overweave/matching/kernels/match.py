@@ -144,6 +144,15 @@ def _match_alone(state, data, want, exclude):
 
 
 @kernel
+def first_bad_range(length, starts, ends):
+    """The first row whose range is not within ``length`` bytes; as many as there are rows when all are."""
+    for row in range(len(starts)):
+        if starts[row] < 0 or starts[row] > ends[row] or ends[row] > length:
+            return row
+    return len(starts)
+
+
+@kernel
 def group_by_link(positions, links, ends, rows):
     """Of ``positions`` in a table of rows by ``links``, in order, the ``rows`` link after link; those of one up to its end."""
     row, first = 0, 0
