@@ -36,7 +36,7 @@ def clusters_of(model: Model, items: Items, bins: Bins, options: CramOptions) ->
     own = items.take(free)
     groups = Groups(model, own, identical=options.groups, one_component=closeness.pairs_strangers)
     pinned = items.take(np.flatnonzero(items.fixed >= 0))
-    allocatable = Allocatable(model, bins, pinned, own, no_worse=rule.no_worse)
+    allocatable = Allocatable(model, bins, pinned, own, no_worse=rule.no_worse, whole_pool=not rule.split)
     Clustering(groups, allocatable, closeness, SEARCHES[options.search], one_to_many=options.one_to_many).run()
     return [free[groups.items_of(unit)].tolist() for unit in groups.clusters()]
 

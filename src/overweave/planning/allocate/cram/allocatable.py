@@ -7,6 +7,9 @@ The text packs everything for every pair. Three facts make most of that unnecess
   to more than its room less s. So an item always fits if all the others together are less than that; those up to
   a size that is the same for the whole run need not be packed at all.
 * If a cluster is that small and nothing larger was taken into it, then the larger ones are packed as before.
+
+Where input can run out, all is packed with unions for every pair, which is slow; with ``whole_pool`` off (the rule ``split``, which
+breaks up what does not fit) outputs are packed, and the cluster alone must fit some broker with its input.
 """
 
 from collections.abc import Sequence
@@ -22,11 +25,14 @@ from overweave.planning.problem import Whole
 class Allocatable:
     """The units of the pool at any time, and whether a change of them can be packed."""
 
-    def __init__(self, model: Model, bins: Bins, pinned: Items, free: Items, *, no_worse: bool) -> None:
+    def __init__(self, model: Model, bins: Bins, pinned: Items, free: Items, *, no_worse: bool, whole_pool: bool = True) -> None:
         self._model, self._bins, self._pinned = model, bins, pinned
         filling = Filling(model, bins, _joined(pinned, free))
         filling.pin(pinned)
-        self._binding, self._no_worse = filling.binding, no_worse
+        self._binding, self._no_worse = filling.binding and whole_pool, no_worse
+        self._alone = filling.binding and not whole_pool
+        self._kinds = _kinds(bins)
+        self._inputs: dict[int, int] = {}
         self._rooms, self._tree = filling.rooms, tree_of(filling.rooms)
         self._opened = np.unique(pinned.fixed)
         self._largest_room = int(filling.rooms.max())
@@ -49,7 +55,7 @@ class Allocatable:
 
     def passes(self, removed: Sequence[int], profile: int, output: int, entries: int) -> bool:
         """Whether the pool can be packed with one unit instead of those removed."""
-        if output > self._largest_room:
+        if output > self._largest_room or (self._alone and not self._holds_alone(profile, output, entries)):
             return False
         if self._binding:
             units = self._changed(removed, (profile, output, entries))
@@ -72,6 +78,12 @@ class Allocatable:
         self._units[number] = (profile, output, entries)
         if self._no_worse:
             self._brokers = self._packed(self._loads, self._units)
+
+    def _holds_alone(self, profile: int, output: int, entries: int) -> bool:
+        input = self._inputs.get(profile)
+        if input is None:
+            input = self._inputs[profile] = self._model.input(profile)
+        return any(self._bins.holds(bin, output, input, entries) for bin in self._kinds)
 
     def _changed(self, removed: Sequence[int], added: tuple[int, int, int]) -> dict[int, tuple[int, int, int]]:
         left = set(removed)
@@ -131,6 +143,12 @@ def _always_fits(rooms: Whole, total: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
+
+
+def _kinds(bins: Bins) -> list[int]:
+    """One bin of each kind."""
+    limits = np.stack([bins.room.astype(np.float64), bins.base_s, bins.slope_s, bins.busy_max, bins.input_max], axis=1)
+    return np.unique(limits, axis=0, return_index=True)[1].tolist()
 
 
 def _joined(one: Items, other: Items) -> Items:

@@ -6,6 +6,9 @@ from overweave.planning.filling import Filling, descending
 from overweave.planning.model import Bins, Items, Model
 from overweave.planning.problem import Whole
 
+#: So many numbers of bins from the least on are tried one by one.
+_NEAR = 4
+
 
 def place_clusters(model: Model, items: Items, bins: Bins, clusters: list[list[int]], packed: Whole) -> Whole:
     """The bin of each item. ``packed`` is BIN PACKING's allocation: the fewest bins are tried up to as many as it uses.
@@ -20,11 +23,17 @@ def place_clusters(model: Model, items: Items, bins: Bins, clusters: list[list[i
     least = int(np.searchsorted(np.cumsum(bins.room), total)) + 1
     pinned = np.isin(bins.broker, items.fixed)
     least = max(least, int(np.flatnonzero(pinned).max(initial=-1)) + 1)
-    for count in range(min(least, limit), limit + 1):
-        placed = _placed(model, items, bins.take(np.arange(count)), [clusters[i] for i in order], outputs[order])
+    ordered = [clusters[i] for i in order]
+    low, high, best = min(least, limit), limit, packed
+    while low <= high:
+        # Few more than the least usually do; where input is what runs out, far more.
+        count = low if low < least + _NEAR else (low + high) // 2
+        placed = _placed(model, items, bins.take(np.arange(count)), ordered, outputs[order])
         if placed is not None:
-            return placed
-    return packed
+            best, high = placed, count - 1
+        else:
+            low = count + 1
+    return best
 
 
 def _placed(model: Model, items: Items, bins: Bins, clusters: list[list[int]], outputs: Whole) -> Whole | None:
