@@ -16,7 +16,8 @@ from overweave.planning.model import Bins, Items, Model
 
 def pairwise_k(model: Model, items: Items, bins: Bins, draw: np.random.Generator) -> Allocation:
     """As many clusters as CRAM-XOR makes (rule ``no-worse``), each to a random broker."""
-    count = len(clusters_of(model, items, bins, CramOptions(closeness="xor", rule="no-worse")))
+    free = items.take(np.flatnonzero(items.fixed < 0))
+    count = len(clusters_of(model, free, bins, CramOptions(closeness="xor", rule="no-worse")))
     clusters = _clustered(model, items, count)
     return _placed(items, bins, clusters, draw.integers(len(bins), size=len(clusters)).astype(np.int64))
 

@@ -16,8 +16,9 @@ def proportional(model: Model, items: Items, bins: Bins, draw: np.random.Generat
     bandwidth = model.problem.pool.bandwidth_bytes_per_s[bins.broker]
     if bandwidth.min() == bandwidth.max():
         return uniform(model, items, bins, draw)
-    ends = np.cumsum(bandwidth) / bandwidth.sum()
-    at = (draw.permutation(len(items)) + 0.5) / max(len(items), 1)
+    # Rounded, so that bandwidths in another unit deal the same.
+    ends = np.round(np.cumsum(bandwidth) / bandwidth.sum(), 9)
+    at = np.round((draw.permutation(len(items)) + 0.5) / max(len(items), 1), 9)
     return Allocation(_pinned(items, bins, np.searchsorted(ends, at).astype(np.int64)), len(items))
 
 
