@@ -60,7 +60,9 @@ class LiteralCram:
         placed = {}
         broker = bins.broker.tolist()
         for i in self.pinned:
-            assert put(broker.index(int(self.items.fixed[i])), self.sets[i], int(self.items.output[i]), int(self.items.entries[i]))
+            assert put(
+                broker.index(int(self.items.fixed[i])), self.sets[i], int(self.items.output[i]), int(self.items.entries[i])
+            )
         opened = {broker.index(int(self.items.fixed[i])) for i in self.pinned}
         for n, (_, bits, output, entries) in sorted(units.items(), key=lambda each: (-each[1][2], each[0])):
             chosen = next((b for b in range(len(bins)) if put(b, bits, output, entries)), None)
@@ -151,10 +153,14 @@ class LiteralCram:
         found = []
         for group, partner in ((g, h), (h, g)):
             budget = self.units[self.light_first(partner)[0]][2]
-            covered = [c for c in range(len(self.members)) if self.members[c] and self.profile_of[c] and self.profile_of[c] < self.profile_of[group]]
+            covered = [
+                c
+                for c in range(len(self.members))
+                if self.members[c] and self.profile_of[c] and self.profile_of[c] < self.profile_of[group]
+            ]
             union, parts = set(), [self.light_first(group)[0]]
             while covered:
-                best = min(covered, key=lambda c: (-len(self.profile_of[c] - union), c))  # noqa: B023
+                best = min(covered, key=lambda c: (-len(self.profile_of[c] - union), c))
                 unit = self.light_first(best)[0]
                 if not self.profile_of[best] - union or self.units[unit][2] > budget:
                     break

@@ -64,13 +64,7 @@ def test_a_plan_is_a_function_of_the_problem(name):
         other = make_plan(permuted(problem, seed), name, seed=3)
         assert len(other.brokers) == len(plan.brokers), (seed, kind)
         assert other.totals.input_hz_mean == pytest.approx(plan.totals.input_hz_mean, rel=0.01) or name == "manual"
-        faster = replace(
-            problem,
-            pool=replace(problem.pool, bandwidth_bytes_per_s=problem.pool.bandwidth_bytes_per_s * 7, base_s=problem.pool.base_s / 7,
-                         slope_s=problem.pool.slope_s / 7),
-            publishers=replace(problem.publishers, rate_hz=problem.publishers.rate_hz * 7, bytes_per_s=problem.publishers.bytes_per_s * 7),
-            units=replace(problem.units, output_bytes_per_s=problem.units.output_bytes_per_s * 7),
-        )  # fmt: skip
+        faster = sevenfold_of(problem)
         sevenfold = make_plan(faster, name, seed=3)
         assert (sevenfold.clients, sevenfold.publishers, sevenfold.links) == (plan.clients, plan.publishers, plan.links)
         renamed = make_plan(with_other_names(problem), name, seed=3)
@@ -78,6 +72,17 @@ def test_a_plan_is_a_function_of_the_problem(name):
         assert renamed.publishers == {f"x-{id}": f"y-{broker}" for id, broker in plan.publishers.items()}
         assert {frozenset(link) for link in renamed.links} == {frozenset(f"y-{end}" for end in link) for link in plan.links}
     assert solved >= len(CASES) // 2
+
+
+def sevenfold_of(problem):
+    pool, publishers, units = problem.pool, problem.publishers, problem.units
+    bandwidth = pool.bandwidth_bytes_per_s * 7
+    return replace(
+        problem,
+        pool=replace(pool, bandwidth_bytes_per_s=bandwidth, base_s=pool.base_s / 7, slope_s=pool.slope_s / 7),
+        publishers=replace(publishers, rate_hz=publishers.rate_hz * 7, bytes_per_s=publishers.bytes_per_s * 7),
+        units=replace(units, output_bytes_per_s=units.output_bytes_per_s * 7),
+    )
 
 
 def with_other_names(problem):
@@ -154,7 +159,11 @@ def tiny(bandwidth=1000.0, brokers=2, window=64, **changes):
     words = packed(np.ones((1, 64), np.uint8))
     arguments = {"publisher": np.array([0]), **changes}
     return assemble(
-        Pool.equal(brokers, bandwidth), publishers, Profiles(np.array([0]), arguments["publisher"], words), ["s1"], goals=Goals(headroom=0.0)
+        Pool.equal(brokers, bandwidth),
+        publishers,
+        Profiles(np.array([0]), arguments["publisher"], words),
+        ["s1"],
+        goals=Goals(headroom=0.0),
     )
 
 

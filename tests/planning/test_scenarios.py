@@ -49,7 +49,9 @@ def test_every_optimisation_can_be_switched_off(homogeneous):
 
 
 def test_headroom_is_kept_after_placement(homogeneous):
-    problem = make_problem(Scenario(publishers=20, subscriptions=40, brokers=24, bits=256, headroom=0.25, bandwidth_bytes_per_s=12e3))
+    problem = make_problem(
+        Scenario(publishers=20, subscriptions=40, brokers=24, bits=256, headroom=0.25, bandwidth_bytes_per_s=20e3)
+    )
     for name in ("fbf", "bin-packing", "cram-iou", "cram-xor"):
         assert make_plan(problem, name).totals.output_utilisation_max <= 0.75
 

@@ -4,13 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from overweave.errors import PlanningError
-from overweave.planning.allocate import ALLOCATORS, AWARE, CramOptions, cram
+from overweave.planning.allocate import ALLOCATORS, AWARE
 from overweave.planning.allocate.base import Allocator
-from overweave.planning.build import BUILDERS, RecursiveOptions, recursive
+from overweave.planning.allocate.cram import cram
+from overweave.planning.allocate.cram.options import CramOptions
+from overweave.planning.build import BUILDERS
 from overweave.planning.build.base import Builder
+from overweave.planning.build.recursive import RecursiveOptions, recursive
 from overweave.planning.options import Options
-from overweave.planning.place import PLACEMENTS, GrapeOptions, grape
+from overweave.planning.place import PLACEMENTS
 from overweave.planning.place.base import Placement
+from overweave.planning.place.grape import GrapeOptions, grape
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,9 @@ class Algorithm:
         if self.allocate.startswith("cram-"):
             closeness = self.allocate.removeprefix("cram-")
             fields = (options.rule, options.groups, options.search, options.one_to_many)
-            allocate = cram(CramOptions(closeness=closeness, rule=fields[0], groups=fields[1], search=fields[2], one_to_many=fields[3]))
+            allocate = cram(
+                CramOptions(closeness=closeness, rule=fields[0], groups=fields[1], search=fields[2], one_to_many=fields[3])
+            )
         if self.build == "recursive":
             build = recursive(
                 RecursiveOptions(

@@ -18,7 +18,9 @@ def canonical(problem: Problem) -> Problem:
     owner = np.repeat(np.arange(len(units)), np.diff(units.row_start))
     wanted = np.zeros(len(publishers), np.uint64)
     np.add.at(wanted, vectors.publisher[units.rows], _mixed(content[units.rows] + np.uint64(1)))
-    by_publisher = np.lexsort((np.arange(len(publishers)), wanted, publishers.window, publishers.rate_hz, -publishers.bytes_per_s))
+    by_publisher = np.lexsort(
+        (np.arange(len(publishers)), wanted, publishers.window, publishers.rate_hz, -publishers.bytes_per_s)
+    )
     rank = np.empty(len(publishers), np.int64)
     rank[by_publisher] = np.arange(len(publishers))
     marks = _mixed(content[units.rows] ^ _mixed(wanted[vectors.publisher[units.rows]]))
@@ -38,10 +40,11 @@ def _reordered(problem: Problem, by_publisher: Whole, rank: Whole, by_vector: Wh
     vectors, units, publishers = problem.vectors, problem.units, problem.publishers
     place = _inverse(by_unit)
     side = publishers.unit[by_publisher]
-    columns = (publishers.rate_hz, publishers.bytes_per_s, publishers.window)
     new_publishers = Publishers(
         tuple(publishers.ids[i] for i in by_publisher.tolist()),
-        *(column[by_publisher] for column in columns),
+        publishers.rate_hz[by_publisher],
+        publishers.bytes_per_s[by_publisher],
+        publishers.window[by_publisher],
         np.where(side >= 0, place[np.maximum(side, 0)] if len(place) else -1, -1),
     )
     new_vectors = Vectors(

@@ -29,23 +29,21 @@ class Filling:
         """Put one item into a bin if it holds it."""
         table, weight = self.model.table, self.model.input_weight
         shown = profile if self.binding else self._none
-        return bool(
-            put(
-                shown, output, entries, bin, table.start, table.count, table.publisher, table.words, weight, self.rooms,
-                *self._limits, self.inputs, self.entries, self._slots, self._unions, self._used,
-            )  # fmt: skip
-        )
+        done = put(
+            shown, output, entries, bin, table.start, table.count, table.publisher, table.words, weight, self.rooms, *self._limits,
+            self.inputs, self.entries, self._slots, self._unions, self._used,
+        )  # fmt: skip
+        return bool(done)
 
     def first_fit(self, items: Items, order: Whole, placed: Whole) -> int:
         """Put items into the first bin that holds them; the first item that none holds, or -1."""
         table, weight, tree = self.model.table, self.model.input_weight, tree_of(self.rooms)
         shown = items.profile if self.binding else np.full(len(items), self._none, np.int64)
-        return int(
-            pack_items(
-                order, shown, items.output, items.entries, table.start, table.count, table.publisher, table.words, weight,
-                self.rooms, *self._limits, self.inputs, self.entries, self._slots, self._unions, self._used, tree, placed,
-            )  # fmt: skip
-        )
+        failed = pack_items(
+            order, shown, items.output, items.entries, table.start, table.count, table.publisher, table.words, weight, self.rooms,
+            *self._limits, self.inputs, self.entries, self._slots, self._unions, self._used, tree, placed,
+        )  # fmt: skip
+        return int(failed)
 
     def pin(self, items: Items) -> Whole:
         """Put pinned items into their bins; the bin of each item, -1 for those that are free."""

@@ -52,7 +52,9 @@ def flows_of(problem: Problem, tree: Tree, unit_node: Whole) -> Flows:
     key = publisher[order] * count + node[order]
     first = np.flatnonzero(np.diff(key, prepend=-1))
     width = vectors.words.shape[1]
-    united = np.bitwise_or.reduceat(vectors.words[units.rows[order]], first, axis=0) if len(first) else np.zeros((0, width), np.uint64)
+    united = (
+        np.bitwise_or.reduceat(vectors.words[units.rows[order]], first, axis=0) if len(first) else np.zeros((0, width), np.uint64)
+    )
     source, at = publisher[order][first], node[order][first]
     ends = np.searchsorted(source, np.arange(publishers + 1))
     below, above = np.empty((2, count, width), np.uint64)
@@ -64,7 +66,7 @@ def flows_of(problem: Problem, tree: Tree, unit_node: Whole) -> Flows:
 
 
 def table_entries(flows: Flows, problem: Problem, unit_node: Whole, homes: Whole) -> Whole:
-    """Filters in each broker's table under filter-based routing: local ones, those from below, and from above for publishers below.
+    """Filters in each broker's table under filter-based routing: its own, from below, and from above for publishers below.
 
     Those from above are counted per publisher below, so a filter on several of them counts more than once: an upper bound.
     """
@@ -79,7 +81,8 @@ def table_entries(flows: Flows, problem: Problem, unit_node: Whole, homes: Whole
     for p, home in enumerate(homes.tolist()):
         for v in tree.path_to_root(home)[:-1]:
             above[v] += wanted[p, 0] - wanted[p, v]
-    return below + np.minimum(above, below[0] - below)
+    found: Whole = below + np.minimum(above, below[0] - below)
+    return found
 
 
 def per_bit(problem: Problem, values: Reals) -> Reals:

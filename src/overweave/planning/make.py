@@ -59,7 +59,8 @@ def make_plan(
         subscribers=_subscribers(ordered, clients),
         publishers=publishers,
         load={
-            id: BrokerLoad(*(float(getattr(load, field)[node]) for field in BrokerLoad.__struct_fields__)) for node, id in enumerate(ids)
+            id: BrokerLoad(*(float(getattr(load, field)[node]) for field in BrokerLoad.__struct_fields__))
+            for node, id in enumerate(ids)
         },
         totals=totals_of(load, design.clusters, moves_of(found) if ordered.today is not None else None),
         changes=found,

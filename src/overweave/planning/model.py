@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from overweave.errors import DoesNotFit
-from overweave.planning.problem import Problem, Whole, Words, counted
+from overweave.planning.problem import Problem, Reals, Whole, Words, counted
 from overweave.planning.table import ProfileTable
 
 #: Ticks of the largest broker's output, and of the heaviest bit's input.
@@ -42,18 +42,19 @@ class Bins:
     broker: Whole
     #: The largest output that may be used; some has to remain (6.2.1: greater than 0).
     room: Whole
-    base_s: np.ndarray[tuple[int], np.dtype[np.float64]]
-    slope_s: np.ndarray[tuple[int], np.dtype[np.float64]]
+    base_s: Reals
+    slope_s: Reals
     #: Input x matching delay may come to this; and input alone to that.
-    busy_max: np.ndarray[tuple[int], np.dtype[np.float64]]
-    input_max: np.ndarray[tuple[int], np.dtype[np.float64]]
+    busy_max: Reals
+    input_max: Reals
 
     def __len__(self) -> int:
         return len(self.broker)
 
     def take(self, chosen: Whole) -> "Bins":
         """Some of them, in the order given."""
-        return Bins(*(each[chosen] for each in (self.broker, self.room, self.base_s, self.slope_s, self.busy_max, self.input_max)))
+        limits = (column[chosen] for column in (self.base_s, self.slope_s, self.busy_max, self.input_max))
+        return Bins(self.broker[chosen], self.room[chosen], *limits)
 
     def holds(self, bin: int, output: int, input: int, entries: int) -> bool:
         """The capacity test of THESIS 6.2.1: output remains, and input is at most the inverse of the matching delay."""

@@ -134,7 +134,11 @@ def links_of(tree: Tree, ids: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
 
 
 def changes(
-    problem: Problem, brokers: Iterable[str], links: Iterable[tuple[str, str]], units: Mapping[str, str], publishers: Mapping[str, str]
+    problem: Problem,
+    brokers: Iterable[str],
+    links: Iterable[tuple[str, str]],
+    units: Mapping[str, str],
+    publishers: Mapping[str, str],
 ) -> tuple[Change, ...]:
     """What differs from today: clients and publishers that move, brokers and links that come and go. Nothing without a today."""
     today = problem.today
@@ -143,7 +147,7 @@ def changes(
     found = [*_moves("client", problem, problem.units.ids, today.units, units)]
     found += _moves("publisher", problem, problem.publishers.ids, today.publishers, publishers)
     used = _used_today(problem, today)
-    now, then = {id: "used" for id in used}, {id: "used" for id in brokers}
+    now, then = dict.fromkeys(used, "used"), dict.fromkeys(brokers, "used")
     found += [Change("broker", id, now.get(id), then.get(id)) for id in sorted(now.keys() ^ then.keys())]
     old, new = {link_ends(*link) for link in today.links}, {link_ends(*link) for link in links}
     found += [
@@ -156,7 +160,9 @@ def changes(
 def _moves(kind: str, problem: Problem, ids: tuple[str, ...], before: Whole, after: Mapping[str, str]) -> list[Change]:
     brokers = problem.pool.ids
     rows = zip(ids, before.tolist(), strict=True)
-    found = [Change(kind, id, brokers[at] if at >= 0 else None, after[id]) for id, at in rows if at < 0 or brokers[at] != after[id]]
+    found = [
+        Change(kind, id, brokers[at] if at >= 0 else None, after[id]) for id, at in rows if at < 0 or brokers[at] != after[id]
+    ]
     return sorted(found, key=lambda change: change.id)
 
 

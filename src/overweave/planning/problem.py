@@ -262,4 +262,5 @@ def counted(words: Words) -> Whole:
     >>> counted(np.array([[7, 1], [0, 0]], np.uint64)).tolist()
     [4, 0]
     """
-    return np.bitwise_count(words).sum(axis=1, dtype=np.int64)
+    found: Whole = np.bitwise_count(words).sum(axis=1, dtype=np.int64)
+    return found

@@ -56,7 +56,8 @@ class Window:
         moved = Window(len(self.bits), last - len(self.bits) + 1)
         for index in np.flatnonzero(self.bits).tolist():
             moved.record(self.first + index)
-        return packed(moved.bits[None, :])[0]
+        words: Words = packed(moved.bits[None, :])[0]
+        return words
 
 
 def packed(bits: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> Words:
@@ -68,7 +69,8 @@ def packed(bits: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> Words:
     width = -(-bits.shape[1] // WORD) * WORD
     filled = np.zeros((len(bits), width), np.uint8)
     filled[:, : bits.shape[1]] = bits
-    return np.packbits(filled, axis=1, bitorder="little").view("<u8").astype(np.uint64)
+    words: Words = np.packbits(filled, axis=1, bitorder="little").view("<u8").astype(np.uint64)
+    return words
 
 
 def share(ones: int, window: int, total: float) -> float:
@@ -140,7 +142,10 @@ def assemble(
 
 
 def _check_profiles(profiles: Profiles, publishers: Publishers, subscriptions: int) -> None:
-    for kind, values, count in (("publisher", profiles.publisher, len(publishers)), ("subscription", profiles.subscription, subscriptions)):
+    for kind, values, count in (
+        ("publisher", profiles.publisher, len(publishers)),
+        ("subscription", profiles.subscription, subscriptions),
+    ):
         for i in np.flatnonzero((values < 0) | (values >= count))[:1].tolist():
             raise PlanningError(f"profile {i}: expected a known {kind}, found number {values[i]} of {count}")
 

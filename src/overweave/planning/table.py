@@ -1,23 +1,26 @@
 """The table of profiles: sets of bit vectors, one per publisher, each set under a number; it grows as clusters are made."""
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from overweave.planning.problem import Whole, Words, counted
 
+_Array = TypeVar("_Array", bound=NDArray[Any])
+
 
 class ProfileTable:
-    """Profiles in arrays that kernels read: the rows of profile i are ``start[i]`` … ``start[i] + count[i] - 1``, by publisher."""
+    """Profiles in arrays for kernels: the rows of profile i are ``start[i]`` … ``start[i] + count[i] - 1``, by publisher."""
 
     def __init__(self, width: int) -> None:
         self.size = self.rows = 0
-        self.start = np.zeros(16, np.int64)
-        self.count = np.zeros(16, np.int64)
+        self.start: Whole = np.zeros(16, np.int64)
+        self.count: Whole = np.zeros(16, np.int64)
         #: Set bits in all rows of a profile.
-        self.ones = np.zeros(16, np.int64)
-        self.publisher = np.zeros(16, np.int64)
+        self.ones: Whole = np.zeros(16, np.int64)
+        self.publisher: Whole = np.zeros(16, np.int64)
         self.words: Words = np.zeros((16, width), np.uint64)
         self._known: dict[bytes, int] = {}
 
@@ -34,7 +37,9 @@ class ProfileTable:
         distinct = list(dict.fromkeys(profiles))
         if len(distinct) == 1:
             return distinct[0]
-        rows = np.concatenate([np.arange(self.start[i], self.start[i] + self.count[i]) for i in distinct] or [np.zeros(0, np.int64)])
+        rows = np.concatenate(
+            [np.arange(self.start[i], self.start[i] + self.count[i]) for i in distinct] or [np.zeros(0, np.int64)]
+        )
         rows = rows[np.argsort(self.publisher[rows], kind="stable")]
         publisher = self.publisher[rows]
         first = np.flatnonzero(np.diff(publisher, prepend=-1))
@@ -72,7 +77,7 @@ class ProfileTable:
         return number
 
 
-def _doubled(array: NDArray[np.generic], least: int) -> NDArray[np.generic]:  # type: ignore[type-arg,unused-ignore]
+def _doubled(array: _Array, least: int) -> _Array:
     grown = np.zeros((max(2 * len(array), least), *array.shape[1:]), array.dtype)
     grown[: len(array)] = array
-    return grown
+    return grown  # type: ignore[return-value]

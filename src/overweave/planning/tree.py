@@ -39,8 +39,8 @@ class Tree:
             start.append(len(order))
         nodes = np.empty(len(brokers), np.int64)
         nodes[order] = np.arange(len(order))
-        parent = np.array([nodes[parents[i]] if parents[i] >= 0 else -1 for i in order], np.int64)
-        return cls(np.array([brokers[i] for i in order], np.int64), parent, np.array(start, np.int64)), nodes
+        above = np.array([nodes[parents[i]] if parents[i] >= 0 else -1 for i in order], np.int64)
+        return cls(np.array([brokers[i] for i in order], np.int64), above, np.array(start, np.int64)), nodes
 
     @property
     def depth(self) -> Whole:

@@ -1,6 +1,7 @@
 """The conformance checks of planning: properties that every allocator, builder and placement has, on random problems."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -40,7 +41,11 @@ def random_problem(
     draw = np.random.default_rng(seed)
     templates = _vectors(draw, publishers, bits)
     subscription, publisher, chosen = [], [], []
-    owners = [f"c{draw.integers(clients) + 1}" for _ in range(2 * clients)] if draw.random() < 0.5 else [f"c{i + 1}" for i in range(clients)]
+    owners = (
+        [f"c{draw.integers(clients) + 1}" for _ in range(2 * clients)]
+        if draw.random() < 0.5
+        else [f"c{i + 1}" for i in range(clients)]
+    )
     for s in range(len(owners)):
         for p in draw.permutation(publishers)[: draw.choice([0, 1, 1, 1, 2, 3])].tolist():
             subscription.append(s)
@@ -144,11 +149,20 @@ def check_placement(place: Placement, build: Builder, allocate: Allocator, *, se
 
 
 def _some_problem(seed: int) -> Problem:
-    kinds = ({}, {"publishing": True}, {"input_bound": True}, {"headroom": 0.2, "equal_brokers": True}, {"clients": 60})
-    problem = random_problem(seed, **kinds[seed % len(kinds)])  # type: ignore[arg-type]
+    kinds: tuple[dict[str, Any], ...] = (
+        {},
+        {"publishing": True},
+        {"input_bound": True},
+        {"headroom": 0.2, "equal_brokers": True},
+        {"clients": 60},
+    )
+    problem = random_problem(seed, **kinds[seed % len(kinds)])
     if seed % 3 == 2:
         draw = np.random.default_rng(seed)
-        pins = {problem.units.ids[0]: f"B{draw.integers(len(problem.pool)) + 1}", "P1": f"B{draw.integers(len(problem.pool)) + 1}"}
+        pins = {
+            problem.units.ids[0]: f"B{draw.integers(len(problem.pool)) + 1}",
+            "P1": f"B{draw.integers(len(problem.pool)) + 1}",
+        }
         side = problem.publishers.unit[0]
         if side >= 0:
             pins.pop("P1")
@@ -181,7 +195,9 @@ def _with_room(
     """The pool with as much more bandwidth as its largest broker needs for the largest client."""
     own: dict[str, float] = dict.fromkeys(owners, 0.0)
     share = np.bitwise_count(profiles.words).sum(axis=1) / publishers.window[profiles.publisher]
-    for s, load in zip(profiles.subscription.tolist(), (share * publishers.bytes_per_s[profiles.publisher]).tolist(), strict=True):
+    for s, load in zip(
+        profiles.subscription.tolist(), (share * publishers.bytes_per_s[profiles.publisher]).tolist(), strict=True
+    ):
         own[owners[s]] += load
     for p, side in enumerate(sides):
         if side is not None:

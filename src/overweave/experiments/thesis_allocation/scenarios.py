@@ -29,7 +29,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
     brokers: int = 80
     publishers: int = 40
-    #: Per publisher; in the heterogeneous scenario the i-th of n has this times i / n (the text's Ns / i does not fit its totals).
+    #: Per publisher; where heterogeneous, the i-th of n has this times i / n (the text's Ns / i does not fit its totals).
     subscriptions: int = 200
     heterogeneous: bool = False
     bandwidth_bytes_per_s: float = 43_000.0

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from overweave.planning.allocate.base import Allocator
 from overweave.planning.allocate.bin_packing import bin_packing
-from overweave.planning.allocate.cram import CramOptions, cram
+from overweave.planning.allocate.cram import cram
+from overweave.planning.allocate.cram.options import CramOptions
 from overweave.planning.allocate.fbf import fbf
 from overweave.planning.allocate.pairwise import pairwise_k, pairwise_n
 from overweave.planning.allocate.random import proportional, uniform

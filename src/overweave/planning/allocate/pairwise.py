@@ -7,8 +7,9 @@ The closest two clusters become one until there are as many as wanted: as CRAM-X
 import numpy as np
 
 from overweave.planning.allocate.base import Allocation
-from overweave.planning.allocate.cram import CramOptions, clusters_of
+from overweave.planning.allocate.cram import clusters_of
 from overweave.planning.allocate.cram.groups import Groups
+from overweave.planning.allocate.cram.options import CramOptions
 from overweave.planning.allocate.cram.search import Partners, Scan
 from overweave.planning.closeness import CLOSENESS
 from overweave.planning.model import Bins, Items, Model
@@ -28,7 +29,9 @@ def pairwise_n(model: Model, items: Items, bins: Bins, draw: np.random.Generator
     return _placed(items, bins, clusters, draw.permutation(len(bins))[: len(clusters)].astype(np.int64))
 
 
-def _placed(items: Items, bins: Bins, clusters: list[list[int]], chosen: np.ndarray[tuple[int], np.dtype[np.int64]]) -> Allocation:
+def _placed(
+    items: Items, bins: Bins, clusters: list[list[int]], chosen: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> Allocation:
     where = {broker: bin for bin, broker in enumerate(bins.broker.tolist())}
     placed = np.array([where.get(int(broker), -1) for broker in items.fixed], np.int64)
     for cluster, bin in zip(clusters, chosen.tolist(), strict=True):

@@ -22,7 +22,9 @@ def proportional(model: Model, items: Items, bins: Bins, draw: np.random.Generat
     return Allocation(_pinned(items, bins, np.searchsorted(ends, at).astype(np.int64)), len(items))
 
 
-def _pinned(items: Items, bins: Bins, chosen: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _pinned(
+    items: Items, bins: Bins, chosen: np.ndarray[tuple[int], np.dtype[np.int64]]
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     where = {broker: bin for bin, broker in enumerate(bins.broker.tolist())}
     for item in np.flatnonzero(items.fixed >= 0).tolist():
         chosen[item] = where[int(items.fixed[item])]

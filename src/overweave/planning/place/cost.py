@@ -13,24 +13,21 @@ B = TypeVar("B", bound=Hashable)
 Delays = Callable[[B, B | None], float]
 
 
-def average_delay(
-    neighbours: Mapping[B, Sequence[B]], deliveries: Mapping[B, int], delays: "Delays[B]", start: B
-) -> float:
+def average_delay(neighbours: Mapping[B, Sequence[B]], deliveries: Mapping[B, int], delays: "Delays[B]", start: B) -> float:
     """Algorithm 5, calcAvgDelay: the mean delay of a delivery with the publisher at ``start``; 0 if nothing is delivered.
 
     >>> line = {"a": ["b"], "b": ["a", "c"], "c": ["b"]}
     >>> average_delay(line, {"a": 1, "c": 3}, lambda broker, to: 1.0, "a")  # 1 delivery after 1, 3 after 3
     2.5
     """
-    total, count, open = 0.0, 0, [(start, None, 0.0)]
+    total, count = 0.0, 0
+    open: list[tuple[B, B | None, float]] = [(start, None, 0.0)]
     while open:
         broker, before, so_far = open.pop()
         number = deliveries.get(broker, 0)
         total += number * (so_far + delays(broker, None))
         count += number
-        for other in neighbours[broker]:
-            if other != before:
-                open.append((other, broker, so_far + delays(broker, other)))  # type: ignore[arg-type]
+        open.extend((other, broker, so_far + delays(broker, other)) for other in neighbours[broker] if other != before)
     return total / count if count else 0.0
 
 

@@ -59,7 +59,10 @@ def _ranked(options: GrapeOptions, flows: Flows, publisher: int, stay_s: Reals, 
     share = (first - first.min()) / spread if spread > 0 else np.zeros(len(first))
     dropped = share > 1 - options.weight + 1e-12
     nodes = np.arange(len(first))
-    return np.lexsort((nodes, nodes != home, np.where(dropped, 0.0, first), np.where(dropped, first, second), dropped)).tolist()
+    found: list[int] = np.lexsort(
+        (nodes, nodes != home, np.where(dropped, 0.0, first), np.where(dropped, first, second), dropped)
+    ).tolist()
+    return found
 
 
 def _stays(model: Model, design: Design, flows: Flows, homes: Whole) -> Reals:
@@ -109,7 +112,9 @@ class _State:
         before, after = (self._flows.carried(publisher, node, window) for node in (now, then))
         input = self._input + (after[0] - before[0]) * self._rate[publisher]
         output = self._output + (after[1] - before[1]) * self._size[publisher]
-        worse = (input > np.maximum(self._input_max, self._input)) | (output >= np.maximum(self._room, self._output * (1 + 1e-12)))
+        worse = (input > np.maximum(self._input_max, self._input)) | (
+            output >= np.maximum(self._room, self._output * (1 + 1e-12))
+        )
         worse &= (after[0] > before[0]) | (after[1] > before[1])
         if worse.any():
             return False

@@ -49,7 +49,9 @@ def _allocate(model: Model, items: Items, bins: Bins, options: CramOptions) -> A
     return Allocation(_packed_whole(model, items, bins, clusters), len(clusters))
 
 
-def _packed_whole(model: Model, items: Items, bins: Bins, clusters: list[list[int]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _packed_whole(
+    model: Model, items: Items, bins: Bins, clusters: list[list[int]]
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """BIN PACKING of the clusters."""
     pinned = np.flatnonzero(items.fixed >= 0)
     members = [*([i] for i in pinned.tolist()), *clusters]

@@ -8,8 +8,8 @@ The text packs everything for every pair. Three facts make most of that unnecess
   a size that is the same for the whole run need not be packed at all.
 * If a cluster is that small and nothing larger was taken into it, then the larger ones are packed as before.
 
-Where input can run out, all is packed with unions for every pair, which is slow; with ``whole_pool`` off (the rule ``split``, which
-breaks up what does not fit) outputs are packed, and the cluster alone must fit some broker with its input.
+Where input can run out, all is packed with unions for every pair, which is slow. With ``whole_pool`` off (the rule ``split``,
+which breaks up what does not fit) outputs are packed, and the cluster alone must fit some broker with its input.
 """
 
 from collections.abc import Sequence
@@ -148,7 +148,8 @@ def _always_fits(rooms: Whole, total: int) -> int:
 def _kinds(bins: Bins) -> list[int]:
     """One bin of each kind."""
     limits = np.stack([bins.room.astype(np.float64), bins.base_s, bins.slope_s, bins.busy_max, bins.input_max], axis=1)
-    return np.unique(limits, axis=0, return_index=True)[1].tolist()
+    found: list[int] = np.unique(limits, axis=0, return_index=True)[1].tolist()
+    return found
 
 
 def _joined(one: Items, other: Items) -> Items:

@@ -103,7 +103,11 @@ class Groups:
     def _component(self, profile: int) -> int:
         if self._one_component:
             return 0
-        return int(self._component_of_publisher[self.table.publisher[self.table.start[profile]]]) if self.table.count[profile] else -1
+        return (
+            int(self._component_of_publisher[self.table.publisher[self.table.start[profile]]])
+            if self.table.count[profile]
+            else -1
+        )
 
     def _activate(self, group: int) -> None:
         component = int(self.component[group])

@@ -93,9 +93,7 @@ class PosetSearch:
 
     def __init__(self, groups: Groups, partners: Partners, closeness: Closeness) -> None:
         self._groups, self._partners, self._closeness = groups, partners, closeness
-        table = groups.table
         self._poset: Poset[int, int] = Poset(self._covers)
-        self._common = lambda g, h: int(common(g, h, groups.start, groups.count, table.publisher, table.words))
 
     def added(self, group: int) -> None:
         """Insert it; groups with the same bits (when not grouped) share a node."""
@@ -123,7 +121,9 @@ class PosetSearch:
                         shown = self._value(group, other)
                         if shown > top or (shown == top and shown > 0 and other < found):
                             top, found = shown, other
-                        if offer and (shown > partners.best[other] or (shown == partners.best[other] and group < partners.partner[other])):
+                        if offer and (
+                            shown > partners.best[other] or (shown == partners.best[other] and group < partners.partner[other])
+                        ):
                             partners.best[other], partners.partner[other] = shown, group
                 if value < above and not self._closeness.pairs_strangers:
                     continue
@@ -139,6 +139,10 @@ class PosetSearch:
         ones = self._groups.ones
         both = int(ones[group]) if group == other else self._common(group, other)
         return self._closeness(both, int(ones[group]), int(ones[other]))
+
+    def _common(self, one: int, other: int) -> int:
+        groups, table = self._groups, self._groups.table
+        return int(common(one, other, groups.start, groups.count, table.publisher, table.words))
 
     def _covers(self, wide: int, narrow: int) -> bool:
         if wide == narrow:
