@@ -211,3 +211,17 @@ def test_relabelling_moves_the_fewest():
     assert make_plan(moved, "cram-iou", Options(relabel=False)).totals.moves > 0
     again = make_plan(moved, "cram-iou")
     assert (again.totals.moves, again.changes) == (0, ())
+
+
+def test_clustering_never_needs_more_brokers():
+    """Also counting the upper layers, and wherever BIN PACKING finds a plan at all."""
+    compared = 0
+    for seed in range(40):
+        problem = random_problem(seed, clients=30, fill=0.3, brokers=12, input_bound=seed % 3 == 0, publishing=seed % 2 == 0)
+        try:
+            plain = make_plan(problem, "bin-packing")
+        except DoesNotFit:
+            continue
+        compared += 1
+        assert len(make_plan(problem, "cram-iou").brokers) <= len(plain.brokers), seed
+    assert compared > 20

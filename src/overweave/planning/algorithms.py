@@ -9,6 +9,7 @@ from overweave.planning.allocate.base import Allocator
 from overweave.planning.allocate.cram import cram
 from overweave.planning.allocate.cram.options import CramOptions
 from overweave.planning.build import BUILDERS
+from overweave.planning.build.at_most import at_most
 from overweave.planning.build.base import Builder
 from overweave.planning.build.recursive import RecursiveOptions, recursive
 from overweave.planning.options import Options
@@ -49,6 +50,8 @@ class Algorithm:
                     publishers_inside=options.publishers_inside,
                 )
             )
+        if self.allocate.startswith("cram-") and options.rule != "literal":
+            build = at_most(build, ALLOCATORS["bin-packing"])
         if self.place == "grape":
             place = grape(GrapeOptions(priority=options.priority, weight=options.weight))
         return allocate, build, place

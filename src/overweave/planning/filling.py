@@ -30,8 +30,8 @@ class Filling:
         table, weight = self.model.table, self.model.input_weight
         shown = profile if self.binding else self._none
         done = put(
-            shown, output, entries, bin, table.start, table.count, table.publisher, table.words, weight, self.rooms, *self._limits,
-            self.inputs, self.entries, self._slots, self._unions, self._used,
+            shown, output, entries, bin, table.start, table.count, table.publisher, table.words, weight, self.rooms,
+            *self._limits, self.inputs, self.entries, self._slots, self._unions, self._used,
         )  # fmt: skip
         return bool(done)
 
