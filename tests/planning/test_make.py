@@ -9,6 +9,7 @@ import pytest
 
 from overweave.errors import DoesNotFit, GoalNotMet, PlanningError
 from overweave.planning.algorithms import ALGORITHMS
+from overweave.planning.canonical import canonical
 from overweave.planning.make import make_plan
 from overweave.planning.options import Options
 from overweave.planning.plan import Plan, validate_plan
@@ -83,6 +84,16 @@ def sevenfold_of(problem):
         publishers=replace(publishers, rate_hz=publishers.rate_hz * 7, bytes_per_s=publishers.bytes_per_s * 7),
         units=replace(units, output_bytes_per_s=units.output_bytes_per_s * 7),
     )
+
+
+def test_the_canonical_order_does_not_depend_on_the_order_of_rows():
+    for seed in range(8):
+        problem = random_problem(seed, clients=25, publishing=seed % 2 == 0)
+        one, other = canonical(problem), canonical(permuted(problem, seed))
+        assert one.publishers.ids == other.publishers.ids
+        assert (one.vectors.words == other.vectors.words).all()
+        assert (one.units.rows == other.units.rows).all()
+        assert (one.units.output_bytes_per_s == other.units.output_bytes_per_s).all()
 
 
 def with_other_names(problem):
