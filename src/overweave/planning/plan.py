@@ -184,7 +184,7 @@ def validate_plan(plan: Plan, problem: Problem, *, capacity: bool = True) -> Pre
     """
     if plan.fingerprint != fingerprint(problem):
         raise PlanningError("plan: fingerprint: expected a plan for this network, found one for another")
-    tree, unit_node, homes = _read(plan, problem)
+    tree, unit_node, homes = read_plan(plan, problem)
     load = predict(problem, tree, unit_node, homes, link_delay_s=plan.parameters.get("link_delay_s", 0.0))
     ids = [problem.pool.ids[broker] for broker in tree.broker.tolist()]
     for node, id in enumerate(ids):
@@ -223,7 +223,8 @@ def check_goals(problem: Problem, plan: Plan, load: Predicted) -> None:
         raise GoalNotMet("delay_s_max", f"at most {goals.delay_s_max:g} s, the plan has {load.delay_s:.4g} s")
 
 
-def _read(plan: Plan, problem: Problem) -> tuple[Tree, Whole, Whole]:
+def read_plan(plan: Plan, problem: Problem) -> tuple[Tree, Whole, Whole]:
+    """The tree of a plan, and the node of every unit and publisher; the error names what does not fit the problem."""
     position = {id: i for i, id in enumerate(problem.pool.ids)}
     for id in plan.brokers:
         if id not in position:
