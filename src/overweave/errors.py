@@ -7,7 +7,10 @@
     │   ├── ParseError      a text does not follow the grammar: column and expectation
     │   ├── WireError       bytes from outside do not follow the format: offset and expectation
     │   ├── LanguageError   a predicate, filter or publication that cannot exist
-    │   └── OverlayError    an overlay that cannot exist, or a broker that is not in it
+    │   ├── OverlayError    an overlay that cannot exist, or a broker that is not in it
+    │   └── PlanningError   a planning problem or plan that cannot exist
+    │       ├── DoesNotFit  something that no broker has room for: its id
+    │       └── GoalNotMet  a goal that no plan of the algorithm meets: its name
     ├── Refused             a peer may not come in or go on: code and text
     │   └── NotAdvertised   a publication that no advertisement covers reached nobody; the client goes on
     ├── SessionLost         a broker forgot a client for a while: publications may be missing
@@ -151,6 +154,47 @@ class OverlayError(InvalidInput):
     ...     print(error)
     link 'B1'-'B1': expected two different brokers
     """
+
+
+class PlanningError(InvalidInput):
+    """A planning problem or a plan that cannot exist; the text names what is wrong.
+
+    >>> issubclass(PlanningError, InvalidInput)
+    True
+    """
+
+
+class DoesNotFit(PlanningError):
+    """Something that no broker has room for; ``id`` is the client or broker, or None where all of them together are too much.
+
+    >>> error = DoesNotFit("c1", "client 'c1' needs 9 bytes/s, the largest broker has 8")
+    >>> error.id, str(error)
+    ('c1', "client 'c1' needs 9 bytes/s, the largest broker has 8")
+    """
+
+    def __init__(self, id: str | None, text: str) -> None:
+        super().__init__(text)
+        self.id = id
+
+    def __reduce__(self) -> tuple[type["DoesNotFit"], tuple[str | None, str]]:
+        return DoesNotFit, (self.id, str(self))
+
+
+class GoalNotMet(PlanningError):
+    """A goal that cannot be met; ``goal`` is its name.
+
+    >>> error = GoalNotMet("moves_max", "at most 3, the plan moves 4 clients")
+    >>> error.goal, str(error)
+    ('moves_max', 'goal moves_max: at most 3, the plan moves 4 clients')
+    """
+
+    def __init__(self, goal: str, text: str) -> None:
+        super().__init__(f"goal {goal}: {text}")
+        self.goal = goal
+        self.text = text
+
+    def __reduce__(self) -> tuple[type["GoalNotMet"], tuple[str, str]]:
+        return GoalNotMet, (self.goal, self.text)
 
 
 class DuplicateId(OverweaveError, ValueError):

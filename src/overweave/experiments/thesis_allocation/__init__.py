@@ -1,0 +1,1 @@
+"""THESIS 7.3: resource allocation, its scenarios and claims."""

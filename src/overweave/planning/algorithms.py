@@ -1,0 +1,81 @@
+"""Algorithms, by name: which allocator, which builder and which placement make a plan (THESIS 7.3.1); a new one is a line."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from overweave.errors import PlanningError
+from overweave.planning.allocate import ALLOCATORS, AWARE
+from overweave.planning.allocate.base import Allocator
+from overweave.planning.allocate.cram import cram
+from overweave.planning.allocate.cram.options import CramOptions
+from overweave.planning.build import BUILDERS
+from overweave.planning.build.at_most import at_most
+from overweave.planning.build.base import Builder
+from overweave.planning.build.recursive import RecursiveOptions, recursive
+from overweave.planning.options import Options
+from overweave.planning.place import PLACEMENTS
+from overweave.planning.place.base import Placement
+from overweave.planning.place.grape import GrapeOptions, grape
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Names in `ALLOCATORS`, `BUILDERS` and `PLACEMENTS`."""
+
+    allocate: str
+    build: str = "recursive"
+    place: str = "grape"
+
+    @property
+    def keeps_capacity(self) -> bool:
+        """Whether a plan of it overloads nobody; the baselines do not look."""
+        return self.allocate in AWARE and self.build == "recursive"
+
+    def parts(self, options: Options) -> tuple[Allocator, Builder, Placement]:
+        """What it is made of, with options."""
+        allocate, build, place = ALLOCATORS[self.allocate], BUILDERS[self.build], PLACEMENTS[self.place]
+        if self.allocate.startswith("cram-"):
+            closeness = self.allocate.removeprefix("cram-")
+            fields = (options.rule, options.groups, options.search, options.one_to_many)
+            allocate = cram(
+                CramOptions(closeness=closeness, rule=fields[0], groups=fields[1], search=fields[2], one_to_many=fields[3])
+            )
+        if self.build == "recursive":
+            build = recursive(
+                RecursiveOptions(
+                    eliminate_forwarders=options.eliminate_forwarders,
+                    take_over=options.take_over,
+                    best_fit=options.best_fit,
+                    backtrack=options.backtrack,
+                    publishers_inside=options.publishers_inside,
+                )
+            )
+        if self.allocate.startswith("cram-") and options.rule != "literal":
+            build = at_most(build, ALLOCATORS["bin-packing"])
+        if self.place == "grape":
+            place = grape(GrapeOptions(priority=options.priority, weight=options.weight))
+        return allocate, build, place
+
+
+ALGORITHMS: Mapping[str, Algorithm] = {
+    "fbf": Algorithm("fbf"),
+    "bin-packing": Algorithm("bin-packing"),
+    "cram-intersect": Algorithm("cram-intersect"),
+    "cram-xor": Algorithm("cram-xor"),
+    "cram-ios": Algorithm("cram-ios"),
+    "cram-iou": Algorithm("cram-iou"),
+    "pairwise-k": Algorithm("pairwise-k", "random", "random"),
+    "pairwise-n": Algorithm("pairwise-n", "random", "random"),
+    "manual": Algorithm("proportional", "fanout", "random"),
+    "automatic": Algorithm("uniform", "random", "random"),
+    # The breakdown of 7.3.4: one part of the whole left out.
+    "manual-grape": Algorithm("proportional", "fanout", "grape"),
+    "cram-iou-root": Algorithm("cram-iou", place="root"),
+}
+
+
+def algorithm(name: str) -> Algorithm:
+    """The algorithm of a name."""
+    if name not in ALGORITHMS:
+        raise PlanningError(f"algorithm: expected one of {', '.join(ALGORITHMS)}, found {name!r}")
+    return ALGORITHMS[name]

@@ -1,0 +1,68 @@
+"""CRAM: clustering with resource awareness and minimisation (THESIS 6.2.3)."""
+
+import numpy as np
+
+from overweave.errors import PlanningError
+from overweave.planning.allocate.base import Allocation, Allocator
+from overweave.planning.allocate.cram.allocatable import Allocatable
+from overweave.planning.allocate.cram.clustering import Clustering
+from overweave.planning.allocate.cram.groups import Groups
+from overweave.planning.allocate.cram.options import RULES, CramOptions
+from overweave.planning.allocate.cram.search import SEARCHES
+from overweave.planning.allocate.cram.splitting import place_clusters
+from overweave.planning.closeness import CLOSENESS
+from overweave.planning.filling import descending, pack
+from overweave.planning.model import Bins, Items, Model
+
+
+def cram(options: CramOptions) -> Allocator:
+    """CRAM with some options; an unknown name is an error."""
+    for field, names in (("closeness", CLOSENESS), ("rule", RULES), ("search", SEARCHES)):
+        if getattr(options, field) not in names:
+            raise PlanningError(f"{field}: expected one of {', '.join(names)}, found {getattr(options, field)!r}")
+
+    def allocate(model: Model, items: Items, bins: Bins, draw: np.random.Generator) -> Allocation:  # noqa: ARG001
+        return _allocate(model, items, bins, options)
+
+    return allocate
+
+
+def clusters_of(model: Model, items: Items, bins: Bins, options: CramOptions) -> list[list[int]]:
+    """The clusters of the free items, each with its items; pinned ones are left out. BIN PACKING of all must succeed."""
+    free = np.flatnonzero(items.fixed < 0)
+    if not len(free):
+        return []
+    closeness, rule = CLOSENESS[options.closeness], RULES[options.rule]
+    own = items.take(free)
+    groups = Groups(model, own, identical=options.groups, one_component=closeness.pairs_strangers)
+    pinned = items.take(np.flatnonzero(items.fixed >= 0))
+    allocatable = Allocatable(model, bins, pinned, own, no_worse=rule.no_worse, whole_pool=not rule.split)
+    Clustering(groups, allocatable, closeness, SEARCHES[options.search], one_to_many=options.one_to_many).run()
+    return [free[groups.items_of(unit)].tolist() for unit in groups.clusters()]
+
+
+def _allocate(model: Model, items: Items, bins: Bins, options: CramOptions) -> Allocation:
+    packed = pack(model, items, bins, descending(items))  # step 0: without any clustering; if that fails, so does CRAM
+    clusters = clusters_of(model, items, bins, options)
+    if RULES[options.rule].split:
+        return Allocation(place_clusters(model, items, bins, clusters, packed), len(clusters))
+    return Allocation(_packed_whole(model, items, bins, clusters), len(clusters))
+
+
+def _packed_whole(
+    model: Model, items: Items, bins: Bins, clusters: list[list[int]]
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """BIN PACKING of the clusters."""
+    pinned = np.flatnonzero(items.fixed >= 0)
+    members = [*([i] for i in pinned.tolist()), *clusters]
+    whole = Items(
+        np.array([model.table.unite([int(items.profile[i]) for i in each]) for each in members], np.int64),
+        np.array([items.output[each].sum() for each in members], np.int64),
+        np.array([items.entries[each].sum() for each in members], np.int64),
+        np.array([items.fixed[each[0]] for each in members], np.int64),
+    )
+    bins_of = pack(model, whole, bins, descending(whole))
+    placed = np.empty(len(items), np.int64)
+    for each, bin in zip(members, bins_of.tolist(), strict=True):
+        placed[each] = bin
+    return placed
