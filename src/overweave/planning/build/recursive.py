@@ -6,8 +6,8 @@ they can carry directly, the least utilised first (6.3.2), and every new broker 
 
 Beyond the thesis (its 8.2): when a layer cannot be allocated, its brokers are joined directly where one has room left for
 another; when that fails too, all is tried again with some of the strongest brokers *reserved* for upper layers, and last
-with room left at the brokers of clients. With ``publishers_inside`` a publisher that only one broker of a layer wants is placed there at
-once, so that nothing above has to carry it.
+with room left at the brokers of clients. With ``publishers_inside`` a publisher that only one broker of a layer wants
+is placed there at once, so that nothing above has to carry it.
 """
 
 from collections.abc import Iterator
