@@ -20,7 +20,8 @@ from overweave.drivers.tcp.settings import LimitSettings, SecuritySettings
 from overweave.overlay.shapes import SHAPES
 from overweave.routing import PROTOCOLS
 
-SCENARIOS = (Path(__file__).parents[1] / "docs/guides/scenarios.md").read_text()
+ROOT = Path(__file__).parents[1]
+SCENARIOS = (ROOT / "docs/guides/scenarios.md").read_text()
 TABLES = {"routing": RoutingSpec, "workload": WorkloadSpec, "costs": Costs, "faults": Faults, "checks": Checks}
 
 
@@ -93,3 +94,10 @@ def test_the_guide_to_network_files_has_every_key_with_its_default():
 def test_no_table_of_network_files_is_missing_in_the_guide():
     assert {table.partition(".")[0] for table in NETWORK_TABLES} == set(network_file._TABLES)
     assert all(f"`{name}`" in NETWORK_FILE for name in OVERRIDES)
+
+
+def test_guarantees_name_tests_that_exist():
+    text = (ROOT / "docs/guarantees.md").read_text()
+    named = set(re.findall(r"test_\w+\.py", text))
+    assert len(named) > 20
+    assert named <= {path.name for path in (ROOT / "tests").rglob("test_*.py")}

@@ -17,7 +17,7 @@ from overweave.testing.chaos.history import (
     Writer,
     read_history,
 )
-from overweave.testing.chaos.rules import EXPIRED, KEPT, UNREACHABLE, Rules, Struck
+from overweave.testing.chaos.rules import EXPIRED, KEPT, LEFT, UNREACHABLE, Rules, Struck
 from overweave.testing.chaos.schedule import LASTING_S, link_routes, make_schedule
 
 GOOD = [
@@ -157,6 +157,14 @@ def test_what_was_kept_by_a_broker_that_crashed_is_excluded():
     assert excluded(CRASH, stall_s=0.5) == {}
     assert excluded(AWAY, stall_s=0.5) == {}
     assert excluded(down("B3", 1.0, 1.9), AWAY, stall_s=0.5) == {}
+
+
+def test_who_left_while_its_broker_kept_something_for_it_is_excluded():
+    leaves = [Unsubscribing(2.7, "s")]
+    assert excluded(AWAY, changes=leaves, stall_s=0.5) == {LEFT: 2}
+    assert excluded(AWAY, changes=leaves, stall_s=None) == {}
+    assert excluded(changes=leaves, stall_s=0.5) == {}
+    assert excluded(down("subscribers0", 0.1, 0.5, "stop-clients"), changes=leaves, stall_s=0.5) == {}
 
 
 @pytest.mark.parametrize(

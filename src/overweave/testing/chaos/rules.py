@@ -10,6 +10,7 @@ from overweave.testing.paths import Ends, cluster_of_links, reachable
 TOLD = "subscriber told {}"
 EXPIRED = "subscriber away longer than its session"
 KEPT = "kept for a subscriber that stood still, by a broker that crashed"
+LEFT = "kept for a subscriber that stood still, and left before it went on"
 UNREACHABLE = "no path stood to the subscriber's broker"
 #: To notice a change and tell everybody, besides the time that failure detectors wait.
 _NOTICE_S = 2.0
@@ -46,6 +47,8 @@ class Rules:
             return EXPIRED
         if self._stall_s is not None and self._kept_and_crashed(sent, interest, away):
             return KEPT
+        if self._stall_s is not None and any(_leaves_meanwhile(sent, interest, each) for each in away):
+            return LEFT
         return UNREACHABLE if self._clusters is not None and not self._could_reach(sent, interest) else None
 
     def _is_away(self, struck: Struck, interest: Interest) -> bool:
@@ -79,3 +82,9 @@ class Rules:
         links = frozenset(ends for ends in self._clusters if ends not in cut)
         living = (self._brokers - down) | {sent.broker}
         return interest.broker in reachable(sent.broker, links, living, self._clusters)
+
+
+def _leaves_meanwhile(sent: Sent, interest: Interest, away: Struck) -> bool:
+    """Whether a subscriber ends its subscription while it is away, or at most so long after that it has not caught up."""
+    ends_s = interest.ends_s
+    return ends_s is not None and away.from_s <= ends_s <= away.until_s + 1.0 and sent.at_s >= away.from_s - 1.0
