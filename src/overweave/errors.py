@@ -116,12 +116,12 @@ class SessionLost(OverweaveError):
     what comes.
 
     >>> str(SessionLost("session-expired", "it was away for 30 s", 100.0, 142.5, 7))
-    'session-expired: it was away for 30 s; publications may be missing from 42.5 s, 7 that were waiting and any published since'
+    'session-expired: it was away for 30 s; publications of 42.5 s may be missing, 7 that were waiting and any published since'
     """
 
     def __init__(self, code: str, text: str, since_s: float, until_s: float, count: int | None = None) -> None:
         dropped = "" if count is None else f", {count:,} that were waiting and any published since"
-        super().__init__(f"{code}: {text}; publications may be missing from {until_s - since_s:.3g} s{dropped}")
+        super().__init__(f"{code}: {text}; publications of {until_s - since_s:.3g} s may be missing{dropped}")
         self.code = code
         self.text = text
         self.since_s = since_s

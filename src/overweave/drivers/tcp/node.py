@@ -207,9 +207,11 @@ class BrokerNode:
     def _expel(self, peer: str, role: str, why: Refused) -> None:
         """Disconnect a peer that may not stay; a client has left then."""
         self._log.warning("refused", peer=peer, code=why.code, text=why.text)
+        text = f"{why.text}; the tokens of broker {self.settings.id} have changed"
+        self._bury(peer, why.code, text, self.core.waiting_rows(peer))
         connection = self._connections.get(peer)
         if connection is not None:
-            connection.refuse(why.code, f"{why.text}; the tokens of broker {self.settings.id} have changed")
+            connection.refuse(why.code, text)
             self._forget(connection, left=role == "client")
         elif role == "client":
             self._left(peer)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from overweave.broker.seen import Seen
-from overweave.contract.batches import Ways
+from overweave.contract.batches import Rows, Ways
 from overweave.contract.plain_filters import PlainFilters
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.language.headers import Header
@@ -37,4 +37,5 @@ def warm_up() -> None:
                 bound.meant_for(1)
         list(some.ids(index))
     index.links(publishes[0].publication)
+    Rows(tuple(publishes)).spread(index, "B3")  # as routing by trees of advertisements does
     index.remove(0)
