@@ -18,7 +18,7 @@ from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.journal import JournalFile
 from overweave.drivers.tcp.node import BrokerNode
 from overweave.drivers.tcp.ports import free_ports
-from overweave.errors import OverweaveError, Refused
+from overweave.errors import OverweaveError, Refused, SessionLost
 from overweave.overlay.graph import Overlay
 from overweave.testing.live import network_settings, processes, running, until
 
@@ -96,6 +96,25 @@ def test_the_broker_that_comes_back_has_the_subscription_and_its_client_gets_wha
         asyncio.run(asyncio.wait_for(work(brokers["B1"]), 60))
 
 
+def test_a_client_learns_that_a_journal_has_lost_some_of_its_subscriptions(tmp_path):
+    """Records at the end of the file are gone, which nobody can see in the file alone."""
+
+    async def work(broker):
+        async with connect(broker.url, name="s") as client, contextlib.AsyncExitStack() as stack:
+            several = [await stack.enter_async_context(client.subscribe(f"[x,=,{number}]")) for number in range(8)]
+            journal = next(tmp_path.rglob("*.journal"))
+            broker.kill()
+            records = journal.read_bytes().splitlines(keepends=True)
+            journal.write_bytes(b"".join(records[:-4]))
+            broker.start()
+            for each in several:
+                with pytest.raises(SessionLost, match="does not know all subscriptions"):
+                    await asyncio.wait_for(anext(aiter(each)), 20)
+
+    with processes(network_settings(ONE, state=tmp_path, config=CONFIG)) as brokers:
+        asyncio.run(asyncio.wait_for(work(brokers["B1"]), 60))
+
+
 def health(port):
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as answer:
@@ -137,6 +156,8 @@ async def outlive_a_full_disk(settings, fill, clear):
         # Applied before anybody knows that the disk is full; long, because file systems give whole blocks.
         waiting = asyncio.create_task(unlucky.advertise(f"[y,eq,'{'y' * 10_000}']"))
         await until(lambda: nodes["B1"].ailment() is not None)
+        with pytest.raises(Refused, match="journal-unavailable"):  # it does not wait for what its client said before
+            await asyncio.wait_for(unlucky.advertise("[z,>,2]"), 10)
         for number in range(3):
             for say in (subscriber.subscribe("[x,>,1]").__aenter__, lambda: publisher.advertise("[z,>,1]")):
                 with pytest.raises(Refused, match=r"journal-unavailable: .* is not in force: .*No space left on device"):

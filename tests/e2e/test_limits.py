@@ -130,14 +130,17 @@ def test_connections_that_say_nothing_make_room_for_others():
             await until(lambda: node._connection_count() >= 26)
             await asyncio.sleep(0.1)
             assert node._connection_count() == 26  # connections_max and those that may be a neighbour's
-            # As long as they stay no client comes in, and it is told why.
+            # Clients come in all the same, as long as no more of them do than there may be.
+            for _ in range(9):
+                await stack.enter_async_context(connect(url))
             with pytest.raises(Refused, match=r"limits\.connections_max: expected at most 10 connections"):
                 async with connect(url):
                     pass
             await early.advertise("[x,>,0]")
+            await stack.pop_all().aclose()
             for each in silent:
                 each.close()
-            await until(lambda: node._connection_count() == 1)
+            await until(lambda: node._connection_count() == 0)
             async with connect(url):
                 assert node._limits.exceeded["connections_max"] >= 35
 
@@ -280,9 +283,8 @@ async def crowd(url, port, metrics, pid):
                 health.close()
                 await asyncio.sleep(0.05)
             assert cpu_s(pid) - before_s < 0.5 * (time.monotonic() - start_s)
-            with pytest.raises(Refused, match=r"limits\.connections_max"):
-                async with connect(url):
-                    pass
+            async with connect(url):  # strangers make room for it
+                pass
             for each in silent:
                 each.close()
 

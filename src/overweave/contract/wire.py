@@ -70,7 +70,8 @@ class Open(msgspec.Struct, frozen=True, omit_defaults=True):
 
     A broker answers a client with another key, which stays the same as long as it remembers the client, and with the number of
     publications that a client may have in flight. It says whether it ``knows`` what the client has subscribed to, perhaps from
-    its journal, and which ``gap`` there is if it had to forget that.
+    its journal, and which ``gap`` there is if it had to forget that. For that a client that comes back says how many of its
+    ``subscriptions`` were acknowledged: a journal may have been damaged.
     """
 
     role: str
@@ -81,6 +82,7 @@ class Open(msgspec.Struct, frozen=True, omit_defaults=True):
     window: int | None = None
     knows: bool = False
     gap: Gap | None = None
+    subscriptions: int = 0
 
 
 class Refused(msgspec.Struct, frozen=True):

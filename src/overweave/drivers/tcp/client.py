@@ -20,7 +20,7 @@ import secrets
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -343,10 +343,11 @@ class Client:
         self._counted_published, self._counted_unmatched = published, unmatched
         return receipt
 
-    async def _settle(self) -> None:
+    async def _settle(self, until: Callable[[], bool] = lambda: False) -> None:
+        """Wait until all that was sent before is settled, or something else is so."""
         self._send_outbox()
         mark = self._core.mark()
-        while not mark.settled:
+        while not mark.settled and not until():
             await self._wait()
 
     async def _advertise_first(self, contents: Sequence[Publication]) -> None:
@@ -430,7 +431,7 @@ class Client:
             for message in messages:
                 self._carry_out(self._core.say(message, self.now_s(), group))
             if wait:
-                await self._settle()
+                await self._settle(until=lambda: any(self._awaited[message.id] is not None for message in messages))
         finally:
             rejected = [self._awaited.pop(message.id, None) for message in messages]
         for refused in rejected:
@@ -552,7 +553,8 @@ class Client:
         """See `Owner.connected`."""
         self._connection = connection
         connection.trust()
-        connection.send(Open("client", self.name, self._token, self._key))
+        settled = sum(len(each.filters) for each in self._subscriptions.values() if each.in_force and each.wait)
+        connection.send(Open("client", self.name, self._token, self._key, subscriptions=settled))
 
     def received(self, connection: Connection, message: Message) -> None:
         """See `Owner.received`."""
@@ -594,7 +596,7 @@ class Client:
     def _lose_session(self, broker: str, gap: Gap | None) -> None:
         """The broker did not know what we had subscribed to, for a while."""
         now_s, since_s = self.now_s(), self._lost_s
-        unknown = f"broker {broker} does not know this client any more, as after a restart without state"
+        unknown = f"broker {broker} does not know all subscriptions of this client any more, as after a restart without state"
         for subscription in self._subscriptions.values():
             if subscription.in_force:
                 subscription.lose(
@@ -611,7 +613,8 @@ class Client:
     def lost(self, connection: Connection) -> None:
         """See `Owner.lost`."""
         if self._connection is connection:
-            self._connection, self._lost_s = None, self.now_s()
+            # From when nothing was heard: if this process was stopped, it notices late that the connection is gone.
+            self._connection, self._lost_s = None, self.now_s() - (time.monotonic() - connection.received_s)
             if connection.peer:
                 self._broken.set()
             self._handle(PeerDisconnected(connection.peer))

@@ -396,6 +396,15 @@ class BrokerNode:
         oldest.refuse(refused.code, refused.text)
         return True
 
+    def _make_room(self) -> None:
+        """Have strangers, the oldest first, make room for a client that has said who it is."""
+        while self._strangers and self._connection_count() > self._limits.connections_max:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            self._open.discard(oldest)
+            refused = self._limits.full(self._connection_count())
+            oldest.refuse(refused.code, refused.text)
+
     def exhausted(self, error: OSError) -> None:
         """See `Host.exhausted`."""
         self._limits.exceeded[FILE_DESCRIPTORS] += 1
@@ -493,7 +502,8 @@ class BrokerNode:
         if self._draining:
             raise Refused("stopping", f"broker {self.settings.id} is stopping")
         if client and name not in self._connections:
-            self._limits.check_connection(self._connection_count())
+            self._limits.check_connection(len(self._connections) + 1)
+            self._make_room()
         if client and name not in self._rights:
             known = self.core.clients()
             if name not in known:
@@ -525,7 +535,8 @@ class BrokerNode:
         if answer is None:
             # The same as long as the session lasts: the first answer may get lost, and with it word of a gap.
             gap = self._tombstones.take(name, message.key, self.now_s())
-            knows = gap is None and self.core.knows(name)
+            is_whole = self.core.registered("subscription", name) >= message.subscriptions
+            knows = gap is None and self.core.knows(name) and is_whole
             window = self.settings.config.session.window
             answer = Open("broker", self.settings.id, key=secrets.token_hex(8), knows=knows, gap=gap, window=window)
             self._tickets[name] = answer
