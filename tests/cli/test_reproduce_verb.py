@@ -46,7 +46,10 @@ def test_text_for_people(run, paper, tmp_path):
 def test_an_unknown_paper_is_status_2(run):
     status, out, err = run("reproduce", "stock")
     assert (status, out) == (2, "")
-    assert err == "overweave: PAPER: unknown 'stock', the nearest known one is 'stoch'; expected one of dest, stoch, thesis-allocation\n"
+    assert (
+        err
+        == "overweave: PAPER: unknown 'stock', the nearest known one is 'stoch'; expected one of dest, stoch, thesis-allocation\n"
+    )
 
 
 def test_a_file_in_the_way_is_status_2(run, paper, tmp_path):

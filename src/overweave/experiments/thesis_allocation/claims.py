@@ -32,7 +32,7 @@ def of_bandwidths(found: pd.DataFrame) -> list[Claim]:
         for row in found.itertuples()
     }
     near = (found["manual_utilisation_max"] - 0.98).abs() <= 0.01
-    text = "the largest workload saturates MANUAL (7.3.2): its busiest broker is at 0.98 ± 0.01, all workloads of a size have that bandwidth"
+    text = "the largest workload of a size saturates MANUAL (7.3.2): its busiest broker is at 0.98 ± 0.01"
     return [Claim(text, "bandwidth not given", ours, bool(near.all()))]
 
 
@@ -42,8 +42,7 @@ def of_brokers(table: pd.DataFrame) -> list[Claim]:
     fewer = {name: _changes(table, "brokers", "cram-iou", "manual", name) for name in SCENARIOS}
     for name, published in zip(SCENARIOS, (-0.91, -0.8), strict=True):
         text = f"CRAM-IOU needs up to {-published:.0%} fewer brokers than MANUAL, {name} (7.3.3)"
-        # Up to: the best of ours is as good, within a twentieth.
-        claims.append(Claim(text, published, fewer[name], min(fewer[name].values()) <= published + 0.05))
+        claims.append(Claim(text, published, fewer[name], min(fewer[name].values()) <= published + 0.005))
     homogeneous, pool = fewer["homogeneous"], table["pool"].min()
     at = _base(table, "homogeneous")
     least, most = _key(pool, at["subscriptions"].min(), pool), _key(pool, at["subscriptions"].max(), pool)
@@ -54,7 +53,11 @@ def of_brokers(table: pd.DataFrame) -> list[Claim]:
     ]
     if large := {key: value for key, value in homogeneous.items() if " at " in key}:
         claims.append(
-            _bar("at least 88 % fewer brokers at 1,000 brokers", -0.88, {k: v for k, v in large.items() if "1,000" in k})
+            _bar(
+                "at least 88 % fewer brokers at 1,000 brokers",
+                -0.88,
+                {k: v for k, v in large.items() if k.endswith("at 1,000 brokers")},
+            )
         )
     counts = {
         name: {key: [int(row[each]) for each in reversed(_AWARE)] for key, row in _wide(table, "brokers", name).iterrows()}
@@ -115,6 +118,10 @@ def of_rates(table: pd.DataFrame) -> list[Claim]:
     claims.append(
         _bar("maximum rate at least 70 % lower from Ns 100 on, heterogeneous", -0.7, _from(table, most["heterogeneous"], 100))
     )
+    pool = table["pool"].min()
+    largest = _key(pool, _base(table, "homogeneous")["subscriptions"].max(), pool)
+    at = {key: value for key, value in mean["homogeneous"].items() if key == largest or key.endswith("at 1,000 brokers")}
+    claims.append(_bar("mean rate at least 90 % lower under the largest workload and at 1,000 brokers", -0.9, at))
     # Everything published arrives at one broker at least, so that few brokers cannot have a low mean.
     wide, brokers = _wide(table, "input_hz_mean", "homogeneous"), _wide(table, "brokers", "homogeneous")["cram-iou"]
     sent = _wide(table, "publishers_hz", "homogeneous")["cram-iou"]
@@ -126,7 +133,7 @@ def of_rates(table: pd.DataFrame) -> list[Claim]:
             {**mean["homogeneous"], "lowest possible with so many brokers": bound},
             max(mean["homogeneous"].values()) <= -0.9,
             "what is published arrives at one broker at least, so that the mean is no less than the publishers' total rate over"
-            " the number of brokers: where few brokers are left, 90 % less than MANUAL is impossible",
+            " the number of brokers: with the brokers that are left at the smallest workload 90 % less than MANUAL is impossible",
         )
     )
     pairwise = {name: _changes(table, "input_hz_mean", "pairwise-n", "manual", name) for name in SCENARIOS}
@@ -147,8 +154,8 @@ def of_rates(table: pd.DataFrame) -> list[Claim]:
             "almost 1",
             sunk,
             all(min(by.values()) > 0.9 for each in sunk.values() for by in each.values()),
-            "it holds for FBF; our BIN PACKING breaks ties between equal loads by content, which keeps subscriptions of one"
-            " publisher together, a clustering of its own",
+            "it nearly holds for FBF; our BIN PACKING gathers subscriptions of one publisher, which have similar loads, and"
+            " breaks ties by content (at 8,000 with ties at random 0.66 instead of 0.41)",
         )
     )
     sorting = {name: _changes(table, "input_hz_mean", "bin-packing", "fbf", name) for name in SCENARIOS}
@@ -158,7 +165,7 @@ def of_rates(table: pd.DataFrame) -> list[Claim]:
             0,
             sorting,
             all(abs(value) < 0.1 for by in sorting.values() for value in by.values()),
-            "see the claim before: ties by content make BIN PACKING a clustering of equal subscriptions",
+            "see the claim before: our BIN PACKING gathers subscriptions of one publisher",
         )
     )
     return claims
@@ -191,7 +198,13 @@ def of_utilisation(table: pd.DataFrame) -> list[Claim]:
             "with no headroom ours fill their brokers more: the load that is planned with is the load that is measured here, and"
             " needs no correction for traffic to come",
         ),
-        Claim("output utilisation deviates less between brokers than under MANUAL (7.3.3)", "small", wide, small),
+        _claim(
+            "output utilisation deviates less between brokers than under MANUAL (7.3.3)",
+            "small",
+            wide,
+            small,
+            "where few brokers are used, the last one, which is hardly filled, makes most of the deviation",
+        ),
         _claim(
             "in most cases BIN PACKING has a higher output utilisation than FBF (7.3.6)",
             "above 0",
@@ -239,7 +252,7 @@ def of_delays(table: pd.DataFrame) -> list[Claim]:
             0.56,
             longer,
             _about(highest, 0.56),
-            "MANUAL's busiest broker is just saturated, where delays depend most on how",
+            "the direction is the same; how much a nearly saturated broker delays depends on the model of its queue",
         ),
         _claim(
             "BIN PACKING's delay is above FBF's (7.3.3)",
@@ -351,7 +364,9 @@ def of_metrics(table: pd.DataFrame) -> list[Claim]:
         for name in SCENARIOS
     }
     text = "INTERSECT, IOS and IOU hardly differ (7.3.5; largest difference, within 5 %)"
-    return [*claims, Claim(text, "almost no difference", alike, max(max(by.values()) for by in alike.values()) <= 0.05)]
+    holds = max(max(by.values()) for by in alike.values()) <= 0.05
+    reason = "brokers and clusters are the same; input utilisation is below 0.1 % and depends on single filters"
+    return [*claims, _claim(text, "almost no difference", alike, holds, reason)]
 
 
 def of_overload(table: pd.DataFrame) -> list[Claim]:
@@ -450,7 +465,14 @@ def of_lengths(swept: pd.DataFrame) -> list[Claim]:
             0.5 <= exponents["cram-iou"] <= 1.5,
             "words of 64 bits are compared at once, so that what does not depend on the length takes most of the time",
         ),
-        Claim("longer vectors need fewer brokers (7.3.8)", "fewer", brokers, bool(falls)),
+        _claim(
+            "longer vectors need fewer brokers (7.3.8)",
+            "fewer",
+            brokers,
+            bool(falls),
+            "prices wander: of 8,000 subscriptions 22 % received none of the last 128 quotes and 2 % none of the last 1,024;"
+            " they count as nothing, which the corrections leave so, and short vectors plan too few brokers",
+        ),
         _claim(
             "longer vectors lower CRAM's maximum message rate (7.3.8)",
             "lower",
@@ -463,14 +485,15 @@ def of_lengths(swept: pd.DataFrame) -> list[Claim]:
             "higher",
             used,
             bool(cram["input_utilisation_mean"].iloc[-1] > cram["input_utilisation_mean"].iloc[0]),
-            "the same publications at fewer brokers, which know more filters each; ours is dominated by clusters that are split",
+            "it falls with the message rate, since longer vectors cluster better",
         ),
         _claim(
             "with the corrections no broker is overloaded (7.3.8; brokers above 1 on all quotes)",
             0,
             over,
             not any(value for each in over.values() for value in each.values()),
-            "prices that wander leave the range of a short window, and no constant factor covers that",
+            "subscriptions that received nothing in a short window do so later, since prices wander;"
+            " factors on what was received miss them",
         ),
     ]
 
