@@ -7,7 +7,7 @@ import pytest
 
 from overweave.bench import planning as bench_planning
 from overweave.experiments.base import Setting
-from overweave.experiments.thesis_allocation import claims, measure
+from overweave.experiments.thesis_allocation import claims, figures, measure
 from overweave.experiments.thesis_allocation.run import run_at
 from overweave.experiments.thesis_allocation.scenarios import Scenario, make_problem
 from overweave.planning.algorithms import ALGORITHMS
@@ -93,6 +93,7 @@ def test_claims_are_plain_json_and_give_a_reason_only_where_they_do_not_hold(fou
 
 def test_a_second_run_computes_nothing_again_and_says_the_same(folder, found, monkeypatch):
     monkeypatch.setattr(measure, "make_plan", None)
+    monkeypatch.setattr(figures, "pictures", lambda *tables: [])
     again = run_at(Setting(folder, False, lambda: None, lambda text: None), SMALL)
     assert again == found
 
