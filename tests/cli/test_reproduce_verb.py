@@ -14,10 +14,11 @@ from overweave.experiments.base import Claim
 def paper(monkeypatch):
     """A paper of two claims that needs no Spark."""
     seen = []
+    reason = "it cannot be"
 
     def run_paper(setting):
         seen.append(setting)
-        return [Claim("it is so", 1, {"T1": 1234.5}, True), Claim("it is not", "yes", "no", False)]
+        return [Claim("it is so", 1, {"T1": 1234.5}, True), Claim("it is not", "yes", "no", False, reason)]
 
     monkeypatch.setitem(sys.modules, "a_paper", types.SimpleNamespace(run=run_paper))
     monkeypatch.setattr(experiments, "PAPERS", {"paper": "a_paper"})
@@ -28,7 +29,8 @@ def test_claims_as_json_and_in_a_file(run, paper, tmp_path):
     status, out, err = run("reproduce", "paper", "--out", tmp_path / "out", "--json")
     assert (status, err) == (0, "")
     claims = json.loads(out)
-    assert [set(claim) for claim in claims] == [{"claim", "published", "ours", "holds"}] * 2
+    keys = {"claim", "published", "ours", "holds"}
+    assert [set(claim) for claim in claims] == [keys, {*keys, "reason"}]
     assert json.loads((tmp_path / "out/quick/claims.json").read_text()) == claims
     assert [(each.full, each.out.name) for each in paper] == [(False, "quick")]
 
@@ -37,13 +39,17 @@ def test_text_for_people(run, paper, tmp_path):
     out = run("reproduce", "paper", "--out", tmp_path, "--full").out
     assert "holds         it is so\n              published: 1\n              ours:      T1 1,234.5\n" in out
     assert "does not hold it is not\n" in out
+    assert "reason:    it cannot be\n" in out
     assert paper[0].full
 
 
 def test_an_unknown_paper_is_status_2(run):
     status, out, err = run("reproduce", "stock")
     assert (status, out) == (2, "")
-    assert err == "overweave: PAPER: unknown 'stock', the nearest known one is 'stoch'; expected one of dest, stoch\n"
+    assert (
+        err
+        == "overweave: PAPER: unknown 'stock', the nearest known one is 'stoch'; expected one of dest, stoch, thesis-allocation\n"
+    )
 
 
 def test_a_file_in_the_way_is_status_2(run, paper, tmp_path):

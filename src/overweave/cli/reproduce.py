@@ -21,7 +21,7 @@ EXAMPLE = "overweave reproduce dest --out dest"
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Which one: dest, stoch.", show_default=False)],
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Which one: dest, stoch, thesis-allocation.", show_default=False)],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="For tables and pictures; default: reproduce/PAPER.")] = None,
     full: Annotated[bool, typer.Option("--full/--quick", help="At the size of the paper (hours), or in minutes.")] = False,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
@@ -74,6 +74,8 @@ def _text(claims: "list[Claim]", folder: Path) -> str:
             f"{'':14}published: {_shown(claim.published)}",
             f"{'':14}ours:      {_shown(claim.ours)}",
         ]
+        if claim.reason is not None:
+            lines.append(f"{'':14}reason:    {claim.reason}")
     return "\n".join([*lines, f"tables and pictures: {folder}", ""])
 
 

@@ -6,4 +6,5 @@ from collections.abc import Mapping
 PAPERS: Mapping[str, str] = {
     "dest": "overweave.experiments.dest.run",
     "stoch": "overweave.experiments.stoch.run",
+    "thesis-allocation": "overweave.experiments.thesis_allocation.run",
 }

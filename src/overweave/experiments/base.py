@@ -14,13 +14,15 @@ from overweave.pipeline.sweeps.results import ERROR, Results, read_metrics
 from overweave.pipeline.sweeps.running import run_sweep
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a paper says, what it published, what we found, and whether that agrees."""
 
     claim: str
     published: Any
     ours: Any
     holds: bool
+    #: Why it does not hold, where that is known.
+    reason: str | None = None
 
 
 class Setting(NamedTuple):

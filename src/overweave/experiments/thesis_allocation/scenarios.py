@@ -34,6 +34,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     heterogeneous: bool = False
     bandwidth_bytes_per_s: float = 43_000.0
     bits: int = BITS
+    #: Quotes that limits are drawn from, of which the vectors hold the last; 0: as many as bits.
+    quotes: int = 0
+    #: Whether bit counts are raised for short vectors (7.3.8).
+    correct: bool = False
     headroom: float = 0.0
     seed: int = 1
 
@@ -52,18 +56,19 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 def make_problem(scenario: Scenario) -> Problem:
     """The problem of a scenario."""
     draw = np.random.default_rng(scenario.seed)
-    day, first = np.arange(scenario.bits), np.zeros(1, np.int64)
+    days = max(scenario.quotes, scenario.bits)
+    day, first = np.arange(days), np.zeros(1, np.int64)
     publisher, words = [], []
     sizes = []
     for p, count in enumerate(scenario.counts):
-        low = quotes(scenario.seed, scenario.bits, np.full(scenario.bits, p), day).low
-        limit = low[draw.integers(scenario.bits, size=count)]
+        low = quotes(scenario.seed, days, np.full(days, p), day).low
+        limit = low[draw.integers(days, size=count)]
         whole = np.arange(count) < round(WHOLE_SHARE * count)
-        bits = whole[:, None] | (low[None, :] < limit[:, None])
+        bits = whole[:, None] | (low[None, -scenario.bits :] < limit[:, None])
         publisher.append(np.full(count, p))
         words.append(packed(bits.astype(np.uint8)))
         one = np.array([p])
-        sizes.append(wire_bytes(texts(one, first, quotes(scenario.seed, scenario.bits, one, first))[0]))
+        sizes.append(wire_bytes(texts(one, first, quotes(scenario.seed, days, one, first))[0]))
     total, rate = sum(scenario.counts), np.full(scenario.publishers, RATE_HZ)
     publishers = Publishers(
         tuple(f"P{i + 1}" for i in range(scenario.publishers)),
@@ -74,7 +79,8 @@ def make_problem(scenario: Scenario) -> Problem:
     )
     profiles = Profiles(np.arange(total), np.concatenate(publisher), np.concatenate(words))
     ids = [f"s{i + 1}" for i in range(total)]
-    return assemble(make_pool(scenario), publishers, profiles, ids, goals=Goals(headroom=scenario.headroom))
+    goals = Goals(headroom=scenario.headroom)
+    return assemble(make_pool(scenario), publishers, profiles, ids, correct=scenario.correct, goals=goals)
 
 
 def make_pool(scenario: Scenario) -> Pool:

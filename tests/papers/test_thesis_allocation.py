@@ -1,0 +1,150 @@
+"""THESIS 7.3 in small: the evaluation runs, its tables are right, and its claims say what the tables say."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from overweave.bench import planning as bench_planning
+from overweave.experiments.base import Setting
+from overweave.experiments.thesis_allocation import claims, figures, measure
+from overweave.experiments.thesis_allocation.run import run_at
+from overweave.experiments.thesis_allocation.scenarios import Scenario, make_problem
+from overweave.planning.algorithms import ALGORITHMS
+from overweave.planning.make import make_plan
+
+SMALL = measure.Sizes(
+    base=Scenario(publishers=12, brokers=24, bits=256),
+    workloads=(20, 60),
+    large={48: 16},
+    large_subscriptions=60,
+    lengths=(64, 256),
+    quotes=256,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("thesis")
+
+
+@pytest.fixture(scope="module")
+def found(folder):
+    def no_spark():
+        raise AssertionError("planning needs no Spark")
+
+    return run_at(Setting(folder, False, no_spark, lambda text: None), SMALL)
+
+
+@pytest.fixture(scope="module")
+def tables(folder, found):
+    return {name: pd.read_csv(folder / f"{name}.csv") for name in ("bandwidths", "comparison", "lengths")}
+
+
+def claim(found, text):
+    (one,) = [each for each in found if text in each.claim]
+    return one
+
+
+def test_every_size_has_its_own_bandwidth_which_saturates_manual(found, tables):
+    assert tables["bandwidths"]["brokers"].tolist() == [24, 48]
+    assert tables["bandwidths"]["manual_utilisation_max"].tolist() == pytest.approx([0.98, 0.98], abs=0.01)
+    told = claim(found, "saturates MANUAL")
+    assert told.holds
+    assert all(each["bandwidth_bytes_per_s"] > 0 for each in told.ours.values())
+
+
+def test_manual_runs_at_098_under_the_largest_workload_only(tables):
+    rows = tables["comparison"]
+    manual = rows[(rows["algorithm"] == "manual") & (rows["scenario"] == "homogeneous") & (rows["headroom"] == 0)]
+    by = dict(zip(zip(manual["pool"], manual["subscriptions"], strict=True), manual["output_utilisation_max"], strict=True))
+    assert by[24, 720] == pytest.approx(0.98, abs=0.01)
+    assert by[48, 960] == pytest.approx(0.98, abs=0.01)
+    assert by[24, 240] < 0.9
+
+
+def test_all_algorithms_in_both_scenarios(tables):
+    rows = tables["comparison"]
+    base = rows[(rows["pool"] == 24) & (rows["headroom"] == 0) & (rows["rule"] == "split")]
+    for _, part in base.groupby(["scenario", "subscriptions"]):
+        assert set(part["algorithm"]) == set(ALGORITHMS)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "never more than the next",
+        "FBF, BIN PACKING and CRAM overload nobody",
+        "clustering without placement leaves the maximum rate",
+        "MANUAL and AUTOMATIC allocate all brokers",
+        "links per delivery: CRAM-IOU",
+    ],
+)
+def test_claims_that_hold_at_any_size(found, text):
+    assert claim(found, text).holds, claim(found, text).ours
+
+
+def test_claims_are_plain_json_and_give_a_reason_only_where_they_do_not_hold(found):
+    assert all(each.reason is None for each in found if each.holds)
+    assert all(isinstance(each.holds, bool) for each in found)
+    assert len({each.claim for each in found}) == len(found)
+    json.dumps([each.ours for each in found], allow_nan=False)
+
+
+def test_a_second_run_computes_nothing_again_and_says_the_same(folder, found, monkeypatch):
+    monkeypatch.setattr(measure, "make_plan", None)
+    monkeypatch.setattr(figures, "pictures", lambda *tables: [])
+    again = run_at(Setting(folder, False, lambda: None, lambda text: None), SMALL)
+    assert again == found
+
+
+def test_pictures(folder, found):
+    names = {path.stem for path in (folder / "figures").glob("*.png")}
+    for name in ("homogeneous-brokers", "heterogeneous-breakdown-input-hz-max", "homogeneous-closeness-input-hz-mean"):
+        assert name in names
+    assert {"lengths-seconds", "lengths-input-hz-max", "lengths-brokers"} <= names
+
+
+@pytest.mark.parametrize("worse", ["brokers", "input_hz_mean"])
+def test_a_table_in_which_it_is_not_so_does_not_hold(tables, worse):
+    rows = tables["comparison"].copy()
+    rows.loc[rows["algorithm"] == "cram-iou", worse] = rows[worse].max() + 1
+    told = [*claims.of_brokers(rows), *claims.of_rates(rows)]
+    text = "never more than the next" if worse == "brokers" else "lowers the mean message rate"
+    assert not claim(told, text).holds
+
+
+def test_the_mean_rate_has_a_floor(tables):
+    """All that is published arrives somewhere, so that no claim can be about less than total rate over brokers."""
+    rows = tables["comparison"].dropna(subset=["brokers"])
+    assert (rows["input_hz_mean"] * rows["brokers"] >= rows["publishers_hz"] * (1 - 1e-9)).all()
+
+
+def test_short_vectors_hold_the_last_quotes():
+    long, short = (make_problem(Scenario(publishers=3, subscriptions=20, brokers=8, bits=bits, quotes=256)) for bits in (256, 64))
+    assert short.units.ids == long.units.ids
+    for unit in range(len(long.units)):
+        rows = [each.units.rows[each.units.row_start[unit] : each.units.row_start[unit + 1]] for each in (long, short)]
+        last = long.vectors.words[rows[0], 3].tolist()
+        assert short.vectors.words[rows[1], 0].tolist() == [word for word in last if word]
+
+
+def test_longest_path_against_all_pairs():
+    problem = make_problem(Scenario(publishers=4, subscriptions=20, brokers=20, bits=64))
+    for name in ("manual", "automatic"):
+        plan = make_plan(problem, name)
+        far = {(a, b): 0 if a == b else 1000 for a in plan.brokers for b in plan.brokers}
+        for a, b in plan.links:
+            far[a, b] = far[b, a] = 1
+        for middle in plan.brokers:
+            for a, b in far:
+                far[a, b] = min(far[a, b], far[a, middle] + far[middle, b])
+        assert measure.longest_path(plan) == max(far.values())
+
+
+def test_the_bench_has_a_baseline_and_both_versions_agree_roughly():
+    rows = bench_planning.run(lambda text: None, subscriptions=(400,))
+    assert [row.baseline is not None for row in rows] == [False, False, True, True]
+    problem = bench_planning._problem(400)
+    assert bench_planning.plain_packing(problem) <= make_plan(problem, "bin-packing").totals.brokers
+    assert 40 <= bench_planning.plain_clusters(problem) <= 80
