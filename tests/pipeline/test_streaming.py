@@ -25,15 +25,17 @@ def trace(seed, publications=400):
     dice = random.Random(seed)
     rows = []
     for publisher in ("p", "q", "r"):
-        for sequence in range(publications if publisher != "r" else 20):
-            at_s = sequence * 0.7 + dice.random() * 0.1
+        # One begins at the clock and leaves gaps, as live ones do.
+        numbers = range(10**15, 10**15 + 60, 3) if publisher == "r" else range(publications)
+        for place, sequence in enumerate(numbers):
+            at_s = place * 0.7 + dice.random() * 0.1
             for hops, broker in enumerate(("B1", "B2", "B3")[: dice.randint(1, 3)]):
-                wanted = [s for s in ("s1", "s2", "s3") if dice.random() < (0.3 if sequence < 350 else 0.05)]
+                wanted = [s for s in ("s1", "s2", "s3") if dice.random() < (0.3 if place < 350 else 0.05)]
                 for again in range(1 + (dice.random() < 0.1)):
                     arrived_at_s = at_s + dice.expovariate(50) + again * dice.random() * 90
                     for subscription in wanted or [None]:
                         client = None if subscription is None else f"c-{subscription}"
-                        rows.append((publisher, sequence, broker, subscription, client, hops, at_s, arrived_at_s, 100 + sequence))
+                        rows.append((publisher, sequence, broker, subscription, client, hops, at_s, arrived_at_s, 100 + place))
     return rows
 
 

@@ -62,7 +62,7 @@ def profile_run(
         raise InvalidInput(f"{traces}: expected rows of run {run!r}, found none")
     tables: dict[str, DataFrame] = {
         "profiles": profiled(rows, bits),
-        "publishers": publishers_profiled(rows),
+        "publishers": publishers_profiled(rows, bits),
         "load": loaded(rows, bucket_s),
         "summary": summarised(rows),
         **left_out,

@@ -57,7 +57,8 @@ PUBLICATIONS = _table(publisher=_TEXT, sequence=_WHOLE, publication=_TEXT)
 MATCHES = _table(publisher=_TEXT, sequence=_WHOLE, subscription=_TEXT)
 #: A bounded bit vector per subscription and publisher (THESIS ch 6): which of the publisher's last publications, from
 #: ``first_sequence`` to ``last_sequence``, the subscription got. The bit of a sequence number stands at its remainder by the
-#: number of bits, 64 to a word from the lowest on, so that a window that slides moves nothing.
+#: number of bits, 64 to a word from the lowest on, so that a window that slides moves nothing. Numbers may have gaps:
+#: ``count / window_publications`` is the share that the subscription got.
 PROFILES = _table(
     subscription=_TEXT,
     publisher=_TEXT,
@@ -65,12 +66,16 @@ PROFILES = _table(
     last_sequence=_WHOLE,
     words=(ArrayType(LongType(), False), False),
     count=_WHOLE,
+    window_publications=_WHOLE,
 )
-#: What a publisher sends: ``last_sequence`` is the end of the window of all profiles of it.
+#: What a publisher sends: its window, from ``first_sequence`` to ``last_sequence``, is that of all profiles of it, and
+#: ``window_publications`` are those that it sent in the window.
 PUBLISHER_PROFILES = _table(
     publisher=_TEXT,
     broker=_MAYBE_TEXT,
+    first_sequence=_WHOLE,
     last_sequence=_WHOLE,
+    window_publications=_WHOLE,
     publications=_WHOLE,
     rate_hz=_REAL,
     bytes_per_s=_REAL,

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from overweave.errors import OverweaveError
 from overweave.pipeline.schemas import DELIVERIES
 from overweave.pipeline.steps.load import delay_parts, load_of, load_parts, summary_of
-from overweave.pipeline.steps.profiles import ends_of, profiled, publisher_parts, publishers_of, united
+from overweave.pipeline.steps.profiles import profiled, publisher_parts, publishers_of, united, windows_of, windows_united
 from overweave.pipeline.streaming.versions import Versions
 from overweave.pipeline.tables import write_tables
 
@@ -67,15 +67,19 @@ class Advance:
         tables = _Tables(spark, before, folder)
         spans = _spanned(rows).select(FILE, _SPAN).distinct().persist()
         try:
-            ends = tables.with_old("ends", ends_of(rows)).withColumnRenamed("last_sequence", "sequence")
-            tables.write(files=tables.with_old("files", spans).distinct(), ends=ends_of(ends))
+            windows = windows_united(tables.with_old("windows", windows_of(rows, self.bits)), self.bits)
+            tables.write(files=tables.with_old("files", spans).distinct(), windows=windows)
             profiles = tables.with_old("profiles", profiled(rows, self.bits))
             parts = self._counted(tables, spans.select(_SPAN).distinct())
-            tables.write(profiles=united(profiles, tables.read("ends"), self.bits), **parts)
+            tables.write(profiles=united(profiles, tables.read("windows"), self.bits), **parts)
         finally:
             spans.unpersist()
         load, delays, publishers = (tables.read(name) for name in ("load_parts", "delay_parts", "publisher_parts"))
-        tables.write(load=load_of(load, self.bucket_s), summary=summary_of(load, delays), publishers=publishers_of(publishers))
+        tables.write(
+            load=load_of(load, self.bucket_s),
+            summary=summary_of(load, delays),
+            publishers=publishers_of(publishers, tables.read("windows")),
+        )
 
     def _counted(self, tables: "_Tables", changed: DataFrame) -> dict[str, DataFrame]:
         """Count anew what was published in the times that changed, and keep all other counts."""
