@@ -28,8 +28,9 @@ def traces(tmp_path_factory):
     }
     metrics = {}
     for run, duration_s in (("a", 20), ("b", 2)):
-        with TraceWriter(directory, run) as on_record:
-            metrics[run] = simulate(scenario_of(document | {"duration_s": duration_s}), on_record=on_record, run=run)
+        writer, scenario = TraceWriter(directory, run), scenario_of(document | {"duration_s": duration_s})
+        with writer as on_record:
+            metrics[run] = simulate(scenario, on_record=on_record, run=run, on_statement=writer.add_statement)
     return directory, metrics
 
 
@@ -48,11 +49,15 @@ def test_the_pipeline_counts_what_the_simulator_counts(spark, traces, tmp_path):
     totals = profile_run(spark, directory, tmp_path / "out", "a", progress=told.append)
     assert_counted(msgspec.to_builtins(totals), "a", metrics["a"])
     # Tables are begun together: which of them is first is up to their threads.
-    assert sorted(told) == ["load", "profiles", "publishers", "summary"]
+    assert sorted(told) == ["load", "profiles", "publishers", "subscriptions", "summary"]
     publishers = spark.read.parquet(str(tmp_path / "out" / "publishers")).collect()
     assert all(row.rate_hz == pytest.approx(2.0) for row in publishers)
     profiles = spark.read.parquet(str(tmp_path / "out" / "profiles")).collect()
     assert sum(row["count"] for row in profiles) == metrics["a"].client_deliveries
+    subscriptions = {row.subscription: row for row in spark.read.parquet(str(tmp_path / "out" / "subscriptions")).collect()}
+    # Each is there, also those that got nothing.
+    assert len(subscriptions) == 3 * 8 > len({row.subscription for row in profiles})
+    assert all(row.filter and row.client and row.broker and row.withdrawn_at_s is None for row in subscriptions.values())
 
 
 def test_which_run_has_to_be_said_where_there_are_several(spark, traces, tmp_path):

@@ -171,10 +171,11 @@ def test_duckdb_counts_the_same(deliveries, tmp_path):
     expected = duckdb.sql(
         f"""
         with a as (
-            select broker, publisher, sequence, min(arrived_at_s) t, max(bytes) b, count(distinct subscription) m
+            select broker, publisher, sequence, min(arrived_at_s) t, max(bytes) b, count(distinct subscription) m,
+                   count(distinct client) c
             from {files} group by all
         )
-        select broker, floor(t / 0.5) * 0.5 at_s, count(*) / 0.5, sum(b) / 0.5,
+        select broker, floor(t / 0.5) * 0.5 at_s, count(*) / 0.5, sum(b) / 0.5, sum(b * c) / 0.5,
                count(*) filter (m > 0), count(*) filter (m = 0), sum(m)
         from a group by 1, 2
         """

@@ -7,7 +7,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from overweave.drivers.trace import SCHEMA
+from overweave.contract.records import Statement
+from overweave.drivers.trace import SCHEMA, statements_table
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline.jobs import profile_run
 from overweave.pipeline.streaming import versions as versions_module
@@ -85,6 +86,9 @@ def followed(spark, tmp_path_factory):
     pieces += [dice.sample(rows, 100), pieces[0], pieces[-1][:50] + pieces[1][50:]]
     dice.shuffle(pieces)
     write_file(traces / "run=b", "other", rows[:10])
+    said = [Statement("a", float(n), "B1", f"c{n}", "subscribe", f"s{n}", f"[x,>,{n}]", False) for n in range(1, 6)]
+    (traces / "run=a" / "_statements").mkdir(parents=True)
+    pyarrow.parquet.write_table(statements_table(said), traces / "run=a" / "_statements" / "part-0.parquet")
     groups = [pieces[0::2], pieces[1::2]]
     for number, group in enumerate(groups):
         for part, piece in enumerate(group):
@@ -97,6 +101,9 @@ def test_any_order_of_files_with_replays_and_stops_is_the_batch_job(spark, tmp_p
     traces, out, totals = followed
     expected_totals, expected = batch_job(spark, traces, tmp_path)
     assert_same(read(out), expected)
+    assert [(row["subscription"], row["filter"]) for row in expected["subscriptions"]] == [
+        (f"s{n}", f"[x,>,{n}]") for n in range(1, 6)
+    ]
     assert (totals.deliveries, totals.profiles) == (expected_totals.deliveries, expected_totals.profiles)
 
 

@@ -13,7 +13,8 @@ from overweave.pipeline.good_rows import read_good_rows
 from overweave.pipeline.schemas import BAD, LOAD, PROFILES, PUBLISHER_PROFILES, SUMMARY
 from overweave.pipeline.steps.load import loaded, summarised
 from overweave.pipeline.steps.profiles import BITS, profiled, publishers_profiled
-from overweave.pipeline.tables import read_table, write_tables
+from overweave.pipeline.steps.subscriptions import delivered_subscriptions, subscriptions_of
+from overweave.pipeline.tables import read_statements, read_table, write_tables
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield"}):
@@ -46,7 +47,9 @@ def profile_run(
     *,
     skip_bad: bool = False,
 ) -> Totals:
-    """Read the trace of a run, and write the tables ``profiles``, ``publishers``, ``load`` and ``summary`` below ``out``.
+    """Read the trace of a run, and write its tables below ``out``.
+
+    These are ``profiles``, ``publishers``, ``subscriptions``, ``load`` and ``summary``.
 
     With ``skip_bad`` what is bad, of whatever run, is left out and counted in a table ``bad`` beside them.
     """
@@ -63,6 +66,7 @@ def profile_run(
     tables: dict[str, DataFrame] = {
         "profiles": profiled(rows, bits),
         "publishers": publishers_profiled(rows, bits),
+        "subscriptions": subscriptions_of(read_statements(spark, traces / f"run={run}"), delivered_subscriptions(rows)),
         "load": loaded(rows, bucket_s),
         "summary": summarised(rows),
         **left_out,

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark.util import inheritable_thread_target
 
+from overweave.drivers.trace_names import STATEMENTS as STATEMENTS_FOLDER
 from overweave.errors import InvalidInput
 from overweave.pipeline.problems import first_line, local_names, plain, refuse
 from overweave.pipeline.schemas import TABLES
@@ -59,6 +60,13 @@ def read_table(spark: SparkSession, path: Path | str, name: str) -> DataFrame:
     checked = [field for field in TABLES[name].fields if field.name not in files.folder_columns]
     sure = {field.name: _sure(field, name) for field in checked}
     return found.withColumns(sure).select(TABLES[name].fieldNames())
+
+
+def read_statements(spark: SparkSession, run: Path) -> DataFrame:
+    """The table ``statements`` in the folder of a run, with no rows where the trace has none."""
+    names = sorted(str(path) for path in (run / STATEMENTS_FOLDER).glob("[!.]*.parquet"))
+    schema = TABLES["statements"]
+    return spark.read.schema(schema).parquet(*names) if names else spark.createDataFrame([], schema)
 
 
 def opened(spark: SparkSession, files: Files, name: str) -> DataFrame:

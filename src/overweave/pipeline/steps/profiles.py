@@ -78,7 +78,7 @@ def publisher_parts(deliveries: DataFrame, *by: str) -> DataFrame:
 
 
 def publishers_of(parts: DataFrame, windows: DataFrame) -> DataFrame:
-    """The table `PUBLISHER_PROFILES` of `publisher_parts`, those of one publisher may not overlap, and of all `windows_of` them."""
+    """The table `PUBLISHER_PROFILES` of `publisher_parts`, which may not overlap, and `windows_of`."""
     lasted_s = F.max("last_at_s") - F.min("first_at_s")
     count, total = F.sum("publications"), F.sum("bytes")
     # Between n publications there are n - 1 intervals.

@@ -71,7 +71,7 @@ def follow(
         with versions.alone():
             _check_begun(versions, Begun(str(traces.resolve()), run, bits, bucket_s, _TABLES))
             rows = _new_rows(spark, traces / f"run={run}")
-            _carry_out(rows, Advance(versions, bits, bucket_s), every_s, stopped, progress)
+            _carry_out(rows, Advance(versions, bits, bucket_s, traces / f"run={run}"), every_s, stopped, progress)
     if run is None or not (current(out) / "summary").is_dir():
         raise InvalidInput(f"{traces}: expected rows{'' if run is None else f' of run {run!r}'}, found none")
     return totals_of(spark, current(out), run)
