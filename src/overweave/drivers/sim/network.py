@@ -259,10 +259,11 @@ class SimulatedNetwork:
             durable=self._journals.takes_time,
         )
         node = self._nodes[broker] = Node(self, self.kernel, broker, core, self._skew_s())
-        if not self._costs.free:
+        costs = self._own_costs.get(broker, self._costs)
+        if not costs.free:
             node.station = Station(
                 self.kernel,
-                self._own_costs.get(broker, self._costs),
+                costs,
                 core.compared_with,
                 lambda peer, frame: node.handle(FrameArrived(peer, frame)),
             )

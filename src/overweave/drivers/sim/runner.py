@@ -84,6 +84,7 @@ class _Run:
             _config(scenario),
             make_modules=lambda broker: {"tracer": Tracer(broker, run), **scenario.make_modules(broker)},
             on_delivery=self._delivered,
+            own_costs=scenario.own_costs(),
         )
 
     def metrics(self, progress: Callable[[float], None]) -> Metrics:
