@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from overweave.errors import InvalidInput
 from overweave.pipeline.good_rows import read_good_rows
+from overweave.pipeline.locations import check_local
 from overweave.pipeline.schemas import BAD, LOAD, PROFILES, PUBLISHER_PROFILES, SUMMARY
 from overweave.pipeline.steps.load import loaded, summarised
 from overweave.pipeline.steps.profiles import BITS, profiled, publishers_profiled
@@ -91,6 +92,7 @@ def _only_run(deliveries: DataFrame, traces: Path) -> str:
 
 def check_out(out: Path) -> None:
     """Refuse to write where somebody else's files are."""
+    check_local(out)
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"{out}: expected a directory, found a file")
     if out.exists() and not any((out / ours).is_dir() for ours in ("summary", ".follow")) and any(out.iterdir()):
