@@ -48,8 +48,8 @@ def small_session(monkeypatch, spark):
     from overweave.pipeline import session
 
     @contextmanager
-    def given(master=None):
-        assert master is None
+    def given(master=None, conf=()):
+        assert (master, list(conf)) == (None, [])
         yield spark
 
     monkeypatch.setattr(session, "session", given)

@@ -212,3 +212,16 @@ def test_a_lone_line_is_answered_at_once_and_ctrl_c_ends_with_130(tmp_path):
         os.kill(process.pid, signal.SIGINT)
         assert process.wait(30) == 130
         assert (process.stdout.read(), process.stderr.read()) == (b"", b"overweave: interrupted\n")
+
+
+def test_what_runs_below_knows_of_debug(run, monkeypatch):
+    monkeypatch.delenv("OVERWEAVE_DEBUG", raising=False)
+    seen = []
+
+    def demo() -> None:
+        seen.append(os.environ.get("OVERWEAVE_DEBUG", "0"))
+
+    monkeypatch.setattr("overweave.cli.demo.demo", demo)
+    for arguments in (["demo"], ["demo", "--debug"], ["demo"]):
+        run(*arguments)
+    assert seen == ["0", "1", "0"]

@@ -7,12 +7,13 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
-from overweave.contract.records import Columns, Record
+from overweave.contract.records import Columns, Record, Statement
 from overweave.drivers import live_trace
 from overweave.drivers.live_trace import LiveTrace
 from overweave.drivers.live_trace_files import Files, table_of
@@ -325,3 +326,30 @@ def test_a_file_is_no_directory(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InvalidInput, match="file: expected a directory"):
         LiveTrace(tmp_path / "file", "r1", "B1")
+
+
+def test_statements_are_in_files_of_their_own(tmp_path):
+    said = [
+        Statement("r1", 1.0, "B1", "c", "subscribe", "s", "[x,>,1]", False),
+        Statement("r1", 2.0, "B1", "c", "unsubscribe", "s", None, True),
+    ]
+    for each in said:
+        with LiveTrace(tmp_path, "r1", "B1") as trace:
+            trace.add_statement(each)
+    assert trace.dropped == 0
+    files = sorted((tmp_path / "run=r1" / "_statements").iterdir())
+    assert [file.name for file in files] == ["part-B1-00000.parquet", "part-B1-00001.parquet"]
+    assert [row for file in files for row in pyarrow.parquet.ParquetFile(file).read().to_pylist()] == [
+        msgspec.to_builtins(each) for each in said
+    ]
+    # Who reads the deliveries does not find them.
+    assert pyarrow.dataset.dataset(tmp_path, partitioning="hive").count_rows() == 0
+
+
+def test_statements_appear_while_the_broker_goes_on(tmp_path):
+    with LiveTrace(tmp_path, "r1", "B1", seconds_per_file=0.02) as trace:
+        trace.add_statement(Statement("r1", 1.0, "B1", "c", "advertise", "a", "[x,>,1]", False))
+        end_s = time.monotonic() + 20
+        while not list(tmp_path.glob("run=r1/_statements/part-*")) and time.monotonic() < end_s:
+            time.sleep(0.02)
+        assert list(tmp_path.glob("run=r1/_statements/part-*"))

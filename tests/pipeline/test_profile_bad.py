@@ -26,7 +26,7 @@ def traces(tmp_path, spark, monkeypatch):
     (directory / "run=r" / "part-00002.parquet").write_bytes(b"PAR1nonsense")
 
     @contextmanager
-    def given(master):
+    def given(master, conf=()):
         with plain_errors():
             yield spark
 

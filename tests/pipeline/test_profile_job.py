@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import nullcontext
@@ -28,8 +30,9 @@ def traces(tmp_path_factory):
     }
     metrics = {}
     for run, duration_s in (("a", 20), ("b", 2)):
-        with TraceWriter(directory, run) as on_record:
-            metrics[run] = simulate(scenario_of(document | {"duration_s": duration_s}), on_record=on_record, run=run)
+        writer, scenario = TraceWriter(directory, run), scenario_of(document | {"duration_s": duration_s})
+        with writer as on_record:
+            metrics[run] = simulate(scenario, on_record=on_record, run=run, on_statement=writer.add_statement)
     return directory, metrics
 
 
@@ -48,11 +51,15 @@ def test_the_pipeline_counts_what_the_simulator_counts(spark, traces, tmp_path):
     totals = profile_run(spark, directory, tmp_path / "out", "a", progress=told.append)
     assert_counted(msgspec.to_builtins(totals), "a", metrics["a"])
     # Tables are begun together: which of them is first is up to their threads.
-    assert sorted(told) == ["load", "profiles", "publishers", "summary"]
+    assert sorted(told) == ["load", "profiles", "publishers", "subscriptions", "summary"]
     publishers = spark.read.parquet(str(tmp_path / "out" / "publishers")).collect()
     assert all(row.rate_hz == pytest.approx(2.0) for row in publishers)
     profiles = spark.read.parquet(str(tmp_path / "out" / "profiles")).collect()
     assert sum(row["count"] for row in profiles) == metrics["a"].client_deliveries
+    subscriptions = {row.subscription: row for row in spark.read.parquet(str(tmp_path / "out" / "subscriptions")).collect()}
+    # Each is there, also those that got nothing.
+    assert len(subscriptions) == 3 * 8 > len({row.subscription for row in profiles})
+    assert all(row.filter and row.client and row.broker and row.withdrawn_at_s is None for row in subscriptions.values())
 
 
 def test_which_run_has_to_be_said_where_there_are_several(spark, traces, tmp_path):
@@ -73,7 +80,7 @@ def test_files_of_others_are_left_alone(spark, traces, tmp_path):
 def test_totals_are_a_json_document(spark, traces, tmp_path, monkeypatch, capfdbinary):
     from overweave.cli import main
 
-    monkeypatch.setattr("overweave.pipeline.session.session", lambda master: nullcontext(spark))
+    monkeypatch.setattr("overweave.pipeline.session.session", lambda master, **_: nullcontext(spark))
     with pytest.raises(SystemExit, match="0"):
         main(["profile", str(traces[0]), "--out", str(tmp_path / "out"), "--run", "b", "--json"])
     assert_counted(json.loads(capfdbinary.readouterr().out), "b", traces[1]["b"])
@@ -90,7 +97,7 @@ def test_following_ends_with_ctrl_c_and_tells_the_totals(spark, traces, tmp_path
             time.sleep(0.05)
         os.kill(os.getpid(), signal.SIGINT)
 
-    monkeypatch.setattr("overweave.pipeline.session.session", lambda master: nullcontext(spark))
+    monkeypatch.setattr("overweave.pipeline.session.session", lambda master, **_: nullcontext(spark))
     before = signal.getsignal(signal.SIGINT)
     threading.Thread(target=interrupt, daemon=True).start()
     arguments = ["profile", str(traces[0]), "--out", str(tmp_path / "out"), "--run", "b", "--follow"]
@@ -101,3 +108,51 @@ def test_following_ends_with_ctrl_c_and_tells_the_totals(spark, traces, tmp_path
     with pytest.raises(SystemExit, match="2"):
         main([*arguments, "--skip-bad"])
     assert b"--skip-bad: expected without --follow" in capfdbinary.readouterr().err
+
+
+def test_ctrl_c_ends_following_with_its_totals(traces, tmp_path):
+    """In a process of its own: Spark takes the signal for itself when it starts."""
+    command = [sys.executable, "-m", "overweave", "profile", str(traces[0]), "--out", str(tmp_path / "out")]
+    command += [
+        "--run",
+        "b",
+        "--follow",
+        "--every",
+        "1",
+        "--json",
+        "--conf",
+        "spark.sql.shuffle.partitions=2",
+        "--master",
+        "local[2]",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        end_s = time.monotonic() + 120
+        while not (tmp_path / "out" / "summary").exists() and time.monotonic() < end_s and process.poll() is None:
+            time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        answer, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    assert_counted(json.loads(answer), "b", traces[1]["b"])
+
+
+def test_addresses_are_refused_before_spark_starts(traces, tmp_path, monkeypatch, capfd):
+    from overweave.cli import main
+
+    monkeypatch.setattr("overweave.pipeline.session.session", None)
+    for arguments in (["s3a://bucket/traces", "--out", str(tmp_path / "out")], [str(traces[0]), "--out", "file:///tmp/out"]):
+        with pytest.raises(SystemExit, match="2"):
+            main(["profile", *arguments])
+        assert "expected a path on this machine, found an address of" in capfd.readouterr().err
+
+
+def test_the_run_007_is_not_the_run_7_in_any_session(spark, traces, tmp_path):
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "run=007").symlink_to(traces[0] / "run=b")
+    name = "spark.sql.sources.partitionColumnTypeInference.enabled"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "true")
+    try:
+        assert profile_run(spark, tmp_path / "traces", tmp_path / "out").run == "007"
+        assert spark.conf.get(name) == "true"
+    finally:
+        spark.conf.set(name, before)

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, functions
 from overweave.errors import InvalidInput
 from overweave.pipeline.schemas import DELIVERIES, LOAD, PROFILES, PUBLISHER_PROFILES, SUMMARY
 from overweave.pipeline.steps.load import loaded, summarised
-from overweave.pipeline.steps.profiles import ends_of, profiled, publishers_profiled, united
+from overweave.pipeline.steps.profiles import profiled, publishers_profiled, united, windows_of, windows_united
 from overweave.pipeline.tables import write_table
 
 
@@ -94,9 +94,60 @@ def test_profiles_of_parts_united_are_those_of_the_whole(spark):
     parts = [rows[start:end] for start, end in itertools.pairwise(cuts)] + [dice.sample(rows, 60)]
     whole = spark.createDataFrame(rows, DELIVERIES)
     frames = [profiled(spark.createDataFrame(part, DELIVERIES), bits) for part in parts]
-    found = united(functools.reduce(DataFrame.unionByName, frames), ends_of(whole), bits)
+    found = united(functools.reduce(DataFrame.unionByName, frames), windows_of(whole, bits), bits)
     assert found.columns == PROFILES.fieldNames()
     assert sorted(map(repr, found.collect())) == sorted(map(repr, profiled(whole, bits).collect()))
+
+
+@pytest.fixture(scope="module")
+def gaps(spark):
+    """Publishers that begin at the clock, send few, and begin anew far away: the numbers of live ones."""
+    clock, dice = 1_790_000_000_000_000, random.Random(7)
+    sent = {
+        "few": range(clock, clock + 40),
+        "back": [*range(clock, clock + 30), *range(clock + 70, clock + 100)],
+        "far": [*range(5), *range(clock, clock + 9)],
+        "many": [number for number in range(1000) if number % 3],
+    }
+    rows = []
+    for publisher, numbers in sent.items():
+        for number in numbers:
+            wanted = [s for s in ("s1", "s2") if dice.random() < 0.4]
+            rows += [("r", publisher, number, "B", s, s and "c", 0, 0.0, 0.1, 10) for s in wanted or [None]]
+    return rows + dice.sample(rows, 40)
+
+
+@pytest.mark.parametrize("bits", [64, 128])
+def test_profiles_are_a_share_of_what_was_sent_in_the_window(spark, gaps, tmp_path, bits):
+    deliveries = spark.createDataFrame(gaps, DELIVERIES)
+    write_table(deliveries, tmp_path / "t")
+    files = f"read_parquet('{tmp_path}/t/*.parquet')"
+    windows = f"""
+        with ends as (select publisher, min(sequence) seen, max(sequence) last from {files} group by 1),
+        windows as (select *, greatest(last - {bits - 1}, seen) first from ends),
+        rows as (select * from {files} join windows using (publisher) where sequence >= first)
+        """
+    sent = f"{windows} select publisher, first, last, count(distinct sequence) from rows group by all"
+    names = ("publisher", "first_sequence", "last_sequence", "window_publications")
+    for found in (publishers_profiled(deliveries, bits), windows_of(deliveries, bits)):
+        assert sorted(map(tuple, found.select(*names).collect())) == sorted(duckdb.sql(sent).fetchall())
+    shares = f"""{windows}, sent as (select publisher, count(distinct sequence) n from rows group by 1)
+        select subscription, publisher, first, last, count(distinct sequence), any_value(n)
+        from rows join sent using (publisher) where subscription is not null group by all"""
+    found = profiled(deliveries, bits).select("subscription", *names[:3], "count", "window_publications").collect()
+    assert sorted(map(tuple, found)) == sorted(duckdb.sql(shares).fetchall())
+
+
+def test_windows_of_parts_united_are_those_of_the_whole(spark, gaps):
+    bits, dice = 64, random.Random(2)
+    rows = sorted(gaps, key=lambda row: (row[1], row[2]))
+    parts = [rows[:150], rows[100:300], rows[300:], dice.sample(rows, 30)]
+    dice.shuffle(parts)
+    frames = [windows_of(spark.createDataFrame(part, DELIVERIES), bits) for part in parts]
+    found = windows_united(functools.reduce(DataFrame.unionByName, frames), bits)
+    expected = windows_of(spark.createDataFrame(rows, DELIVERIES), bits)
+    assert found.columns == expected.columns
+    assert sorted(map(repr, found.collect())) == sorted(map(repr, expected.collect()))
 
 
 def test_publishers_whose_hashes_are_the_same_are_told_apart(spark, monkeypatch):
@@ -120,10 +171,11 @@ def test_duckdb_counts_the_same(deliveries, tmp_path):
     expected = duckdb.sql(
         f"""
         with a as (
-            select broker, publisher, sequence, min(arrived_at_s) t, max(bytes) b, count(distinct subscription) m
+            select broker, publisher, sequence, min(arrived_at_s) t, max(bytes) b, count(distinct subscription) m,
+                   count(distinct client) c
             from {files} group by all
         )
-        select broker, floor(t / 0.5) * 0.5 at_s, count(*) / 0.5, sum(b) / 0.5,
+        select broker, floor(t / 0.5) * 0.5 at_s, count(*) / 0.5, sum(b) / 0.5, sum(b * c) / 0.5,
                count(*) filter (m > 0), count(*) filter (m = 0), sum(m)
         from a group by 1, 2
         """

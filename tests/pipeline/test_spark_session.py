@@ -39,6 +39,12 @@ def test_a_master_is_one_that_spark_knows():
         session.make_session("localhost:7077")
 
 
+def test_settings_are_of_spark():
+    for wrong in ("memory=2g", "spark.memory"):
+        with pytest.raises(InvalidInput, match=r"^--conf: expected spark.KEY=VALUE, found"):
+            session.make_session(conf=[wrong])
+
+
 def test_a_remote_session_that_cannot_be_had_is_said_plainly(monkeypatch):
     """As where Spark Connect is not installed."""
 

@@ -7,7 +7,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from overweave.drivers.trace import SCHEMA
+from overweave.contract.records import Statement
+from overweave.drivers.trace import SCHEMA, statements_table
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline.jobs import profile_run
 from overweave.pipeline.streaming import versions as versions_module
@@ -25,15 +26,17 @@ def trace(seed, publications=400):
     dice = random.Random(seed)
     rows = []
     for publisher in ("p", "q", "r"):
-        for sequence in range(publications if publisher != "r" else 20):
-            at_s = sequence * 0.7 + dice.random() * 0.1
+        # One begins at the clock and leaves gaps, as live ones do.
+        numbers = range(10**15, 10**15 + 60, 3) if publisher == "r" else range(publications)
+        for place, sequence in enumerate(numbers):
+            at_s = place * 0.7 + dice.random() * 0.1
             for hops, broker in enumerate(("B1", "B2", "B3")[: dice.randint(1, 3)]):
-                wanted = [s for s in ("s1", "s2", "s3") if dice.random() < (0.3 if sequence < 350 else 0.05)]
+                wanted = [s for s in ("s1", "s2", "s3") if dice.random() < (0.3 if place < 350 else 0.05)]
                 for again in range(1 + (dice.random() < 0.1)):
                     arrived_at_s = at_s + dice.expovariate(50) + again * dice.random() * 90
                     for subscription in wanted or [None]:
                         client = None if subscription is None else f"c-{subscription}"
-                        rows.append((publisher, sequence, broker, subscription, client, hops, at_s, arrived_at_s, 100 + sequence))
+                        rows.append((publisher, sequence, broker, subscription, client, hops, at_s, arrived_at_s, 100 + place))
     return rows
 
 
@@ -83,6 +86,9 @@ def followed(spark, tmp_path_factory):
     pieces += [dice.sample(rows, 100), pieces[0], pieces[-1][:50] + pieces[1][50:]]
     dice.shuffle(pieces)
     write_file(traces / "run=b", "other", rows[:10])
+    said = [Statement("a", float(n), "B1", f"c{n}", "subscribe", f"s{n}", f"[x,>,{n}]", False) for n in range(1, 6)]
+    (traces / "run=a" / "_statements").mkdir(parents=True)
+    pyarrow.parquet.write_table(statements_table(said), traces / "run=a" / "_statements" / "part-0.parquet")
     groups = [pieces[0::2], pieces[1::2]]
     for number, group in enumerate(groups):
         for part, piece in enumerate(group):
@@ -95,6 +101,9 @@ def test_any_order_of_files_with_replays_and_stops_is_the_batch_job(spark, tmp_p
     traces, out, totals = followed
     expected_totals, expected = batch_job(spark, traces, tmp_path)
     assert_same(read(out), expected)
+    assert [(row["subscription"], row["filter"]) for row in expected["subscriptions"]] == [
+        (f"s{n}", f"[x,>,{n}]") for n in range(1, 6)
+    ]
     assert (totals.deliveries, totals.profiles) == (expected_totals.deliveries, expected_totals.profiles)
 
 

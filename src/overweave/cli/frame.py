@@ -52,7 +52,15 @@ def run(verbs: Mapping[str, str], arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else 0
 
-    return _guarded(command, debug)
+    if not debug:
+        return _guarded(command, debug)
+    # For what looks for it there, as Spark's session does, and for processes that are started.
+    before = os.environ.get(_DEBUG_VARIABLE, "0")
+    os.environ[_DEBUG_VARIABLE] = "1"
+    try:
+        return _guarded(command, debug)
+    finally:
+        os.environ[_DEBUG_VARIABLE] = before
 
 
 def _without_debug(arguments: Sequence[str]) -> tuple[bool, list[str]]:

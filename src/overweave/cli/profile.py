@@ -29,6 +29,9 @@ def profile(
     bits: Annotated[int, typer.Option(metavar="N", help="Last publications that profiles tell of; a multiple of 64.")] = 1280,
     bucket: Annotated[float, typer.Option(metavar="SECONDS", help="How finely the load is told.")] = 1.0,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
+    ] = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out rows and files that are bad; the table 'bad' counts them.")
     ] = False,
@@ -40,18 +43,23 @@ def profile(
 ) -> None:
     """Profile what a network carried, simulated or live.
 
-    Writes the tables profiles (a bit vector per subscription and publisher), publishers (rates), load (brokers over time) and
-    summary (deliveries, pure forwards, yield, hops, delays per broker) as Parquet into DIR, all at once when they are complete.
+    Writes the tables profiles (a bit vector per subscription and publisher), publishers (rates), subscriptions (client, broker
+    and filter, also of those that got nothing), load (brokers over time) and summary (deliveries, pure forwards, yield, hops,
+    delays per broker) as Parquet into DIR, all at once when they are complete.
 
     With --follow the run may still be going on, or not have begun. DIR then always has complete tables, which say what they would
     say without --follow of the rows read so far; after Ctrl-C the same command goes on where it was.
     """
     if follow and skip_bad:
         raise InvalidInput("--skip-bad: expected without --follow, found both")
+    # Before Spark is started, and refuses it at length.
+    from overweave.pipeline.locations import check_local
+
+    check_local(traces, out)
     if follow:
-        totals = _followed(traces, out, run, bits, bucket, every, master)
+        totals = _followed(traces, out, run, bits, bucket, every, master, conf or [])
     else:
-        totals = _profiled(traces, out, run, bits, bucket, master, skip_bad)
+        totals = _profiled(traces, out, run, bits, bucket, master, conf or [], skip_bad)
     if totals.bad_rows or totals.bad_files:
         say(
             f"left out {totals.bad_rows:,} bad rows and {totals.bad_files:,} files that cannot be read; {out / 'bad'} counts them"
@@ -63,32 +71,37 @@ def profile(
     put("".join(lines).encode())
 
 
-def _profiled(traces: Path, out: Path, run: str | None, bits: int, bucket: float, master: str | None, skip_bad: bool) -> "Totals":
+def _profiled(
+    traces: Path, out: Path, run: str | None, bits: int, bucket: float, master: str | None, conf: list[str], skip_bad: bool
+) -> "Totals":
     with task_bar("starting Spark") as bar:
         from overweave.pipeline.jobs import profile_run
         from overweave.pipeline.session import session
         from overweave.pipeline.watching import watched
 
-        with session(master) as spark, watched(spark, bar.on_tasks):
+        with session(master, conf=conf) as spark, watched(spark, bar.on_tasks):
             return profile_run(
                 spark, traces, out, run, bits, bucket, lambda name: bar.say(f"computing {name}"), skip_bad=skip_bad
             )
 
 
-def _followed(traces: Path, out: Path, run: str | None, bits: int, bucket: float, every: float, master: str | None) -> "Totals":
-    with _stopped() as stopped, waiting("starting Spark") as show:
+def _followed(
+    traces: Path, out: Path, run: str | None, bits: int, bucket: float, every: float, master: str | None, conf: list[str]
+) -> "Totals":
+    stopped = threading.Event()
+    with _stopping(stopped, signal.SIGINT, signal.SIGTERM), waiting("starting Spark") as show:
         from overweave.pipeline.session import session
         from overweave.pipeline.streaming.follow import follow
 
-        with session(master) as spark:
+        # Spark has taken Ctrl-C for itself when it started.
+        with session(master, conf=conf) as spark, _stopping(stopped, signal.SIGINT):
             return follow(spark, traces, out, run, bits, bucket, every, stopped, show)
 
 
 @contextlib.contextmanager
-def _stopped() -> Iterator[threading.Event]:
-    """Set by Ctrl-C and SIGTERM, which are how following is meant to end; the second time they do what they always do."""
-    event = threading.Event()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+def _stopping(event: threading.Event, *signals: signal.Signals) -> Iterator[None]:
+    """Set by signals, which are how following is meant to end; the second time they do what they did before."""
+    before = {number: signal.getsignal(number) for number in signals}
 
     def restore() -> None:
         for number, handler in before.items():
@@ -101,7 +114,7 @@ def _stopped() -> Iterator[threading.Event]:
     for number in before:
         signal.signal(number, stop)
     try:
-        yield event
+        yield
     finally:
         restore()
 

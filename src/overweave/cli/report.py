@@ -22,6 +22,9 @@ def report(
     ],
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the page goes; else report.html in DIR.")] = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
 ) -> None:
     """Write a report as one HTML file, with all pictures in it, to be read anywhere, offline and on paper.
@@ -31,11 +34,13 @@ def report(
     """
     page = out if out is not None else directory / "report.html"
     with waiting("reading") as show, contextlib.ExitStack() as stack:
+        from overweave.pipeline.locations import check_local
         from overweave.pipeline.session import session
         from overweave.reports import write_report
 
+        check_local(directory, page)
         show("writing the report")
-        kind = write_report(directory, page, lambda: stack.enter_context(session(master)))
+        kind = write_report(directory, page, lambda: stack.enter_context(session(master, conf=conf or [])))
     if json:
         put(msgspec.json.format(msgspec.json.encode({"kind": kind, "report": str(page)}), indent=2) + b"\n")
     else:

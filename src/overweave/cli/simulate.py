@@ -37,10 +37,14 @@ def simulate(
     scenario = read_scenario(file, seed)
     run = run_name(f"{file.stem}-seed-{scenario.seed}")
     with contextlib.ExitStack() as stack:
-        on_record = stack.enter_context(TraceWriter(trace, run)) if trace is not None else _ignore
+        writer = TraceWriter(trace, run) if trace is not None else None
+        on_record = stack.enter_context(writer) if writer is not None else _ignore
+        on_statement = writer.add_statement if writer is not None else _ignore
         done = stack.enter_context(progress("simulating", _milliseconds(scenario.duration_s)))
         done(0)
-        metrics = simulate_scenario(scenario, lambda done_s: done(_milliseconds(done_s)), on_record, run)
+        metrics = simulate_scenario(
+            scenario, lambda done_s: done(_milliseconds(done_s)), on_record, run, on_statement=on_statement
+        )
     if json:
         put(msgspec.json.format(msgspec.json.encode(metrics), indent=2) + b"\n")
     else:

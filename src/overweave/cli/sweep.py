@@ -29,6 +29,9 @@ def sweep(
     out: Annotated[Path, typer.Option(metavar="DIR", help="A directory, new, empty or of an earlier run.", show_default=False)],
     again: Annotated[bool, typer.Option("--again", help="Try again what failed in an earlier run.")] = False,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Say what was done as JSON.")] = False,
 ) -> None:
     """Evaluate every scenario of a grid, by simulation or another kind that the file names.
@@ -39,12 +42,14 @@ def sweep(
     """
     began_s = time.monotonic()
     with waiting("reading the grid"):
+        from overweave.pipeline.locations import check_local
         from overweave.pipeline.sweeps.file import read_sweep
         from overweave.pipeline.sweeps.results import check_free
 
+        check_local(out)
         grid = read_sweep(file)
         check_free(out)
-    outcome = _run(grid, out, again, master)
+    outcome = _run(grid, out, again, master, conf or [])
     with waiting("drawing"):
         from overweave.pipeline.session import make_session
         from overweave.reports import write_report
@@ -70,7 +75,7 @@ def sweep(
         raise OverweaveError(f"{file}: no scenario could be evaluated; the column 'error' of {out / 'metrics'} says why")
 
 
-def _run(grid: "Sweep", out: Path, again: bool, master: str | None) -> "Outcome":
+def _run(grid: "Sweep", out: Path, again: bool, master: str | None, conf: list[str]) -> "Outcome":
     from overweave.pipeline.session import session
     from overweave.pipeline.sweeps.results import Results
     from overweave.pipeline.sweeps.running import run_sweep
@@ -80,7 +85,7 @@ def _run(grid: "Sweep", out: Path, again: bool, master: str | None) -> "Outcome"
 
         def start() -> "SparkSession":
             with waiting("starting Spark"):
-                return stack.enter_context(session(master))
+                return stack.enter_context(session(master, conf=conf))
 
         def on_done(done: int) -> None:
             nonlocal finished

@@ -48,6 +48,9 @@ def workload(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="The same seed gives the same tables.")] = 1,
     master: Annotated[str | None, typer.Option(metavar="M", help="Spark's master; default: this machine.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Say what was made as JSON.")] = False,
 ) -> None:
     """Make a workload: the tables 'brokers', 'publishers', 'subscriptions' and 'publications' as Parquet in DIR.
@@ -59,6 +62,7 @@ def workload(
     """
     given = {name: value for name, value in locals().items() if value is not None and name not in _NOT_OF_THE_KIND}
     # Spark and what runs on it are only needed now, and take a second to import.
+    from overweave.pipeline.locations import check_local
     from overweave.pipeline.session import session
     from overweave.pipeline.watching import watched
     from overweave.pipeline.workloads import WORKLOADS
@@ -68,16 +72,17 @@ def workload(
     if kind not in WORKLOADS:
         raise InvalidInput(f"KIND: expected one of {', '.join(WORKLOADS)}, found {kind!r}")
     options = WORKLOADS[kind].read_options(given)
+    check_local(out)
     check_free(out)
     note = Note(kind=kind, seed=seed, options=msgspec.to_builtins(options))
     began_s = time.monotonic()
-    with task_bar("starting Spark") as bar, session(master) as spark, watched(spark, bar.on_tasks):
+    with task_bar("starting Spark") as bar, session(master, conf=conf or []) as spark, watched(spark, bar.on_tasks):
         tables = WORKLOADS[kind].make(Source(spark, seed), options)
         done = write_workload(tables, out, note, lambda name: bar.say(f"making {name}"))
     _answer(done, out, time.monotonic() - began_s, json)
 
 
-_NOT_OF_THE_KIND = ("kind", "out", "seed", "master", "json")
+_NOT_OF_THE_KIND = ("kind", "out", "seed", "master", "conf", "json")
 
 
 def _answer(note: "Note", out: Path, seconds: float, json: bool) -> None:

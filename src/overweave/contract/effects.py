@@ -6,7 +6,7 @@ import msgspec
 
 from overweave.contract.batches import Batch
 from overweave.contract.frames import Frame
-from overweave.contract.records import Columns, Record
+from overweave.contract.records import Columns, Record, Statement
 
 #: Subscriptions with what each of them gets.
 Parts = Sequence[tuple[str, Batch]]
@@ -63,6 +63,12 @@ class NoteRows(msgspec.Struct, frozen=True):
     columns: Columns
 
 
+class NoteStatement(msgspec.Struct, frozen=True, gc=False):
+    """A row for the trace of statements."""
+
+    statement: Statement
+
+
 class Refuse(msgspec.Struct, frozen=True):
     """Tell a peer what it did wrong, by a code and a text, and close its connection; so many ``rows`` for it are dropped."""
 
@@ -99,4 +105,18 @@ class Restart(msgspec.Struct, frozen=True):
     incarnation: int
 
 
-Effect = SendFrame | SetTimer | Keep | Rejection | Deliver | Note | NoteRows | Refuse | Notify | OpenLink | CloseLink | Restart
+Effect = (
+    SendFrame
+    | SetTimer
+    | Keep
+    | Rejection
+    | Deliver
+    | Note
+    | NoteRows
+    | NoteStatement
+    | Refuse
+    | Notify
+    | OpenLink
+    | CloseLink
+    | Restart
+)

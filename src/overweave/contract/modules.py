@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from overweave.contract.batches import Batch
-from overweave.contract.effects import CloseLink, Note, NoteRows, OpenLink, SetTimer
+from overweave.contract.effects import CloseLink, Note, NoteRows, NoteStatement, OpenLink, SetTimer
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
@@ -82,7 +82,7 @@ class PublishControl(msgspec.Struct, frozen=True):
     publication: Publication
 
 
-ModuleEffect = Say | PublishControl | SetTimer | Note | NoteRows | OpenLink | CloseLink
+ModuleEffect = Say | PublishControl | SetTimer | Note | NoteRows | NoteStatement | OpenLink | CloseLink
 
 
 class Module(Protocol):

@@ -1,4 +1,4 @@
-"""Records: the rows of traces, with the columns of the table ``deliveries``."""
+"""Records: the rows of traces, with the columns of the tables ``deliveries`` and ``statements``."""
 
 from typing import NamedTuple
 
@@ -20,6 +20,21 @@ class Record(msgspec.Struct, frozen=True):
     published_at_s: float
     arrived_at_s: float
     bytes: int
+
+
+class Statement(msgspec.Struct, frozen=True):
+    """A client's advertisement or subscription, or the withdrawal of one, at its broker."""
+
+    run: str
+    at_s: float
+    broker: str
+    client: str
+    #: subscribe, unsubscribe, advertise, unadvertise.
+    kind: str
+    id: str
+    #: None in a withdrawal.
+    filter: str | None
+    withdrawn: bool
 
 
 class Columns(NamedTuple):

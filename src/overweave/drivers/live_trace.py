@@ -17,7 +17,7 @@ from types import TracebackType
 
 import numpy as np
 
-from overweave.contract.records import Columns, Record
+from overweave.contract.records import Columns, Record, Statement
 from overweave.drivers.live_trace_kernels import enter_rows
 from overweave.drivers.live_trace_process import WriterProcess
 from overweave.drivers.live_trace_wire import MISSING, Answer, Buffer, Order
@@ -61,6 +61,9 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
         self._free = list(range(count))
         self._filling: _Filling | None = None
         self._full: deque[_Filling] = deque()
+        #: Few, so that they need no buffer but this; more than fit into one are dropped.
+        self._statements: list[Statement] = []
+        self._statements_since_s: float | None = None
         self._since_s: float | None = None
         self._dropped = 0
         #: Why rows were dropped last, if it was not for the lack of time.
@@ -100,6 +103,16 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
                     self._filling = None
                     self._wake.set()
 
+    def add_statement(self, statement: Statement) -> None:
+        """Take a row of the table ``statements``."""
+        with self._lock:
+            if self._closing or len(self._statements) >= ROWS_WAITING_MAX:
+                self._dropped += 1
+                return
+            if self._statements_since_s is None:
+                self._statements_since_s = time.monotonic()
+            self._statements.append(statement)
+
     def close(self) -> None:
         """Write all that waits, and wait until it is on disk."""
         with self._lock:
@@ -131,6 +144,8 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
         self._heed(self._process.end())
 
     def _turn(self) -> None:
+        if statements := self._statements_due():
+            self._heed(self._process.ask(Order(0, 0, [], [], [], statements=statements)))
         with self._lock:
             due = self._since_s is not None and time.monotonic() - self._since_s >= self._seconds_per_file
             if due:
@@ -146,6 +161,15 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
                 self._free.append(filling.number)
         if due:
             self._heed(self._process.ask(Order(0, 0, [], [], [], finish=True)))
+
+    def _statements_due(self) -> list[Statement]:
+        """What is to become a file now."""
+        with self._lock:
+            since_s = self._statements_since_s
+            if since_s is None or not (self._closing or time.monotonic() - since_s >= self._seconds_per_file):
+                return []
+            statements, self._statements, self._statements_since_s = self._statements, [], None
+            return statements
 
     def _heed(self, answer: Answer) -> None:
         with self._lock:

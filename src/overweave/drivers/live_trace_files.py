@@ -18,9 +18,10 @@ import pyarrow
 import pyarrow.parquet
 from numpy.typing import NDArray
 
+from overweave.contract.records import Statement
 from overweave.drivers.live_trace_wire import Buffer, Order
-from overweave.drivers.trace import SCHEMA
-from overweave.drivers.trace_names import run_name
+from overweave.drivers.trace import SCHEMA, STATEMENTS_SCHEMA, statements_table
+from overweave.drivers.trace_names import STATEMENTS, run_name
 
 _NAME_MAX = 100
 _TEXTS = ("publisher", "broker", "subscription", "client")
@@ -40,6 +41,8 @@ _FORMAT: dict[str, Any] = {
 
 class Files:
     """The file that is open, if any, and how many there were."""
+
+    _schema, _format = _CODED, _FORMAT
 
     def __init__(self, path: Path, broker: str) -> None:
         self._path = path
@@ -94,7 +97,7 @@ class Files:
             while self._lock is None:
                 self._lock = _created(self._hidden())
                 self._number += self._lock is None
-            self._writer = pyarrow.parquet.ParquetWriter(self._hidden(), _CODED, **_FORMAT)
+            self._writer = pyarrow.parquet.ParquetWriter(self._hidden(), self._schema, **self._format)
         return self._writer
 
     def _hidden(self) -> Path:
@@ -111,6 +114,24 @@ class Files:
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
+
+
+class StatementFiles(Files):
+    """Those of the table ``statements``: a file for each lot of rows, since they are few, and none is to be lost."""
+
+    _schema, _format = STATEMENTS_SCHEMA, {"compression": "zstd"}
+
+    def __init__(self, path: Path, broker: str) -> None:
+        super().__init__(path / STATEMENTS, broker)
+
+    def add(self, statements: Sequence[Statement]) -> None:
+        """Write a file of these rows."""
+        try:
+            self.write(statements_table(statements))
+            self.finish()
+        except Exception:
+            self.abandon()
+            raise
 
 
 def table_of(buffer: Buffer, order: Order, broker: str) -> pyarrow.Table:

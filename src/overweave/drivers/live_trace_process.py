@@ -51,7 +51,7 @@ class WriterProcess:
                 continue
             self._rows_open = answer.rows_open
             return Answer(answer.rows_lost + lost.rows, answer.rows_open, answer.full, answer.failure or lost.why or None)
-        return Answer(lost.rows + order.rows, 0, False, lost.why)
+        return Answer(lost.rows + order.rows + len(order.statements), 0, False, lost.why)
 
     def end(self) -> Answer:
         """Have all finished, and the process end."""

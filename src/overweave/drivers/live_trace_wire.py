@@ -14,6 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from overweave.contract.records import Statement
+
 #: The code of no text.
 MISSING = -1
 
@@ -57,6 +59,8 @@ class Order(msgspec.Struct, frozen=True):
     subscriptions: list[str]
     clients: list[str]
     finish: bool = False
+    #: Rows of the table ``statements``, which make a file of their own.
+    statements: list[Statement] = []
 
 
 class Answer(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from overweave.drivers.live_trace_files import Files, table_of, warm_up
+from overweave.drivers.live_trace_files import Files, StatementFiles, table_of, warm_up
 from overweave.drivers.live_trace_wire import Answer, Buffers, Order, Start, receive, send
 
 #: Behind a busy broker, and still with a quarter of a processor that is fought for: ten times what it needs.
@@ -26,10 +26,16 @@ class Writer:
         self._rows_per_file = start.rows_per_file
         self._buffers = buffers
         self._files = Files(Path(start.path), start.broker)
+        self._statements = StatementFiles(Path(start.path), start.broker)
 
     def take(self, order: Order) -> Answer:
         """Write; a disk that is full, or rows that make no sense, cost the rows in hand and the open file, but not the trace."""
         written, full = 0, False
+        if order.statements:
+            try:
+                self._statements.add(order.statements)
+            except Exception as error:
+                return Answer(len(order.statements), self._files.rows, False, str(error))
         try:
             table = table_of(self._buffers[order.buffer], order, self._broker)
             while written < order.rows:

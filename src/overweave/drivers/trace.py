@@ -3,11 +3,14 @@
 A run appears in the directory when it is complete, and not at all when it fails: its files are written in a hidden folder
 beside their place, which readers pass over, and moved by one rename. As tables partitioned by folders have it,
 the column ``run`` is in the folder's name and not in the files; readers (Arrow, Spark) put it back.
+
+The table ``statements`` of a run, what its clients advertised and subscribed to, is in a folder of its own in it,
+``DIR/run=RUN/_statements/part-00000.parquet``, which readers of the deliveries pass over; it is small, and has all its columns.
 """
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,8 +18,8 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 
-from overweave.contract.records import Record
-from overweave.drivers.trace_names import check_directory, run_name
+from overweave.contract.records import Record, Statement
+from overweave.drivers.trace_names import STATEMENTS, check_directory, run_name
 
 #: The columns of `Record` besides ``run``.
 SCHEMA = pyarrow.schema(
@@ -32,9 +35,28 @@ SCHEMA = pyarrow.schema(
         pyarrow.field("bytes", pyarrow.int64(), nullable=False),
     ]
 )
+#: The columns of `Statement`.
+STATEMENTS_SCHEMA = pyarrow.schema(
+    [
+        pyarrow.field("run", pyarrow.string(), nullable=False),
+        pyarrow.field("at_s", pyarrow.float64(), nullable=False),
+        pyarrow.field("broker", pyarrow.string(), nullable=False),
+        pyarrow.field("client", pyarrow.string(), nullable=False),
+        pyarrow.field("kind", pyarrow.string(), nullable=False),
+        pyarrow.field("id", pyarrow.string(), nullable=False),
+        pyarrow.field("filter", pyarrow.string()),
+        pyarrow.field("withdrawn", pyarrow.bool_(), nullable=False),
+    ]
+)
 #: A file is closed and the next one begun after so many rows; so many at a time are held in memory.
 ROWS_PER_FILE = 1_000_000
 ROWS_PER_GROUP = 100_000
+
+
+def statements_table(statements: Sequence[Statement]) -> pyarrow.Table:
+    """Rows of the table ``statements``."""
+    columns = [pyarrow.array([getattr(row, each.name) for row in statements], type=each.type) for each in STATEMENTS_SCHEMA]
+    return pyarrow.table(columns, schema=STATEMENTS_SCHEMA)
 
 
 class TraceWriter:
@@ -46,6 +68,8 @@ class TraceWriter:
         self._rows_per_file = rows_per_file
         self._hidden = directory / f".run={self._run}.{os.getpid()}"
         self._rows: list[Record] = []
+        self._statements: list[Statement] = []
+        self._statement_files = 0
         self._writer: pyarrow.parquet.ParquetWriter | None = None
         self._files = 0
         self._rows_in_file = 0
@@ -54,6 +78,12 @@ class TraceWriter:
     def path(self) -> Path:
         """Where the run will be."""
         return self._directory / f"run={self._run}"
+
+    def add_statement(self, statement: Statement) -> None:
+        """Take a row of the table ``statements``, inside the ``with`` block."""
+        self._statements.append(statement)
+        if len(self._statements) >= self._rows_per_file:
+            self._flush_statements()
 
     def __enter__(self) -> Callable[[Record], None]:
         check_directory(self._directory)
@@ -68,6 +98,8 @@ class TraceWriter:
                 if not self._files:
                     self._open()
                 self._close()
+                if self._statements or not self._statement_files:
+                    self._flush_statements()
                 self._publish()
         finally:
             self._close()
@@ -90,6 +122,14 @@ class TraceWriter:
         self._rows.clear()
         if self._rows_in_file >= self._rows_per_file:
             self._close()
+
+    def _flush_statements(self) -> None:
+        folder = self._hidden / STATEMENTS
+        folder.mkdir(exist_ok=True)
+        path = folder / f"part-{self._statement_files:05}.parquet"
+        pyarrow.parquet.write_table(statements_table(self._statements), path, compression="zstd")
+        self._statement_files += 1
+        self._statements.clear()
 
     def _open(self) -> pyarrow.parquet.ParquetWriter:
         path = self._hidden / f"part-{self._files:05}.parquet"

@@ -5,6 +5,9 @@ from pathlib import Path
 
 from overweave.errors import InvalidInput
 
+#: The folder of a run's table ``statements``; readers of tables pass over names that begin like this.
+STATEMENTS = "_statements"
+
 
 def check_directory(directory: Path) -> None:
     """Refuse what cannot become a directory for traces, before anything long is begun."""

@@ -10,10 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from overweave.errors import InvalidInput
 from overweave.pipeline.good_rows import read_good_rows
+from overweave.pipeline.locations import check_local
 from overweave.pipeline.schemas import BAD, LOAD, PROFILES, PUBLISHER_PROFILES, SUMMARY
 from overweave.pipeline.steps.load import loaded, summarised
 from overweave.pipeline.steps.profiles import BITS, profiled, publishers_profiled
-from overweave.pipeline.tables import read_table, write_tables
+from overweave.pipeline.steps.subscriptions import delivered_subscriptions, subscriptions_of
+from overweave.pipeline.tables import read_statements, read_table, write_tables
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield"}):
@@ -46,7 +48,9 @@ def profile_run(
     *,
     skip_bad: bool = False,
 ) -> Totals:
-    """Read the trace of a run, and write the tables ``profiles``, ``publishers``, ``load`` and ``summary`` below ``out``.
+    """Read the trace of a run, and write its tables below ``out``.
+
+    These are ``profiles``, ``publishers``, ``subscriptions``, ``load`` and ``summary``.
 
     With ``skip_bad`` what is bad, of whatever run, is left out and counted in a table ``bad`` beside them.
     """
@@ -62,7 +66,8 @@ def profile_run(
         raise InvalidInput(f"{traces}: expected rows of run {run!r}, found none")
     tables: dict[str, DataFrame] = {
         "profiles": profiled(rows, bits),
-        "publishers": publishers_profiled(rows),
+        "publishers": publishers_profiled(rows, bits),
+        "subscriptions": subscriptions_of(read_statements(spark, traces / f"run={run}"), delivered_subscriptions(rows)),
         "load": loaded(rows, bucket_s),
         "summary": summarised(rows),
         **left_out,
@@ -87,6 +92,7 @@ def _only_run(deliveries: DataFrame, traces: Path) -> str:
 
 def check_out(out: Path) -> None:
     """Refuse to write where somebody else's files are."""
+    check_local(out)
     if out.exists() and not out.is_dir():
         raise InvalidInput(f"{out}: expected a directory, found a file")
     if out.exists() and not any((out / ours).is_dir() for ours in ("summary", ".follow")) and any(out.iterdir()):

@@ -5,6 +5,7 @@ import typing
 
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DoubleType,
     IntegerType,
@@ -14,9 +15,9 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from overweave.contract.records import Record
+from overweave.contract.records import Record, Statement
 
-_TYPES: dict[object, DataType] = {str: StringType(), int: LongType(), float: DoubleType()}
+_TYPES: dict[object, DataType] = {str: StringType(), int: LongType(), float: DoubleType(), bool: BooleanType()}
 
 
 def _of_record(record: type) -> StructType:
@@ -42,6 +43,7 @@ _TEXT, _WHOLE, _REAL = (StringType(), False), (LongType(), False), (DoubleType()
 _MAYBE_TEXT, _MAYBE_REAL = (StringType(), True), (DoubleType(), True)
 
 DELIVERIES = _of_record(Record)
+STATEMENTS = _of_record(Statement)
 BROKERS = _table(
     broker=_TEXT,
     output_bandwidth_bytes_per_s=_REAL,
@@ -57,7 +59,8 @@ PUBLICATIONS = _table(publisher=_TEXT, sequence=_WHOLE, publication=_TEXT)
 MATCHES = _table(publisher=_TEXT, sequence=_WHOLE, subscription=_TEXT)
 #: A bounded bit vector per subscription and publisher (THESIS ch 6): which of the publisher's last publications, from
 #: ``first_sequence`` to ``last_sequence``, the subscription got. The bit of a sequence number stands at its remainder by the
-#: number of bits, 64 to a word from the lowest on, so that a window that slides moves nothing.
+#: number of bits, 64 to a word from the lowest on, so that a window that slides moves nothing. Numbers may have gaps:
+#: ``count / window_publications`` is the share that the subscription got.
 PROFILES = _table(
     subscription=_TEXT,
     publisher=_TEXT,
@@ -65,23 +68,39 @@ PROFILES = _table(
     last_sequence=_WHOLE,
     words=(ArrayType(LongType(), False), False),
     count=_WHOLE,
+    window_publications=_WHOLE,
 )
-#: What a publisher sends: ``last_sequence`` is the end of the window of all profiles of it.
+#: What a publisher sends: its window, from ``first_sequence`` to ``last_sequence``, is that of all profiles of it, and
+#: ``window_publications`` are those that it sent in the window.
 PUBLISHER_PROFILES = _table(
     publisher=_TEXT,
     broker=_MAYBE_TEXT,
+    first_sequence=_WHOLE,
     last_sequence=_WHOLE,
+    window_publications=_WHOLE,
     publications=_WHOLE,
     rate_hz=_REAL,
     bytes_per_s=_REAL,
     message_bytes=_REAL,
 )
+#: Every subscription of a run, also those that got nothing: whose it is, where it was last, and what it wants (null: the trace
+#: has no statements). ``withdrawn_at_s`` is null as long as it holds.
+SUBSCRIPTION_PROFILES = _table(
+    subscription=_TEXT,
+    client=_MAYBE_TEXT,
+    broker=_TEXT,
+    filter=_MAYBE_TEXT,
+    subscribed_at_s=_MAYBE_REAL,
+    withdrawn_at_s=_MAYBE_REAL,
+)
 #: Brokers over time: arrivals of publications in a bucket of time that begins at ``at_s``, with a local match or without.
+#: ``delivered_bytes_per_s`` is what its clients get: a publication once for each client, however many of its subscriptions match.
 LOAD = _table(
     broker=_TEXT,
     at_s=_REAL,
     input_hz=_REAL,
     input_bytes_per_s=_REAL,
+    delivered_bytes_per_s=_REAL,
     deliveries=_WHOLE,
     pure_forwards=_WHOLE,
     matched_subscriptions=_WHOLE,
@@ -105,6 +124,7 @@ BAD = _table(file=_TEXT, reason=_TEXT, rows=(LongType(), True), example=_MAYBE_T
 #: Every table by its name.
 TABLES: dict[str, StructType] = {
     "deliveries": DELIVERIES,
+    "statements": STATEMENTS,
     "brokers": BROKERS,
     "publishers": PUBLISHERS,
     "subscriptions": SUBSCRIPTIONS,

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError
@@ -52,13 +52,19 @@ _QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m -XX:Re
 _STEADY = "-XX:+UseParallelGC"
 
 
-def make_session(master: str | None = None, *, memory_mb: int | None = None, quick: bool = False) -> SparkSession:
-    """A session on ``master``, or on all cores of this machine; ``quick`` suits small data, as in tests."""
+def make_session(
+    master: str | None = None, *, memory_mb: int | None = None, quick: bool = False, conf: Sequence[str] = ()
+) -> SparkSession:
+    """A session on ``master``, or on all cores of this machine; ``quick`` suits small data, as in tests.
+
+    ``conf`` are settings KEY=VALUE, which go before ours.
+    """
+    given = _settings(conf)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("overweave")
     if master is None and (remote := os.environ.get("SPARK_REMOTE")):
-        return _started(builder.config(map=dict(_COMMON)), remote)
+        return _started(builder.config(map={**_COMMON, **given}), remote)
     if master is not None and not _MASTERS.fullmatch(master):
         raise InvalidInput(f"master: expected local, local[N], spark://…, k8s://… or yarn, found {master!r}")
     check_java()
@@ -73,28 +79,52 @@ def make_session(master: str | None = None, *, memory_mb: int | None = None, qui
             "spark.driver.extraJavaOptions": _QUICK if quick else _STEADY,
         }
         settings |= _SMALL if quick else {}
+    settings |= given
     with _unheard():
         spark = _started(builder.master(master or "local[*]").config(map=settings), master or "this machine")
-    spark.sparkContext.setLogLevel("OFF")
+    context = spark.sparkContext
+    # Where Java's words go is settled when it starts (`_unheard`); on executors they are in the cluster's logs.
+    context.setLogLevel("WARN" if _is_debug() else "ERROR")
+    if _is_debug():
+        print(f"overweave: Spark {context.applicationId} on {context.master}, {context.uiWebUrl or 'no UI'}", file=sys.stderr)
     if not local:
         ship_package(spark)
     return spark
 
 
 @contextmanager
-def session(master: str | None = None, *, memory_mb: int | None = None) -> Iterator[SparkSession]:
+def session(master: str | None = None, *, memory_mb: int | None = None, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
     """A session that is stopped at the end, however it ends; what is wrong with the input comes as an `InvalidInput`.
 
     One that this process has already, and somebody else will stop, is used as it is.
     """
     before = SparkSession.getActiveSession()
-    spark = make_session(master, memory_mb=memory_mb) if before is None else before
+    spark = make_session(master, memory_mb=memory_mb, conf=conf) if before is None else before
     try:
         with plain_errors():
             yield spark
     finally:
         if before is None:
             spark.stop()
+
+
+def _settings(conf: Sequence[str]) -> dict[str, bool | float | int | str | None]:
+    """Settings as they are given on the command line.
+
+    >>> _settings(["spark.executor.memory=2g"])
+    {'spark.executor.memory': '2g'}
+    """
+    found: dict[str, bool | float | int | str | None] = {}
+    for each in conf:
+        key, equals, value = each.partition("=")
+        if not equals or not key.strip().startswith("spark."):
+            raise InvalidInput(f"--conf: expected spark.KEY=VALUE, found {each!r}")
+        found[key.strip()] = value.strip()
+    return found
+
+
+def _is_debug() -> bool:
+    return os.environ.get("OVERWEAVE_DEBUG", "0") not in ("", "0")
 
 
 def _started(builder: SparkSession.Builder, where: str) -> SparkSession:
@@ -107,7 +137,7 @@ def _started(builder: SparkSession.Builder, where: str) -> SparkSession:
 @contextmanager
 def _unheard() -> Iterator[None]:
     """Have Java, which is started inside, write to nowhere: what goes wrong comes as an exception, all else is noise."""
-    if os.environ.get("OVERWEAVE_DEBUG", "0") not in ("", "0"):
+    if _is_debug():
         yield
         return
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)

@@ -8,6 +8,7 @@ order and there may be more than are needed. Spark lets null pass where a schema
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark.util import inheritable_thread_target
 
+from overweave.drivers.trace_names import STATEMENTS as STATEMENTS_FOLDER
 from overweave.errors import InvalidInput
+from overweave.pipeline.locations import check_local
 from overweave.pipeline.problems import first_line, local_names, plain, refuse
 from overweave.pipeline.schemas import TABLES
 
@@ -30,6 +33,9 @@ FILE, PLACE, BROKEN = "_file", "_place", "_broken"
 _TOGETHER = 4
 #: How folders say that a value is null.
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+
+
+_FOLDER_TYPES = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
 class Files(NamedTuple):
@@ -59,6 +65,13 @@ def read_table(spark: SparkSession, path: Path | str, name: str) -> DataFrame:
     checked = [field for field in TABLES[name].fields if field.name not in files.folder_columns]
     sure = {field.name: _sure(field, name) for field in checked}
     return found.withColumns(sure).select(TABLES[name].fieldNames())
+
+
+def read_statements(spark: SparkSession, run: Path) -> DataFrame:
+    """The table ``statements`` in the folder of a run, with no rows where the trace has none."""
+    names = sorted(str(path) for path in (run / STATEMENTS_FOLDER).glob("[!.]*.parquet"))
+    schema = TABLES["statements"]
+    return spark.read.schema(schema).parquet(*names) if names else spark.createDataFrame([], schema)
 
 
 def opened(spark: SparkSession, files: Files, name: str) -> DataFrame:
@@ -125,6 +138,7 @@ def _write_in_thread(frame: DataFrame) -> Callable[[DataFrame, Path, Callable[[s
 
 def files_of(path: Path) -> Files:
     """The files of a table in a file or directory; a directory has Parquet files, of which hidden ones do not count."""
+    check_local(path)
     if not path.exists():
         raise InvalidInput(f"{path}: expected a file or directory, found nothing")
     if path.is_dir():
@@ -152,9 +166,29 @@ def _read_parquet(spark: SparkSession, files: Files, schema: StructType) -> Data
         if not Path(file).stat().st_size:
             raise InvalidInput(f"{file}: expected a Parquet file, found an empty one")
     reader = spark.read.option("basePath", str(files.path)) if files.path.is_dir() else spark.read
-    # One path is listed quicker than many names.
-    found = reader.parquet(*(files.names if files.some else [str(files.path)]))
+    with _folders_as_text(spark):
+        # One path is listed quicker than many names.
+        found = reader.parquet(*(files.names if files.some else [str(files.path)]))
+        # Types of folders' columns are found out when the columns are.
+        _ = found.columns
     return found.select("*", *_placed(F.col("_metadata.row_index")), F.lit(None).cast("string").alias(BROKEN))
+
+
+@contextmanager
+def _folders_as_text(spark: SparkSession) -> Iterator[None]:
+    """Have values in the names of folders be texts, for the run 007 is not the run 7, whatever somebody's session has set."""
+    before = spark.conf.get(_FOLDER_TYPES, None)
+    if before == "false":
+        yield
+        return
+    spark.conf.set(_FOLDER_TYPES, "false")
+    try:
+        yield
+    finally:
+        if before is None:
+            spark.conf.unset(_FOLDER_TYPES)
+        else:
+            spark.conf.set(_FOLDER_TYPES, before)
 
 
 def _read_csv(spark: SparkSession, files: Files, schema: StructType) -> DataFrame:

@@ -74,7 +74,7 @@ def digested(spark: SparkSession, directory: Path) -> Digest:
 
 def _density() -> Column:
     """The share of a publisher's last publications that a subscription got."""
-    return F.col("count") / (F.col("last_sequence") - F.col("first_sequence") + 1)
+    return F.col("count") / F.col("window_publications")
 
 
 def _brokers(summary: DataFrame, load: DataFrame) -> DataFrame:

@@ -29,7 +29,7 @@ _FACTS = (
 )
 _BROKERS = ("broker", "deliveries", "pure_forwards", "yield_share", "hops_mean", "delay_s_mean", "delay_s_p50", "delay_s_p99")
 _PUBLISHERS = ("publisher", "broker", "publications", "rate_hz", "bytes_per_s", "message_bytes")
-_PROFILES = ("subscription", "publisher", "count", "density", "first_sequence", "last_sequence")
+_PROFILES = ("subscription", "publisher", "count", "density", "window_publications", "first_sequence", "last_sequence")
 _WORDS = {"yield_share": "yield", "count": "publications got"}
 
 

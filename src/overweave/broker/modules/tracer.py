@@ -1,4 +1,5 @@
-"""The tracer: a row of the table ``deliveries`` per subscription that a publication reached, or one for a pure forward.
+"""The tracer: a row of the table ``deliveries`` per subscription that a publication reached, or one for a pure forward, and
+a row of the table ``statements`` for all that clients advertise, subscribe to and withdraw.
 
 What modules say to each other is control and not traced. Routing says which clients got which rows. Of a client with one
 subscription that says it all; only where one has several, they are matched to find out which.
@@ -11,14 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.contract.batches import Batch, Identity
-from overweave.contract.effects import Note, NoteRows
+from overweave.contract.effects import Note, NoteRows, NoteStatement
 from overweave.contract.modules import Heard, ModuleEffect, ModuleStimulus, Passed
 from overweave.contract.raw import RawRows
-from overweave.contract.records import Columns, Record
+from overweave.contract.records import Columns, Record, Statement
 from overweave.language.headers import Priority
-from overweave.language.messages import Subscribe, Unsubscribe
+from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.matching.index import Index
+
+_KINDS = {Advertise: "advertise", Unadvertise: "unadvertise", Subscribe: "subscribe", Unsubscribe: "unsubscribe"}
 
 
 class _Client:
@@ -62,6 +65,7 @@ class Tracer:
         if isinstance(stimulus, Heard):
             if stimulus.client:
                 self._note(stimulus)
+                yield from self._statements(stimulus, now_s)
         elif isinstance(stimulus, Passed) and not stimulus.again and stimulus.batch.priority() is not Priority.CONTROL:
             batch = stimulus.batch
             delivered = [(peer, some) for peer, some in stimulus.to if peer in self._clients]
@@ -81,6 +85,15 @@ class Tracer:
             client.remove(message.id)
             if not client.filters:
                 del self._clients[heard.peer]
+
+    def _statements(self, heard: Heard, now_s: float) -> Iterator[NoteStatement]:
+        """What a client said; names with a slash are those of modules."""
+        message = heard.message
+        if "/" in heard.peer or not isinstance(message, Advertise | Unadvertise | Subscribe | Unsubscribe):
+            return
+        filter = str(message.filter) if isinstance(message, Advertise | Subscribe) else None
+        kind = _KINDS[type(message)]
+        yield NoteStatement(Statement(self._run, now_s, self._broker, heard.peer, kind, message.id, filter, filter is None))
 
     def _records(self, batch: Batch, delivered: list[tuple[str, Batch]], now_s: float) -> Iterator[Record]:
         found: dict[Identity, list[tuple[str | None, str | None]]] = {}

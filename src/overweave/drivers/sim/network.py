@@ -9,9 +9,9 @@ from overweave.broker.client import ClientCore
 from overweave.broker.core import BrokerCore
 from overweave.broker.registry import Journal
 from overweave.contract.config import BrokerConfig, SessionConfig
-from overweave.contract.effects import Deliver, Keep, Note, Notify, Parts, Refuse, Rejection, Restart
+from overweave.contract.effects import Deliver, Keep, Note, NoteStatement, Notify, Parts, Refuse, Rejection, Restart
 from overweave.contract.modules import Module
-from overweave.contract.records import Record
+from overweave.contract.records import Record, Statement
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, PeerLeft
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
@@ -73,6 +73,7 @@ class SimulatedNetwork:
         #: Who got what: (publisher, sequence, subscription), unless somebody else counts.
         self.deliveries: Counter[tuple[str, int, str]] = Counter()
         self.records: list[Record] = []
+        self.statements: list[Statement] = []
         self.refusals: list[Refuse] = []
         #: The brokers that had to begin again because others knew a later incarnation of them, and that incarnation.
         self.restarts: list[tuple[str, int]] = []
@@ -186,6 +187,10 @@ class SimulatedNetwork:
         """Collect rows of the trace."""
         self.records.append(effect.record)
 
+    def note_statement(self, effect: NoteStatement) -> None:
+        """Collect what clients advertised, subscribed to and withdrew."""
+        self.statements.append(effect.statement)
+
     def refuse(self, node: Node, effect: Refuse) -> None:
         """Collect refusals, and close the connection."""
         self.refusals.append(effect)
@@ -254,10 +259,11 @@ class SimulatedNetwork:
             durable=self._journals.takes_time,
         )
         node = self._nodes[broker] = Node(self, self.kernel, broker, core, self._skew_s())
-        if not self._costs.free:
+        costs = self._own_costs.get(broker, self._costs)
+        if not costs.free:
             node.station = Station(
                 self.kernel,
-                self._own_costs.get(broker, self._costs),
+                costs,
                 core.compared_with,
                 lambda peer, frame: node.handle(FrameArrived(peer, frame)),
             )

@@ -9,6 +9,7 @@ from overweave.contract.effects import (
     Effect,
     Keep,
     Note,
+    NoteStatement,
     Notify,
     OpenLink,
     Refuse,
@@ -49,6 +50,9 @@ class World(Protocol):
 
     def note(self, effect: Note) -> None:
         """A row for the trace."""
+
+    def note_statement(self, effect: NoteStatement) -> None:
+        """A row for the trace of statements."""
 
     def refuse(self, node: "Node", effect: Refuse) -> None:
         """A peer did something wrong."""
@@ -127,6 +131,8 @@ class Node:
                 self._kernel.at(effect.at_s - self.skew_s, self._fire, effect.name)
             elif isinstance(effect, Note):
                 self._world.note(effect)
+            elif isinstance(effect, NoteStatement):
+                self._world.note_statement(effect)
             elif isinstance(effect, Keep):
                 self._world.keep(self, effect)
             elif isinstance(effect, Notify):

@@ -14,7 +14,7 @@ import msgspec
 from overweave.broker.modules.tracer import Tracer
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Parts
-from overweave.contract.records import Record
+from overweave.contract.records import Record, Statement
 from overweave.drivers.sim.checkers import Ledger, check_brokers, check_deliveries
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.kernel import nothing_dies
@@ -42,23 +42,33 @@ def simulate(
     on_record: Callable[[Record], None] = lambda _: None,
     run: str = "run",
     workload: Workload | None = None,
+    on_statement: Callable[[Statement], None] = lambda _: None,
 ) -> Metrics:
     """Run a scenario; ``progress`` hears how many of its seconds are done, ``on_record`` gets every row of the trace.
 
-    ``workload`` stands in for the one that the scenario describes.
+    ``on_statement`` gets all that clients advertise and subscribe to. ``workload`` stands in for the one that the scenario
+    describes.
     """
     overlay = scenario.make_overlay()
-    return _Run(scenario, overlay, workload or make_workload(scenario, overlay), on_record, run).metrics(progress)
+    made = _Run(scenario, overlay, workload or make_workload(scenario, overlay), on_record, run, on_statement)
+    return made.metrics(progress)
 
 
 class _Run:
     def __init__(
-        self, scenario: Scenario, overlay: Overlay, workload: Workload, on_record: Callable[[Record], None], run: str
+        self,
+        scenario: Scenario,
+        overlay: Overlay,
+        workload: Workload,
+        on_record: Callable[[Record], None],
+        run: str,
+        on_statement: Callable[[Statement], None],
     ) -> None:
         self._scenario = scenario
         self._overlay = overlay
         self._workload = workload
         self._on_record = on_record
+        self._on_statement = on_statement
         self._tally = Tally()
         self._publications = 0
         faults = _ending(scenario.faults, SETUP_S + scenario.duration_s)
@@ -74,6 +84,7 @@ class _Run:
             _config(scenario),
             make_modules=lambda broker: {"tracer": Tracer(broker, run), **scenario.make_modules(broker)},
             on_delivery=self._delivered,
+            own_costs=scenario.own_costs(),
         )
 
     def metrics(self, progress: Callable[[float], None]) -> Metrics:
@@ -186,6 +197,9 @@ class _Run:
             self._tally.add(record)
             self._on_record(record)
         records.clear()
+        for statement in self._network.statements:
+            self._on_statement(statement)
+        self._network.statements.clear()
 
     # ---- what is measured
 

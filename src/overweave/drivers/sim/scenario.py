@@ -12,6 +12,7 @@ import msgspec
 
 from overweave.broker.modules import MODULES
 from overweave.contract.modules import Module
+from overweave.drivers.capacities import CAPACITIES, with_capacities
 from overweave.drivers.sim.checkers import Checks
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
@@ -23,6 +24,7 @@ from overweave.drivers.tables import (
     fields,
     modules,
     read_toml,
+    rows,
     shaped,
     table,
     unknown,
@@ -86,6 +88,21 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"workload.batch: expected an integer of at least 1, got {self.batch}")
 
 
+class BrokerSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker of ``[[broker]]`` that differs: what it can carry; what is not given is as ``[costs]`` has it."""
+
+    id: str
+    output_bandwidth_bytes_per_s: float | None = None
+    matching_delay_base_s: float | None = None
+    matching_delay_per_subscription_s: float | None = None
+    #: For plans; simulated brokers are busy as long as their matching delay says.
+    capacity_hz: float | None = None
+
+    def capacities(self) -> dict[str, float]:
+        """Those that are given."""
+        return {name: value for name in CAPACITIES if (value := getattr(self, name)) is not None}
+
+
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """One simulation; the same scenario gives the same trace."""
 
@@ -99,6 +116,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     checks: Checks = Checks()
     #: By name, with their options.
     modules: Mapping[str, msgspec.Struct] = {}
+    #: Brokers that differ from the others.
+    broker: tuple[BrokerSpec, ...] = ()
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -115,7 +134,21 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """The overlay, which has to suit the protocol."""
         overlay = self.overlay.make(self.seed)
         check_suits("routing.protocol", self.routing.protocol, overlay, f"overlay.shape {self.overlay.shape!r}")
+        common = {name: value for name in CAPACITIES if (value := getattr(self.costs, name, None)) is not None}
+        for number, spec in enumerate(self.broker):
+            if spec.id not in overlay:
+                raise InvalidInput(unknown(f"broker[{number}].id", spec.id, overlay.ids))
+            if any(spec.id == other.id for other in self.broker[:number]):
+                raise InvalidInput(f"broker[{number}].id: expected every id once, got {spec.id!r} again")
+            own = with_capacities(f"broker[{number}]", overlay.broker(spec.id), {**common, **spec.capacities()})
+            overlay = overlay.replace_broker(own)
         return overlay
+
+    def own_costs(self) -> dict[str, Costs]:
+        """The costs of the brokers that differ."""
+        known = fields(Costs)
+        own = {spec.id: {name: each for name, each in spec.capacities().items() if name in known} for spec in self.broker}
+        return {id: msgspec.structs.replace(self.costs, **some) for id, some in own.items()}
 
 
 def read_scenario(path: Path, seed: int | None = None) -> Scenario:
@@ -145,6 +178,7 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
         "faults": lambda path, value: values(Faults, path, value),
         "checks": lambda path, value: values(Checks, path, value),
         "modules": modules,
+        "broker": lambda path, value: tuple(rows(BrokerSpec, path, value)),
     }
     plain = {name: value for name, value in document.items() if name not in tables}
     made = {name: make(name, document[name]) for name, make in tables.items() if name in document}

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from overweave.drivers.capacities import CAPACITIES, with_capacities
 from overweave.drivers.tables import (
     check_keys,
     check_modules,
@@ -185,6 +186,15 @@ class _Broker(msgspec.Struct, frozen=True, kw_only=True):
     #: What it shows to its neighbours instead of ``security.token``, here or in a file.
     token: str | None = None
     token_file: Path | None = None
+    #: What it can carry, for plans; what is not given is as `Broker` has it.
+    output_bandwidth_bytes_per_s: float | None = None
+    matching_delay_base_s: float | None = None
+    matching_delay_per_subscription_s: float | None = None
+    capacity_hz: float | None = None
+
+    def capacities(self) -> dict[str, float]:
+        """Those that are given."""
+        return {name: value for name in CAPACITIES if (value := getattr(self, name)) is not None}
 
 
 class _Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,7 +272,7 @@ def _overlay(network: _Network, options: Mapping[str, Any], brokers: Sequence[_B
         for number, broker in enumerate(brokers):
             if broker.id not in overlay:
                 raise InvalidInput(unknown(f"broker[{number}].id", broker.id, overlay.ids))
-            if broker.clusters:
+            if broker.clusters or broker.capacities():
                 overlay = overlay.replace_broker(_made(number, broker))
     elif brokers:
         overlay, source = _listed(brokers), "the overlay"
@@ -297,7 +307,8 @@ def _listed(brokers: Sequence[_Broker]) -> Overlay:
 def _made(number: int, broker: _Broker) -> Broker:
     if len(set(broker.clusters) - {""}) < len(broker.clusters):
         raise InvalidInput(f"broker[{number}].clusters: expected different names, got {list(broker.clusters)!r}")
-    return Broker(broker.id, cluster=next(iter(broker.clusters), None), other_clusters=broker.clusters[1:])
+    made = Broker(broker.id, cluster=next(iter(broker.clusters), None), other_clusters=broker.clusters[1:])
+    return with_capacities(f"broker[{number}]", made, broker.capacities())
 
 
 def _urls(network: _Network, listed: Sequence[_Broker], overlay: Overlay, security: SecuritySettings) -> dict[str, str]:

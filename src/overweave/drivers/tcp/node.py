@@ -17,6 +17,7 @@ from overweave.contract.effects import (
     Keep,
     Note,
     NoteRows,
+    NoteStatement,
     Notify,
     OpenLink,
     Refuse,
@@ -327,6 +328,8 @@ class BrokerNode:
                 self._trace.add_columns(effect.columns)
             elif isinstance(effect, Note) and self._trace is not None:
                 self._trace.add(effect.record)
+            elif isinstance(effect, NoteStatement) and self._trace is not None:
+                self._trace.add_statement(effect.statement)
 
     def _set_timer(self, effect: SetTimer) -> None:
         before = self._timers.pop(effect.name, None)

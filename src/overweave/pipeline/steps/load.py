@@ -27,6 +27,7 @@ def arrivals(deliveries: DataFrame, *by: str) -> DataFrame:
         F.min("arrived_at_s").alias("arrived_at_s"),
         F.max("bytes").alias("bytes"),
         F.count_distinct("subscription").alias("matched"),
+        F.count_distinct("client").alias("clients"),
     )
 
 
@@ -39,6 +40,7 @@ def load_parts(deliveries: DataFrame, bucket_s: float, *by: str) -> DataFrame:
     return buckets.agg(
         F.count("*").alias("arrivals"),
         F.sum("bytes").alias("bytes"),
+        F.sum(F.col("bytes") * F.col("clients")).alias("delivered_bytes"),
         F.count_if(F.col("matched") > 0).alias("deliveries"),
         F.count_if(F.col("matched") == 0).alias("pure_forwards"),
         F.sum("matched").alias("matched_subscriptions"),
@@ -65,6 +67,7 @@ def load_of(parts: DataFrame, bucket_s: float) -> DataFrame:
     found = parts.groupBy("broker", "at_s").agg(
         (F.sum("arrivals") / bucket_s).alias("input_hz"),
         (F.sum("bytes") / bucket_s).alias("input_bytes_per_s"),
+        (F.sum("delivered_bytes") / bucket_s).alias("delivered_bytes_per_s"),
         *(F.sum(name).alias(name) for name in ("deliveries", "pure_forwards", "matched_subscriptions")),
     )
     return found.select(LOAD.fieldNames())

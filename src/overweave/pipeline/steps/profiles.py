@@ -4,6 +4,9 @@ One pass over the trace: a row sets one bit, and bits are united, so that rows w
 nothing. The windows of all profiles of a publisher end at its last sequence number that the trace has. The thesis shifts
 its vectors as the window moves; ours are rings, which say the same and can be united without looking where they begin. That
 also keeps profiles up to date while a trace grows: those of the new rows are united with those there were.
+
+A publisher has such a vector, too: which sequence numbers of its window it used. Live publishers begin anywhere and leave
+gaps when they come back, so only the ones of this vector say how many publications a profile is a share of.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -15,6 +18,7 @@ from overweave.pipeline.schemas import PROFILES, PUBLISHER_PROFILES
 #: THESIS ch 6 keeps so many of each publisher's last publications.
 BITS = 1_280
 _WORD = 64
+_PROFILE = ("subscription", "publisher")
 
 
 def profiled(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
@@ -24,39 +28,36 @@ def profiled(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
     window of its publisher ends. What is before the windows of all publishers is left out at once.
     """
     check_bits(bits)
-    ends = ends_of(deliveries)
-    first = ends.agg(F.min("last_sequence") - bits).scalar()
-    rows = deliveries.where(F.col("subscription").isNotNull() & (F.col("sequence") > first)).select(
-        "subscription",
-        "publisher",
-        F.expr(f"(sequence div {bits}L + 1) * {bits}L - 1").alias("last_sequence"),
-        F.expr(f"cast(pmod(sequence, {bits}L) div {_WORD} as int)").alias("word"),
-        # A multiple of a word's bits is a whole number of words: the place within a word is that of the sequence number itself.
-        F.expr(f"shiftleft(1L, cast(sequence & {_WORD - 1} as int))").alias("mask"),
-    )
-    turns = _rings(rows, [f"bit_or(if(word = {i}, mask, 0L))" for i in range(bits // _WORD)], "last_sequence")
-    return united(turns, ends, bits)
+    rows = _in_some_window(deliveries, bits).where(F.col("subscription").isNotNull())
+    return united(_turns(rows, bits, *_PROFILE), windows_of(deliveries, bits), bits)
 
 
-def united(profiles: DataFrame, ends: DataFrame, bits: int = BITS) -> DataFrame:
-    """Profiles of several parts of a trace as those of the whole, whose publishers end at ``ends``.
+def united(profiles: DataFrame, windows: DataFrame, bits: int = BITS) -> DataFrame:
+    """Profiles of several parts of a trace as those of the whole, whose publishers have these ``windows``.
 
     The window of each part is moved to the end first, that is, the places of what falls out of it are cleared. A profile with
     nothing left in its window is dropped, since nothing of it would be in the window of the whole either.
     """
     check_bits(bits)
-    moved = (
-        profiles.drop("first_sequence", "count").withColumnRenamed("last_sequence", "end").join(F.broadcast(ends), "publisher")
+    ends = windows.select("publisher", "first_sequence", "last_sequence", "window_publications")
+    found = _moved(profiles, ends, bits, *_PROFILE)
+    return found.withColumn("count", _ones(bits)).where(F.col("count") > 0).select(PROFILES.fieldNames())
+
+
+def windows_of(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
+    """The window of every publisher: where it begins and ends, and as ``words`` which publications were sent in it."""
+    check_bits(bits)
+    turns = _turns(_in_some_window(deliveries, bits), bits, "publisher")
+    return _windows(turns, _ends_of(deliveries), bits)
+
+
+def windows_united(windows: DataFrame, bits: int = BITS) -> DataFrame:
+    """Windows of several parts of a trace as those of the whole."""
+    check_bits(bits)
+    ends = windows.groupBy("publisher").agg(
+        F.min("first_seen").alias("first_seen"), F.max("last_sequence").alias("last_sequence")
     )
-    # Most windows end where their publisher's does already, and functions of arrays are slow.
-    cleared = F.transform("words", lambda word, i: word.bitwiseAND(F.bitwise_not(_left_behind(i, bits))))
-    kept = moved.withColumn("words", F.when(F.col("end") < F.col("last_sequence"), cleared).otherwise(F.col("words")))
-    return _told(_rings(kept, [f"bit_or(words[{i}])" for i in range(bits // _WORD)]), bits).where(F.col("count") > 0)
-
-
-def ends_of(deliveries: DataFrame) -> DataFrame:
-    """The last sequence number of every publisher."""
-    return deliveries.groupBy("publisher").agg(F.max("sequence").alias("last_sequence"))
+    return _windows(windows, ends, bits)
 
 
 def publisher_parts(deliveries: DataFrame, *by: str) -> DataFrame:
@@ -76,26 +77,25 @@ def publisher_parts(deliveries: DataFrame, *by: str) -> DataFrame:
     )
 
 
-def publishers_of(parts: DataFrame) -> DataFrame:
-    """The table `PUBLISHER_PROFILES` of `publisher_parts`; those of one publisher may not overlap."""
+def publishers_of(parts: DataFrame, windows: DataFrame) -> DataFrame:
+    """The table `PUBLISHER_PROFILES` of `publisher_parts`, which may not overlap, and `windows_of`."""
     lasted_s = F.max("last_at_s") - F.min("first_at_s")
     count, total = F.sum("publications"), F.sum("bytes")
     # Between n publications there are n - 1 intervals.
     rate_hz = F.when(lasted_s > 0, (count - 1) / lasted_s).otherwise(0.0)
     found = parts.groupBy("publisher").agg(
         F.max_by("broker", "last_sequence").alias("broker"),
-        F.max("last_sequence").alias("last_sequence"),
         count.alias("publications"),
         rate_hz.alias("rate_hz"),
         (rate_hz * total / count).alias("bytes_per_s"),
         (total / count).alias("message_bytes"),
     )
-    return found.select(PUBLISHER_PROFILES.fieldNames())
+    return found.join(windows, "publisher").select(PUBLISHER_PROFILES.fieldNames())
 
 
-def publishers_profiled(deliveries: DataFrame) -> DataFrame:
+def publishers_profiled(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
     """The table `PUBLISHER_PROFILES`."""
-    return publishers_of(publisher_parts(deliveries))
+    return publishers_of(publisher_parts(deliveries), windows_of(deliveries, bits))
 
 
 def check_bits(bits: int) -> None:
@@ -104,19 +104,55 @@ def check_bits(bits: int) -> None:
         raise InvalidInput(f"bits: expected a multiple of {_WORD} from {_WORD} on, got {bits}")
 
 
-def _rings(rows: DataFrame, words: list[str], *by: str) -> DataFrame:
-    """The rows of each subscription and publisher as one. ``words`` are text, for Python is slow to build so many expressions."""
-    ring = F.expr(f"array({', '.join(words)})").alias("words")
-    if by:
-        return rows.groupBy("subscription", "publisher", *by).agg(ring)
-    return rows.groupBy("subscription", "publisher").agg(F.max("last_sequence").alias("last_sequence"), ring)
+def _ends_of(deliveries: DataFrame) -> DataFrame:
+    """The first and the last sequence number of every publisher."""
+    ends = F.min("sequence").alias("first_seen"), F.max("sequence").alias("last_sequence")
+    return deliveries.groupBy("publisher").agg(*ends)
 
 
-def _told(rings: DataFrame, bits: int) -> DataFrame:
-    """Rings with what else `PROFILES` says of them."""
-    first = F.greatest(F.col("last_sequence") - (bits - 1), F.lit(0))
-    ones = F.expr(" + ".join(f"bit_count(words[{i}])" for i in range(bits // _WORD))).cast("bigint")
-    return rings.withColumns({"first_sequence": first, "count": ones}).select(PROFILES.fieldNames())
+def _in_some_window(deliveries: DataFrame, bits: int) -> DataFrame:
+    """Rows without those that are before the windows of all publishers."""
+    first = _ends_of(deliveries).agg(F.min("last_sequence") - bits).scalar()
+    return deliveries.where(F.col("sequence") > first)
+
+
+def _turns(rows: DataFrame, bits: int, *keys: str) -> DataFrame:
+    """One ring for each turn of it, ``last_sequence`` being the last number that has a place in it."""
+    marked = rows.select(
+        *keys,
+        F.expr(f"(sequence div {bits}L + 1) * {bits}L - 1").alias("last_sequence"),
+        F.expr(f"cast(pmod(sequence, {bits}L) div {_WORD} as int)").alias("word"),
+        # A multiple of a word's bits is a whole number of words: the place within a word is that of the sequence number itself.
+        F.expr(f"shiftleft(1L, cast(sequence & {_WORD - 1} as int))").alias("mask"),
+    )
+    return marked.groupBy(*keys, "last_sequence").agg(_ring("bit_or(if(word = {}, mask, 0L))", bits))
+
+
+def _moved(rings: DataFrame, ends: DataFrame, bits: int, *keys: str) -> DataFrame:
+    """The rings of each key as one, whose window ends where that of its publisher does, with the columns of ``ends``."""
+    known = [name for name in ends.columns if name != "publisher"]
+    moved = rings.select(*keys, F.col("last_sequence").alias("end"), "words").join(ends, "publisher")
+    # Most windows end where their publisher's does already, and functions of arrays are slow.
+    cleared = F.transform("words", lambda word, i: word.bitwiseAND(F.bitwise_not(_left_behind(i, bits))))
+    kept = moved.withColumn("words", F.when(F.col("end") < F.col("last_sequence"), cleared).otherwise(F.col("words")))
+    return kept.groupBy(*keys).agg(*(F.max(name).alias(name) for name in known), _ring("bit_or(words[{}])", bits))
+
+
+def _windows(rings: DataFrame, ends: DataFrame, bits: int) -> DataFrame:
+    """Windows of rings of publishers. A window does not begin before its publisher did."""
+    first = F.greatest(F.col("last_sequence") - (bits - 1), F.col("first_seen"))
+    found = _moved(rings, ends, bits, "publisher")
+    return found.withColumns({"first_sequence": first, "window_publications": _ones(bits)})
+
+
+def _ring(word: str, bits: int) -> Column:
+    """The words of a ring, each as ``word`` has it. It is text, for Python is slow to build so many expressions."""
+    return F.expr(f"array({', '.join(word.format(i) for i in range(bits // _WORD))})").alias("words")
+
+
+def _ones(bits: int) -> Column:
+    """How many bits of a ring are set."""
+    return F.expr(" + ".join(f"bit_count(words[{i}])" for i in range(bits // _WORD))).cast("bigint")
 
 
 def _left_behind(word: Column, bits: int) -> Column:

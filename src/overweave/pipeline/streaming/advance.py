@@ -21,14 +21,15 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from overweave.errors import OverweaveError
-from overweave.pipeline.schemas import DELIVERIES
+from overweave.pipeline.schemas import DELIVERIES, STATEMENTS
 from overweave.pipeline.steps.load import delay_parts, load_of, load_parts, summary_of
-from overweave.pipeline.steps.profiles import ends_of, profiled, publisher_parts, publishers_of, united
+from overweave.pipeline.steps.profiles import profiled, publisher_parts, publishers_of, united, windows_of, windows_united
+from overweave.pipeline.steps.subscriptions import delivered_subscriptions, delivered_united, subscriptions_of
 from overweave.pipeline.streaming.versions import Versions
-from overweave.pipeline.tables import write_tables
+from overweave.pipeline.tables import read_statements, write_tables
 
 #: The tables that readers see.
-TABLES = ("profiles", "publishers", "load", "summary")
+TABLES = ("profiles", "publishers", "subscriptions", "load", "summary")
 #: So long is the time whose publications are counted together. Every batch counts the current one again, so it should be
 #: short; what is kept grows with how many there are, so it should not be too short.
 SPAN_S = 60.0
@@ -48,6 +49,8 @@ class Advance:
     versions: Versions
     bits: int
     bucket_s: float
+    #: The folder of the run, whose statements are few and read anew each time; none: they are not told of.
+    run: Path | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write the version of a batch, whose rows are `ROWS` and the file they are from."""
@@ -67,15 +70,22 @@ class Advance:
         tables = _Tables(spark, before, folder)
         spans = _spanned(rows).select(FILE, _SPAN).distinct().persist()
         try:
-            ends = tables.with_old("ends", ends_of(rows)).withColumnRenamed("last_sequence", "sequence")
-            tables.write(files=tables.with_old("files", spans).distinct(), ends=ends_of(ends))
+            windows = windows_united(tables.with_old("windows", windows_of(rows, self.bits)), self.bits)
+            delivered = delivered_united(tables.with_old("delivered", delivered_subscriptions(rows)))
+            tables.write(files=tables.with_old("files", spans).distinct(), windows=windows, delivered=delivered)
             profiles = tables.with_old("profiles", profiled(rows, self.bits))
             parts = self._counted(tables, spans.select(_SPAN).distinct())
-            tables.write(profiles=united(profiles, tables.read("ends"), self.bits), **parts)
+            tables.write(profiles=united(profiles, tables.read("windows"), self.bits), **parts)
         finally:
             spans.unpersist()
         load, delays, publishers = (tables.read(name) for name in ("load_parts", "delay_parts", "publisher_parts"))
-        tables.write(load=load_of(load, self.bucket_s), summary=summary_of(load, delays), publishers=publishers_of(publishers))
+        statements = spark.createDataFrame([], STATEMENTS) if self.run is None else read_statements(spark, self.run)
+        tables.write(
+            subscriptions=subscriptions_of(statements, tables.read("delivered")),
+            load=load_of(load, self.bucket_s),
+            summary=summary_of(load, delays),
+            publishers=publishers_of(publishers, tables.read("windows")),
+        )
 
     def _counted(self, tables: "_Tables", changed: DataFrame) -> dict[str, DataFrame]:
         """Count anew what was published in the times that changed, and keep all other counts."""

@@ -23,6 +23,8 @@ from overweave.pipeline.streaming.versions import Versions, current
 
 #: How often we look whether we are to stop, or whether a run has appeared.
 _LOOK_S = 0.2
+#: Of `Begun.tables`: counted up whenever what a batch builds on changes.
+_TABLES = 2
 _SOURCE = {
     # A file is new when it was not there before, whatever its date says: a copy may keep the date of the original.
     "maxFileAge": "36500d",
@@ -38,6 +40,8 @@ class Begun(msgspec.Struct, frozen=True):
     run: str
     bits: int
     bucket_s: float
+    #: Which tables a version has; versions of another kind cannot be gone on with.
+    tables: int = 1
 
 
 def follow(
@@ -65,9 +69,9 @@ def follow(
     run = _run_of(traces, run, stopped if every_s is not None else None, progress)
     if run is not None:
         with versions.alone():
-            _check_begun(versions, Begun(str(traces.resolve()), run, bits, bucket_s))
+            _check_begun(versions, Begun(str(traces.resolve()), run, bits, bucket_s, _TABLES))
             rows = _new_rows(spark, traces / f"run={run}")
-            _carry_out(rows, Advance(versions, bits, bucket_s), every_s, stopped, progress)
+            _carry_out(rows, Advance(versions, bits, bucket_s, traces / f"run={run}"), every_s, stopped, progress)
     if run is None or not (current(out) / "summary").is_dir():
         raise InvalidInput(f"{traces}: expected rows{'' if run is None else f' of run {run!r}'}, found none")
     return totals_of(spark, current(out), run)

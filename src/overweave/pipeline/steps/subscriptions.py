@@ -1,0 +1,47 @@
+"""Subscriptions: who had which, where, and whether it still holds; also those that nothing ever matched.
+
+Statements say all of it. A trace without them still has the subscriptions that got something, with their clients and brokers.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from overweave.pipeline.schemas import SUBSCRIPTION_PROFILES
+
+_LAST = ("client", "broker")
+
+
+def delivered_subscriptions(deliveries: DataFrame) -> DataFrame:
+    """Subscriptions that got something, with their client and broker when they did last; parts of a trace can be put together."""
+    got = deliveries.where("subscription is not null").withColumn("last", F.struct("arrived_at_s", *_LAST))
+    return got.groupBy("subscription").agg(F.max("last").alias("last"))
+
+
+def delivered_united(parts: DataFrame) -> DataFrame:
+    """`delivered_subscriptions` of parts of a trace as those of the whole."""
+    return parts.groupBy("subscription").agg(F.max("last").alias("last"))
+
+
+def subscriptions_of(statements: DataFrame, delivered: DataFrame) -> DataFrame:
+    """The table `SUBSCRIPTION_PROFILES` of a run's statements and of `delivered_subscriptions`."""
+    held = F.col("kind") == "subscribe"
+    last = F.struct("at_s", *_LAST, "filter")
+    stated = (
+        statements.where(F.col("kind").isin("subscribe", "unsubscribe"))
+        .groupBy(F.col("id").alias("subscription"))
+        .agg(F.max(F.when(held, last)).alias("stated"), F.max(F.when(~held, F.col("at_s"))).alias("withdrawn_at_s"))
+        .where("stated is not null")
+    )
+    # A subscription that is said anew, with another filter, is withdrawn in the same moment, and holds.
+    withdrawn = F.when(F.col("withdrawn_at_s") > F.col("stated.at_s"), F.col("withdrawn_at_s"))
+    return (
+        stated.join(delivered, "subscription", "full")
+        .select(
+            "subscription",
+            *(F.coalesce(f"stated.{name}", f"last.{name}").alias(name) for name in _LAST),
+            F.col("stated.filter").alias("filter"),
+            F.col("stated.at_s").alias("subscribed_at_s"),
+            withdrawn.alias("withdrawn_at_s"),
+        )
+        .select(SUBSCRIPTION_PROFILES.fieldNames())
+    )
