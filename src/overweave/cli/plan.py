@@ -198,7 +198,9 @@ def _before(problem: "Problem") -> tuple["Before | None", str | None]:
         ids, load = current_load(problem)
     except InvalidInput as error:
         return None, str(error) if problem.today.links else "--network names the links of the network"
-    loads = {id: BrokerLoad(*(float(getattr(load, name)[i]) for name in BrokerLoad.__struct_fields__)) for i, id in enumerate(ids)}
+    loads = {
+        id: BrokerLoad(*(float(getattr(load, name)[i]) for name in BrokerLoad.__struct_fields__)) for i, id in enumerate(ids)
+    }
     return Before(links=problem.today.links, load=loads, totals=totals_of(load, 0, None)), None
 
 

@@ -186,7 +186,9 @@ def _less(one: float | None, other: float | None) -> float | None:
 
 
 def _figure(value: float | None) -> str:
-    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -79,10 +79,10 @@ def read_brokers(path: Path) -> Pool:
     count = len(rows["broker"])
     capacity = rows.get("capacity_hz") or [None] * count
     ids = tuple(str(id) for id in rows["broker"])
-    columns = [_numbers(path, name, rows[name]) for name in _BROKER_COLUMNS[1:]]
+    bandwidth, base_s, slope_s = (_numbers(path, name, rows[name]) for name in _BROKER_COLUMNS[1:])
     if not count:
         raise InvalidInput(f"{path}: brokers: expected at least one, found none")
-    return Pool(ids, *columns, np.array([np.inf if each is None else float(each) for each in capacity]))
+    return Pool(ids, bandwidth, base_s, slope_s, np.array([np.inf if each is None else float(each) for each in capacity]))
 
 
 def network_of(overlay: Overlay, source: str) -> Network:
@@ -111,12 +111,16 @@ def profile_workload(spark: SparkSession, source: Path, out: Path, bits: int = B
     ends = ends_of(sent)
     window = sent.join(ends, "publisher").where(F.col("sequence") > F.col("last_sequence") - bits)
     counted = window.groupBy("publisher").agg(F.count("*").alias(_WINDOW))
-    publishers = tables["publishers"].join(counted, "publisher", "left").select(
-        "publisher",
-        "broker",
-        "rate_hz",
-        (F.col("rate_hz") * F.col("message_bytes")).alias("bytes_per_s"),
-        F.coalesce(_WINDOW, F.lit(0)).cast("bigint").alias(_WINDOW),
+    publishers = (
+        tables["publishers"]
+        .join(counted, "publisher", "left")
+        .select(
+            "publisher",
+            "broker",
+            "rate_hz",
+            (F.col("rate_hz") * F.col("message_bytes")).alias("bytes_per_s"),
+            F.coalesce(_WINDOW, F.lit(0)).cast("bigint").alias(_WINDOW),
+        )
     )
     found = profiled(deliveries, bits) if not sent.isEmpty() else profiled(deliveries.limit(0), bits)
     write_tables({out / "profiles": found, out / "publishers": publishers, out / "subscriptions": subscriptions})
@@ -207,9 +211,7 @@ def _subscriptions(source: Path, profiled_ids: Sequence[str]) -> tuple[list[str]
     return rows["subscription"], rows["client"], rows.get("broker") or [None] * len(rows["client"])
 
 
-def _check_places(
-    source: Path, network: Network, parts: Sequence[tuple[str, Sequence[str], Sequence[str | None]]]
-) -> None:
+def _check_places(source: Path, network: Network, parts: Sequence[tuple[str, Sequence[str], Sequence[str | None]]]) -> None:
     known = set(network.pool.ids)
     for kind, ids, brokers in parts:
         for id, broker in zip(ids, brokers, strict=True):
