@@ -170,7 +170,7 @@ def _shown_brokers(plan: Plan) -> list[str]:
     def most(id: str) -> float:
         return max(load[id].output_utilisation for load in (before, plan.load) if id in load)
 
-    return sorted(ids, key=lambda id: (-most(id), id))[:BROKERS_MAX]
+    return sorted(ids, key=lambda each: (-most(each), each))[:BROKERS_MAX]
 
 
 def _totals(plan: Plan) -> Element:
@@ -200,11 +200,11 @@ def _loads(plan: Plan) -> list[Element]:
                 row.append(value / divisor if value is not None and name == "output_bytes_per_s" else value)
         over = [id in load and max(load[id].input_utilisation, load[id].output_utilisation) > 1 for load in (before, plan.load)]
         rows.append([*row, ", ".join(when for when, is_so in zip(("before", "after"), over, strict=True) if is_so)])
-    found = [table(["broker", *(f"{text} {when}" for when in ("before", "after") for text in headings), "overloaded"], rows)]
+    tables = [table(["broker", *(f"{text} {when}" for when in ("before", "after") for text in headings), "overloaded"], rows)]
     total = len({*before, *plan.brokers})
     if total > len(ids):
-        found.append(element("p", f"The {len(ids)} with most output of {total:,} brokers.", class_="faint"))
-    return found
+        tables.append(element("p", f"The {len(ids)} with most output of {total:,} brokers.", class_="faint"))
+    return tables
 
 
 def _moves(plan: Plan) -> list[Element]:
