@@ -31,7 +31,8 @@ VERBS = {
     "pub": "Publish lines of a file or of standard input.",
     "sub": "Print what a filter receives.",
     "profile": "Profile what a network carried, from its traces.",
-    "report": "Write what a profile or a sweep found as a page.",
+    "plan": "Plan as few brokers as the traffic needs.",
+    "report": "Write what a profile, a sweep or a plan says as a page.",
     "reproduce": "Re-run a paper's evaluation, ours next to theirs.",
     "bench": "Measure against a baseline in the same run.",
 }

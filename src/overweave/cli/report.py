@@ -1,4 +1,4 @@
-"""``overweave report``: what a profile or a sweep found, as one HTML file."""
+"""``overweave report``: what a profile or a sweep found, or a plan says, as one HTML file."""
 
 import contextlib
 from pathlib import Path
@@ -18,9 +18,9 @@ overweave report profiles --out report.html"""
 
 def report(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A directory that 'overweave profile' or 'overweave sweep' wrote.")
+        Path, typer.Argument(metavar="SOURCE", help="A directory of 'overweave profile' or 'sweep', or a plan's file.")
     ],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the page goes; else report.html in DIR.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the page goes; else beside what it is about.")] = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
@@ -30,9 +30,10 @@ def report(
     """Write a report as one HTML file, with all pictures in it, to be read anywhere, offline and on paper.
 
     Of a profile: the load of brokers over time, delays, yield and hops, the rates of publishers, the number and density of
-    profiles. Of a sweep: its figures, the means of its measures, and what failed.
+    profiles. Of a sweep: its figures, the means of its measures, and what failed. Of a plan: the overlay before and after, the
+    load of every broker, and who moves.
     """
-    page = out if out is not None else directory / "report.html"
+    page = out if out is not None else directory.with_suffix(".html") if directory.is_file() else directory / "report.html"
     with waiting("reading") as show, contextlib.ExitStack() as stack:
         from overweave.pipeline.locations import check_local
         from overweave.pipeline.session import session

@@ -58,6 +58,14 @@ class Totals(msgspec.Struct, frozen=True):
     moves: int | None
 
 
+class Before(msgspec.Struct, frozen=True, kw_only=True):
+    """The network that a plan changes: its links, and the load that the same profiles predict for it."""
+
+    links: tuple[tuple[str, str], ...]
+    load: dict[str, BrokerLoad]
+    totals: Totals
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What `plan.json` says."""
 
@@ -77,6 +85,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...]
     evidence: Evidence
     goals: Goals
+    #: None where nobody knows the network as it is.
+    before: Before | None = None
+    #: The file beside the plan that says where clients are, if they are too many for JSON.
+    placements: str | None = None
 
     def encode(self) -> bytes:
         """The canonical JSON: equal plans are equal bytes."""

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from overweave.errors import InvalidInput
 from overweave.reports.labels import shown
 from overweave.reports.page import write_page
+from overweave.reports.plan import is_plan, plan_contents
 from overweave.reports.profile import is_profile, profile_contents
 from overweave.reports.sweep import is_sweep, sweep_contents
 
@@ -20,7 +21,7 @@ MakeSession = Callable[[], SparkSession]
 class Report(NamedTuple):
     """A kind of report."""
 
-    #: Whether a directory is what it is about.
+    #: Whether a directory, or a file, is what it is about.
     fits: Callable[[Path], bool]
     #: What the page says of it.
     contents: Callable[[MakeSession, Path], list[Element]]
@@ -31,14 +32,17 @@ class Report(NamedTuple):
 REPORTS: Mapping[str, Report] = {
     "profile": Report(is_profile, lambda start, directory: profile_contents(start(), directory), "Profile"),
     "sweep": Report(is_sweep, lambda _, directory: sweep_contents(directory), "Sweep"),
+    "plan": Report(is_plan, lambda _, file: plan_contents(file), "Plan"),
 }
 
 
 def report_of(directory: Path) -> str:
-    """Which report suits a directory."""
-    if not directory.is_dir():
+    """Which report suits a directory, or the file of a plan."""
+    if not directory.is_dir() and not is_plan(directory):
         found = "a file" if directory.exists() else "nothing"
-        raise InvalidInput(f"{directory}: expected a directory that 'overweave profile' or 'sweep' wrote, found {found}")
+        raise InvalidInput(
+            f"{directory}: expected a directory that 'overweave profile' or 'sweep' wrote, or a plan, found {found}"
+        )
     for name, report in REPORTS.items():
         if report.fits(directory):
             return name

@@ -1,0 +1,242 @@
+"""``overweave plan``: from profiles or a workload to the fewest brokers that carry the traffic."""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from overweave.cli.answers import put
+from overweave.cli.terminal import say, waiting
+from overweave.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from overweave.pipeline.planning import Network
+    from overweave.planning.evidence import Evidence
+    from overweave.planning.options import Options
+    from overweave.planning.plan import Before, Plan
+    from overweave.planning.problem import Goals, Problem
+
+EXAMPLE = """\
+overweave workload stock --out quotes --publishers 10 --subscriptions 400 --publications 8000 --brokers 12
+printf '%s\\n' '[network]' 'shape = "balanced"' 'degree = 2' 'brokers = 12' 'port = 7400' > twelve.toml
+overweave plan quotes --network twelve.toml --out plan.json"""
+
+
+def plan(
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="A directory of 'overweave profile' or of 'workload'.", show_default=False)
+    ],
+    network: Annotated[Path | None, typer.Option(metavar="FILE", help="The network as it is, for its brokers and links.")] = None,
+    brokers: Annotated[
+        Path | None, typer.Option(metavar="TABLE", help="The brokers on offer and what they can carry; else those of SOURCE.")
+    ] = None,
+    algorithm: Annotated[str, typer.Option(metavar="NAME", help="How brokers are chosen.")] = "cram-iou",
+    rule: Annotated[str, typer.Option(metavar="NAME", help="What CRAM accepts: literal, no-worse or split.")] = "split",
+    headroom: Annotated[float | None, typer.Option(metavar="SHARE", help="What stays free of every broker (0.2).")] = None,
+    compare: Annotated[str | None, typer.Option(metavar="A,B,…|all", help="Other algorithms beside this one.")] = None,
+    evaluate: Annotated[
+        Path | None, typer.Option(metavar="PUBLICATIONS", help="Replay these publications on the plan, beside the prediction.")
+    ] = None,
+    explain: Annotated[
+        str | None, typer.Option(metavar="ID", help="Why a client, a publisher or a broker is where it is.")
+    ] = None,
+    goals: Annotated[Path | None, typer.Option(metavar="FILE", help="Constraints, a table [goals] in TOML.")] = None,
+    without: Annotated[list[str] | None, typer.Option(metavar="BROKER", help="Do not use this broker; may be repeated.")] = None,
+    add: Annotated[Path | None, typer.Option(metavar="TABLE", help="Brokers on offer that are not there today.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Plan although there is too little evidence.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the plan goes, as JSON.")] = None,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn at random.")] = 0,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write the answer as JSON.")] = False,
+) -> None:
+    """Plan which brokers are needed, how they are linked, and where clients and publishers should be.
+
+    Says on what evidence, what every broker carries before and after, the fewest brokers that could do, who moves, and all of it
+    in one sentence. Nothing is changed. What cannot be met, a goal or the size of a client, is an error that names it.
+
+    The load before needs the links of today's network: they come with --network. --brokers beside it says what brokers can carry.
+    """
+    from overweave.planning.bounds import brokers_min
+    from overweave.planning.evidence import check_evidence
+    from overweave.planning.make import make_plan
+    from overweave.planning.options import Options
+
+    names = _checked(algorithm, rule, compare)
+    chosen = _goals(goals, headroom, tuple(without or ()))
+    options = Options(rule=rule)
+    with waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
+        start = _starter(stack, master, show)
+        offer = _network(source, network, brokers, add)
+        problem, evidence = _problem(source, offer, chosen, start, Path(scratch), show)
+        if not force:
+            check_evidence(evidence)
+        show(f"planning by {algorithm}")
+        before, unknown = _before(problem)
+        made = make_plan(problem, algorithm, options, seed, evidence)
+        made = msgspec.structs.replace(made, before=before)
+        compared = _compared(problem, names, options, seed, evidence, show)
+        evaluated = _evaluated(source, evaluate, made, problem, start, Path(scratch), show)
+    from overweave.cli.plan_text import answer_of, said
+
+    answer = answer_of(made, problem, brokers_min(problem), compared, evaluated, explain)
+    if out is not None:
+        from overweave.pipeline.plan_files import write_plan
+
+        answer["files"] = [str(path) for path in write_plan(made, out)]
+    if unknown is not None:
+        say(f"the load before is not known: {unknown}")
+    if json:
+        put(msgspec.json.format(msgspec.json.encode(answer), indent=2) + b"\n")
+    else:
+        put(said(answer).encode())
+
+
+def _checked(algorithm: str, rule: str, compare: str | None) -> list[str]:
+    """The algorithms to compare with; wrong names are told before anything is read."""
+    from overweave.planning.algorithms import ALGORITHMS
+    from overweave.planning.allocate.cram.options import RULES
+
+    names = list(ALGORITHMS) if compare == "all" else [name for name in (compare or "").split(",") if name]
+    for option, name, known in [
+        ("algorithm", algorithm, ALGORITHMS),
+        ("rule", rule, RULES),
+        *(("compare", name, ALGORITHMS) for name in names),
+    ]:
+        if name not in known:
+            raise InvalidInput(f"--{option}: expected one of {', '.join(known)}, found {name!r}")
+    return [name for name in dict.fromkeys(names) if name != algorithm]
+
+
+def _goals(file: Path | None, headroom: float | None, without: tuple[str, ...]) -> "Goals":
+    from overweave.drivers.tables import check_keys, read_toml, table, values
+    from overweave.planning.problem import Goals
+
+    def read(document: Any) -> tuple[Goals, bool]:
+        check_keys("", document, ["goals"])
+        given = table("goals", document.get("goals", {}))
+        return values(Goals, "goals", given), "headroom" in given
+
+    goals, has_headroom = (Goals(), False) if file is None else read_toml(file, read)
+    if headroom is not None:
+        if has_headroom and headroom != goals.headroom:
+            raise InvalidInput(f"--headroom: expected {goals.headroom:g}, as goals.headroom of {file} has it, found {headroom:g}")
+        goals = msgspec.structs.replace(goals, headroom=headroom)
+    return msgspec.structs.replace(goals, exclude=tuple(dict.fromkeys((*goals.exclude, *without))))
+
+
+def _network(source: Path, network: Path | None, brokers: Path | None, add: Path | None) -> "Network":
+    """Links from the network; what brokers can carry from a table, if there is one, else from the network."""
+    from overweave.drivers.tcp.network_file import read_network
+    from overweave.pipeline.planning import Network, kind_of, network_of, read_brokers, table_path
+
+    kind_of(source)
+    path = brokers if brokers is not None else table_path(source, "brokers")
+    found = None if network is None else network_of(read_network(network).overlay, str(network))
+    if path is not None:
+        pool = read_brokers(path)
+        for id in () if found is None else found.pool.ids:
+            if id not in pool.ids:
+                raise InvalidInput(f"{network}: broker {id!r} is not in {path}: expected the same network, found another")
+        found = Network(pool, () if found is None else found.links, str(path))
+    if found is None:
+        raise InvalidInput(f"{source}: expected --network or --brokers, as there is no table 'brokers'")
+    return found if add is None else found.with_more(read_brokers(add))
+
+
+def _starter(stack: contextlib.ExitStack, master: str | None, show: Callable[[str], None]) -> Callable[[], "SparkSession"]:
+    """Starts Spark when somebody first needs it, which those with a profile do not."""
+    started: list[SparkSession] = []
+
+    def start() -> "SparkSession":
+        if not started:
+            show("starting Spark")
+            from overweave.pipeline import session
+
+            started.append(stack.enter_context(session.session(master)))
+        return started[0]
+
+    return start
+
+
+def _problem(
+    source: Path,
+    network: "Network",
+    goals: "Goals",
+    start: Callable[[], "SparkSession"],
+    scratch: Path,
+    show: Callable[[str], None],
+) -> tuple["Problem", "Evidence"]:
+    from overweave.pipeline.planning import kind_of, profile_workload, read_evidence, read_problem
+
+    if kind_of(source) == "workload":
+        spark = start()
+        show("profiling the workload")
+        profile_workload(spark, source, scratch)
+        source = scratch
+    problem = read_problem(source, network, goals)
+    return problem, read_evidence(source, problem)
+
+
+def _before(problem: "Problem") -> tuple["Before | None", str | None]:
+    """The network as it is, or why nobody knows it."""
+    from overweave.planning.current import current_load
+    from overweave.planning.plan import Before, BrokerLoad, totals_of
+
+    if problem.today is None:
+        return None, "SOURCE does not say where clients are"
+    try:
+        ids, load = current_load(problem)
+    except InvalidInput as error:
+        return None, str(error) if problem.today.links else "--network names the links of the network"
+    loads = {
+        id: BrokerLoad(*(float(getattr(load, name)[i]) for name in BrokerLoad.__struct_fields__)) for i, id in enumerate(ids)
+    }
+    return Before(links=problem.today.links, load=loads, totals=totals_of(load, 0, None)), None
+
+
+def _compared(
+    problem: "Problem", names: list[str], options: "Options", seed: int, evidence: "Evidence", show: Callable[[str], None]
+) -> dict[str, Any]:
+    """The totals of other algorithms, or why they have no plan."""
+    from overweave.planning.make import make_plan
+
+    found: dict[str, Any] = {}
+    for name in names:
+        show(f"planning by {name}")
+        began_s = time.perf_counter()
+        try:
+            totals = msgspec.to_builtins(make_plan(problem, name, options, seed, evidence).totals)
+        except InvalidInput as error:
+            found[name] = {"error": str(error)}
+        else:
+            found[name] = {**totals, "seconds": round(time.perf_counter() - began_s, 4)}
+    return found
+
+
+def _evaluated(
+    source: Path,
+    publications: Path | None,
+    made: "Plan",
+    problem: "Problem",
+    start: Callable[[], "SparkSession"],
+    scratch: Path,
+    show: Callable[[str], None],
+) -> Any:
+    if publications is None:
+        return None
+    from overweave.pipeline.plan_replay import evaluate
+    from overweave.pipeline.planning import table_path
+
+    subscriptions = table_path(source, "subscriptions")
+    if subscriptions is None:
+        raise InvalidInput(f"--evaluate: expected a table 'subscriptions' with filters in {source}, found none")
+    spark = start()
+    show("replaying")
+    return evaluate(spark, made, problem, subscriptions, publications, scratch)

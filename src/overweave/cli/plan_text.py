@@ -1,0 +1,203 @@
+"""What ``overweave plan`` answers: one value for JSON, and the same as text."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from overweave.planning.explain import explain
+from overweave.planning.plan import Plan
+from overweave.planning.problem import Problem
+
+#: Of totals, in this order: the name, what it is called, and its unit.
+_TOTALS = (
+    ("brokers", "brokers", ""),
+    ("input_hz_mean", "message rate, mean", "1/s"),
+    ("input_hz_deviation", "message rate, deviation", "1/s"),
+    ("input_hz_max", "message rate, maximum", "1/s"),
+    ("input_utilisation_mean", "input utilisation, mean", ""),
+    ("input_utilisation_max", "input utilisation, maximum", ""),
+    ("output_utilisation_mean", "output utilisation, mean", ""),
+    ("output_utilisation_max", "output utilisation, maximum", ""),
+    ("hops", "hops, mean", ""),
+    ("delay_s", "predicted delay, mean", "s"),
+    ("overloaded", "overloaded brokers", ""),
+)
+_LOADS = (("input_hz", "1/s"), ("input_utilisation", ""), ("output_utilisation", ""))
+#: So many brokers are listed as text; JSON has all.
+_ROWS_MAX = 100
+
+
+def verdict(plan: Plan, problem: Problem) -> str:
+    """The plan in one sentence."""
+    clients = len(problem.units)
+    moving = sum(change.kind == "client" and change.before is not None for change in plan.changes)
+    moved = f"{moving:,} of {clients:,} clients move" if problem.today is not None else f"{clients:,} clients are placed"
+    if plan.before is None:
+        return f"{len(plan.brokers):,} of {len(problem.pool):,} brokers are enough; {moved}"
+    removed = len(plan.before.load.keys() - set(plan.brokers))
+    added = len(set(plan.brokers) - plan.before.load.keys())
+    more = f" and {added:,} added" if added else ""
+    return f"{removed:,} of {len(plan.before.load):,} brokers can be removed{more}; {moved}"
+
+
+def answer_of(
+    plan: Plan,
+    problem: Problem,
+    brokers_min: int,
+    compared: Mapping[str, Any],
+    evaluated: Mapping[str, Any] | None,
+    explained: str | None,
+) -> dict[str, Any]:
+    """Everything that is printed."""
+    after = msgspec.to_builtins(plan.totals)
+    before = None if plan.before is None else msgspec.to_builtins(plan.before.totals)
+    difference = None if before is None else {name: _less(after[name], before[name]) for name, _, _ in _TOTALS}
+    moves = [change for change in plan.changes if change.kind in ("client", "publisher") and change.before is not None]
+    answer: dict[str, Any] = {
+        "verdict": verdict(plan, problem),
+        "algorithm": plan.algorithm,
+        "evidence": msgspec.to_builtins(plan.evidence),
+        "goals": msgspec.to_builtins(plan.goals),
+        "brokers_min": brokers_min,
+        "before": before,
+        "after": after,
+        "difference": difference,
+        "brokers": _brokers(plan),
+        "clients": len(problem.units),
+        "clients_to_move": sum(change.kind == "client" for change in moves),
+        "publishers_to_move": sum(change.kind == "publisher" for change in moves),
+    }
+    if compared:
+        answer["compared"] = {plan.algorithm: after, **compared}
+    if evaluated is not None:
+        answer["evaluated"] = msgspec.to_builtins(evaluated)
+    if explained is not None:
+        answer["explained"] = _explained(plan, problem, explained)
+    return answer
+
+
+def said(answer: Mapping[str, Any]) -> str:
+    """The answer as text."""
+    parts = [_evidence(answer["evidence"]), _totals(answer)]
+    rows = answer["brokers"]
+    parts.append(_table(["broker", *_headings("before"), *_headings("after"), ""], map(_broker_row, rows[:_ROWS_MAX])))
+    if len(rows) > _ROWS_MAX:
+        parts.append(f"… and {len(rows) - _ROWS_MAX:,} more brokers; --json has all\n")
+    if "compared" in answer:
+        names = [name for name, _, _ in _TOTALS]
+        body = (
+            [algorithm, *((found["error"],) if "error" in found else (_figure(found[name]) for name in names))]
+            for algorithm, found in answer["compared"].items()
+        )
+        parts.append(_table(["algorithm", *(_named(text, unit) for _, text, unit in _TOTALS)], body))
+    if "evaluated" in answer:
+        headings = ["replayed", "input predicted (1/s)", "input replayed (1/s)", "output predicted", "output replayed"]
+        parts.append(_table(headings, ([id, *map(_figure, found.values())] for id, found in answer["evaluated"].items())))
+    if "explained" in answer:
+        parts.append(_explanation(answer["explained"]))
+    least = f"at least {answer['brokers_min']:,} brokers are needed for deliveries alone"
+    moves = f"{answer['clients_to_move']:,} clients and {answer['publishers_to_move']:,} publishers to move"
+    parts.append(f"{least}; {moves}\n{answer['verdict']}\n")
+    return "\n".join(parts)
+
+
+def _brokers(plan: Plan) -> list[dict[str, Any]]:
+    """Every broker of before and after with both loads; overloaded ones are marked."""
+    before = {} if plan.before is None else plan.before.load
+    ids = [*before, *(id for id in plan.brokers if id not in before)]
+    found = []
+    for id in ids:
+        loads = [msgspec.to_builtins(load[id]) if id in load else None for load in (before, plan.load)]
+        overloaded = [load is not None and max(load["input_utilisation"], load["output_utilisation"]) > 1 for load in loads]
+        found.append({"broker": id, "before": loads[0], "after": loads[1], "overloaded": overloaded})
+    return found
+
+
+def _explained(plan: Plan, problem: Problem, id: str) -> dict[str, Any]:
+    if id in problem.units.ids or id in problem.publishers.ids or id not in problem.pool.ids:
+        # A client's publishing side is where its client is.
+        return {"id": id, "places": msgspec.to_builtins(explain(plan, problem, id)[:_ROWS_MAX])}
+    clients = sum(broker == id for broker in plan.clients.values())
+    publishers = sum(broker == id for broker in plan.publishers.values())
+    place = problem.pool.ids.index(id)
+    bandwidth = float(problem.pool.bandwidth_bytes_per_s[place])
+    if id in plan.brokers:
+        why = f"used: {clients:,} clients and {publishers:,} publishers at {plan.load[id].output_utilisation:.1%} of its output"
+        why += "" if clients or publishers else "; it joins other brokers"
+    elif id in problem.goals.exclude:
+        why = "not used: the goals exclude it"
+    else:
+        least = min(float(problem.pool.bandwidth_bytes_per_s[problem.pool.ids.index(other)]) for other in plan.brokers)
+        why = f"not used: {len(plan.brokers):,} brokers of at least {least:,.0f} bytes/s carry all with the headroom left free"
+    return {"id": id, "broker": why, "output_bandwidth_bytes_per_s": bandwidth}
+
+
+def _explanation(explained: Mapping[str, Any]) -> str:
+    if "broker" in explained:
+        return f"broker {explained['id']} ({explained['output_bandwidth_bytes_per_s']:,.0f} bytes/s) is {explained['broker']}\n"
+    headings = [f"{explained['id']} at", "chosen", "input (1/s)", "room left (bytes/s)"]
+    rows = (
+        [each["broker"], "yes" if each["chosen"] else "", _figure(each["input_hz"]), _figure(each["room_bytes_per_s"])]
+        for each in explained["places"]
+    )
+    return _table(headings, rows)
+
+
+def _evidence(evidence: Mapping[str, Any]) -> str:
+    peak = evidence["peak_over_mean"]
+    parts = [
+        f"{evidence['duration_s_min']:,.4g} to {evidence['duration_s_max']:,.4g} s",
+        f"vectors of {evidence['window_bits']:,} bits filled to {evidence['fill_mean']:.1%} (least {evidence['fill_min']:.1%})",
+        f"{evidence['publishers']:,} publishers",
+        f"{evidence['subscriptions']:,} subscriptions",
+        f"{evidence['idle_units']:,} idle clients",
+        "peak over mean unknown" if peak is None else f"peak {peak:.3g} times the mean",
+    ]
+    enough = "" if evidence["sufficient"] else "; too little, planned all the same"
+    return f"evidence: {', '.join(parts)}{enough}\n"
+
+
+def _totals(answer: Mapping[str, Any]) -> str:
+    before, after, difference = answer["before"], answer["after"], answer["difference"]
+    rows = (
+        [_named(text, unit), *(_figure(None if some is None else some[name]) for some in (before, after, difference))]
+        for name, text, unit in _TOTALS
+    )
+    return _table(["", "before", "after", "difference"], rows)
+
+
+def _headings(when: str) -> list[str]:
+    return [_named(f"{name.removesuffix('_hz').replace('_utilisation', '')} {when}", unit) for name, unit in _LOADS]
+
+
+def _broker_row(row: Mapping[str, Any]) -> list[str]:
+    values = [None if row[when] is None else row[when][name] for when in ("before", "after") for name, _ in _LOADS]
+    marks = [f"overloaded {when}" for when, is_so in zip(("before", "after"), row["overloaded"], strict=True) if is_so]
+    return [row["broker"], *map(_figure, values), ", ".join(marks)]
+
+
+def _named(text: str, unit: str) -> str:
+    return f"{text} ({unit})" if unit else text
+
+
+def _less(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one - other
+
+
+def _figure(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Columns of equal width, the first flush left."""
+    lines = [list(headings), *(list(row) for row in rows)]
+    full = [line for line in lines if len(line) == len(headings)]
+    widths = [max(len(line[place]) for line in full) for place in range(len(headings))]
+    written = (
+        "  ".join([line[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(line[1:], widths[1:], strict=False))])
+        for line in lines
+    )
+    return "".join(f"{line.rstrip()}\n" for line in written)

@@ -1,0 +1,60 @@
+"""Plans in files: ``plan.json``, and the placements as Parquet beside it where clients are too many for JSON."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from overweave.errors import InvalidInput
+from overweave.planning.plan import Plan
+
+#: More clients than this are written as Parquet.
+CLIENTS_MAX = 100_000
+_KINDS = ("clients", "subscribers", "publishers")
+_SCHEMA = pa.schema([("kind", pa.string()), ("id", pa.string()), ("broker", pa.string())])
+
+
+def write_plan(plan: Plan, path: Path) -> list[Path]:
+    """Write a plan; answers with the files, the plan itself last, which is there when all is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = []
+    if len(plan.clients) > CLIENTS_MAX:
+        beside = path.with_name(f"{path.stem}.placements.parquet")
+        rows = [(kind, id, broker) for kind in _KINDS for id, broker in getattr(plan, kind).items()]
+        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
+        _put(beside, lambda hidden: pq.write_table(pa.table(columns, schema=_SCHEMA), hidden, compression="zstd"))
+        plan = msgspec.structs.replace(plan, clients={}, subscribers={}, publishers={}, placements=beside.name)
+        written.append(beside)
+    _put(path, lambda hidden: hidden.write_bytes(plan.encode()))
+    return [*written, path]
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan of a file, with its placements wherever they are."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{path}: expected a plan, found: {(error.strerror or str(error)).lower()}") from None
+    try:
+        plan = Plan.decode(data)
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
+    if plan.placements is None:
+        return plan
+    beside = path.with_name(Path(plan.placements).name)
+    try:
+        rows = pq.read_table(beside).to_pydict()
+        placed: dict[str, dict[str, str]] = {kind: {} for kind in _KINDS}
+        for kind, id, broker in zip(rows["kind"], rows["id"], rows["broker"], strict=True):
+            placed[kind][id] = broker
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise InvalidInput(f"{beside}: expected the placements of {path.name}, found: {error}") from None
+    return msgspec.structs.replace(plan, **placed, placements=None)
+
+
+def _put(path: Path, write: Callable[[Path], object]) -> None:
+    hidden = path.with_name(f".{path.name}.new")
+    write(hidden)
+    hidden.replace(path)
