@@ -21,7 +21,7 @@ from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.index_file import build_index
 from overweave.pipeline.steps.match import matched
-from overweave.pipeline.steps.profiles import BITS, ends_of, profiled
+from overweave.pipeline.steps.profiles import BITS, profiled, windows_of
 from overweave.pipeline.tables import files_of, read_table, write_tables
 from overweave.planning.evidence import Evidence, evidence_of
 from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals
@@ -108,9 +108,7 @@ def profile_workload(spark: SparkSession, source: Path, out: Path, bits: int = B
     # As in a trace, what nobody wants is there without a subscription: windows end at the last publication, wanted or not.
     unwanted = sent.withColumn("subscription", F.lit(None).cast("string"))
     deliveries = matched(publications, out / "index").unionByName(unwanted)
-    ends = ends_of(sent)
-    window = sent.join(ends, "publisher").where(F.col("sequence") > F.col("last_sequence") - bits)
-    counted = window.groupBy("publisher").agg(F.count("*").alias(_WINDOW))
+    counted = windows_of(sent, bits).select("publisher", F.col("window_publications").alias(_WINDOW))
     publishers = (
         tables["publishers"]
         .join(counted, "publisher", "left")
