@@ -20,7 +20,8 @@ SENT = {"p1": range(100), "p2": range(5, 25)}
 
 
 def content(sequence):
-    return f"[x,{sequence % 11}],[y,{sequence % 2}]"
+    # Nobody wants the last ones, and windows end there all the same.
+    return "[x,0],[y,2]" if sequence >= 90 else f"[x,{sequence % 11}],[y,{sequence % 2}]"
 
 
 @pytest.fixture(scope="module")
