@@ -90,7 +90,10 @@ def test_help_is_quick_because_it_imports_nothing_heavy():
             "overweave: demo: No such option: --xyz; expected one of --filters, --seconds, --out, --seed, --json, --help\n",
         ),
         (["match", "--filters", "x"], "overweave: match: Missing option '--publications'. Expected a file with one"),
-        (["bench"], "overweave: bench: Missing argument 'NAME'. Expected one of: matching, simulator, plane, routing, pipeline."),
+        (
+            ["bench"],
+            "overweave: bench: Missing argument 'NAME'. Expected one of: matching, simulator, plane, routing, pipeline, planning.",
+        ),
         (["demo", "--filters", "many"], "overweave: demo: Invalid value for '--filters': "),
     ],
 )

@@ -20,7 +20,9 @@ def write(directory, rows, **options):
 
 
 def names(directory):
-    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file())
+    """The files of deliveries."""
+    files = [path for path in directory.rglob("*") if path.is_file() and "_statements" not in path.parts]
+    return sorted(str(path.relative_to(directory)) for path in files)
 
 
 def test_columns_are_those_of_the_record():

@@ -97,7 +97,7 @@ def positions(ids: Iterable[str], links: Links) -> dict[str, Place]:
         for at in reversed(order):
             if children[at]:
                 x[at] = sum(x[child] for child in children[at]) / len(children[at])
-    return {id: (x[id], -float(depth[id])) for id in neighbours}
+    return {id: (x[id], float(-depth[id])) for id in neighbours}
 
 
 def _overlay(name: str, caption: str, places: Mapping[str, Place], links: Links, load: Mapping[str, BrokerLoad]) -> Picture:
