@@ -11,11 +11,11 @@ from overweave.language.publications import Publication
 from overweave.language.relations import admits
 from overweave.matching.index import Index
 
-#: So many parts of advertisements are remembered for one client, until they are found anew.
+#: Limit of learned advertisement parts per client; then the index is rebuilt.
 _PARTS_MAX = 1_000
 #: Fewer rows are looked at one by one.
 _FEW = 8
-#: So many attributes of a publication are named, in so many characters.
+#: Limits of a publication's excerpt in messages.
 _ATTRIBUTES_SHOWN, _CHARACTERS_SHOWN = 3, 120
 
 

@@ -22,7 +22,7 @@ from overweave.broker.session import Session
 from overweave.broker.telling import Telling
 from overweave.language.messages import Advertise, Control, Subscribe, Unsubscribe
 
-#: Ends of chains are looked through when there are so many more than there were after the last time.
+#: Settled ends of chains are pruned each time the number of chains has grown by this.
 _CHAINS_MORE = 256
 
 
