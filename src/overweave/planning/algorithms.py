@@ -68,6 +68,12 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     "pairwise-n": Algorithm("pairwise-n", "random", "random"),
     "manual": Algorithm("proportional", "fanout", "random"),
     "automatic": Algorithm("uniform", "random", "random"),
+    # MINIMAL 5 and 6.1: publishers are placed with the subscribers.
+    "minimal-gli": Algorithm("minimal-gli", "spanning-tree", "root"),
+    "minimal-gi": Algorithm("minimal-gi", "spanning-tree", "root"),
+    "minimal-gig": Algorithm("minimal-gig", "spanning-tree", "root"),
+    "minimal-random": Algorithm("minimal-random", "random-used", "root"),
+    "minimal-baldoni": Algorithm("minimal-random", "baldoni", "root"),
     # The breakdown of 7.3.4: one part of the whole left out.
     "manual-grape": Algorithm("proportional", "fanout", "grape"),
     "cram-iou-root": Algorithm("cram-iou", place="root"),

@@ -141,7 +141,7 @@ def _items(problem: Problem, table: ProfileTable, tick_bytes: float) -> tuple[It
     entries = np.concatenate([entries, np.zeros(len(extra), np.int64)])
     for p in np.flatnonzero(host >= 0).tolist():
         # A publishing side brings all its publications in and sends each up once: then upper layers need no special case.
-        whole = table.add(np.array([p], np.int64), _whole_window(problem, p)[None, :])
+        whole = table.add(np.array([p], np.int64), whole_window(problem, p)[None, :])
         profile[host[p]] = table.unite([int(profile[host[p]]), whole])
         output[host[p]] += publishers.bytes_per_s[p]
         entries[host[p]] += wanting[p]
@@ -172,7 +172,7 @@ def _filters_wanting(problem: Problem) -> Whole:
     return found
 
 
-def _whole_window(problem: Problem, publisher: int) -> Words:
+def whole_window(problem: Problem, publisher: int) -> Words:
     """A vector of all publications of the window. Bits that nobody has set are alike, so any of them serve."""
     vectors, window = problem.vectors, int(problem.publishers.window[publisher])
     own = vectors.words[vectors.publisher == publisher]
