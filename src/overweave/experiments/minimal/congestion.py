@@ -62,7 +62,9 @@ class _Arrivals(NamedTuple):
     delay: Real
 
 
-def congest(workload: Workload, network: Network, arrivals: Whole, capacity: int = CAPACITY) -> Congestion:
+def congest(
+    workload: Workload, network: Network, arrivals: Whole, capacity: int = CAPACITY, delay_ticks: float = DELAY_TICKS
+) -> Congestion:
     """Run all publications; ``arrivals`` says how many messages come to each broker in all (`counts.count`)."""
     tree = preorder(network.brokers, network.links)
     source = tree.number[network.publisher][workload.boxes.publisher].astype(np.int32)
@@ -77,7 +79,7 @@ def congest(workload: Workload, network: Network, arrivals: Whole, capacity: int
     slices: defaultdict[int, list[_Arrivals]] = defaultdict(list)
     first = _Arrivals(workload.at_ticks, np.arange(len(source), dtype=np.int32), source, np.zeros(len(source)))
     _plan(slices, first, 0)
-    limits = np.array([capacity, UNIT_TICKS - TOLERANCE_TICKS, DELAY_TICKS, LINK_TICKS])
+    limits = np.array([capacity, UNIT_TICKS - TOLERANCE_TICKS, delay_ticks, LINK_TICKS])
     at = 0
     while slices:
         due = slices.pop(at, None)

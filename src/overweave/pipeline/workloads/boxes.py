@@ -29,6 +29,8 @@ RATE_MAX = 10
 CAPACITY_HZ = 1000.0
 #: Values are rounded, so that filters can be read.
 _PLACES = 3
+#: So a value is this wide.
+EPSILON = 10.0**-_PLACES
 
 
 class BoxesOptions(Options, frozen=True, kw_only=True):
