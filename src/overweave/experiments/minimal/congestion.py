@@ -9,14 +9,13 @@ A message needs ``LINK_TICKS`` for a link, so that what arrives within so many t
 into slices of that length, and each is one sort and one call of a kernel. A publication costs what it visits.
 """
 
-from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.experiments.minimal.network import Network, Preorder, preorder
+from overweave.experiments.minimal.network import Network, preorder
 from overweave.experiments.minimal.workload import UNIT_TICKS, Workload
 from overweave.matching.kernels.compile import inlined, kernel
 
@@ -43,87 +42,99 @@ class Congestion(NamedTuple):
     peak: Whole
 
 
-@dataclass(frozen=True, eq=False)
-class _Wanted:
-    """The brokers, by their number in preorder and ascending, that want each publication, and how often each does."""
+class _Wanted(NamedTuple):
+    """Which brokers want each publication."""
 
+    #: Where the rows of each publication begin and end.
     start: Whole
-    broker: NDArray[np.int32]
-    copies: NDArray[np.int32]
+    #: A broker by its number in preorder, ascending within a publication, and for how many of its subscriptions.
+    rows: NDArray[np.int32]
 
 
 class _Arrivals(NamedTuple):
     """Messages that arrive in one slice of time."""
 
     ticks: Real
-    publication: NDArray[np.int32]
+    published: Real
     broker: NDArray[np.int32]
-    #: The delay that each has had on its way.
-    delay: Real
+    #: On the way down: the rows of those at and below the broker that want it. On the way up, or here first: the publication
+    #: as -1 - its number, and nothing.
+    first: NDArray[np.int32]
+    last: NDArray[np.int32]
 
 
 def congest(
-    workload: Workload, network: Network, arrivals: Whole, capacity: int = CAPACITY, delay_ticks: float = DELAY_TICKS
+    workload: Workload,
+    network: Network,
+    counts: Mapping[str, Whole],
+    capacity: int = CAPACITY,
+    delay_ticks: float = DELAY_TICKS,
 ) -> Congestion:
-    """Run all publications; ``arrivals`` says how many messages come to each broker in all (`counts.count`)."""
+    """Run all publications; ``counts`` are those of `counts.count` and say how many messages to expect at each broker."""
     tree = preorder(network.brokers, network.links)
     source = tree.number[network.publisher][workload.boxes.publisher].astype(np.int32)
     wanted = _wanted(workload, tree.number[network.subscriber], network.brokers)
-    expected = np.empty_like(arrivals)
-    expected[tree.number] = arrivals
-    #: The times of all arrivals at a broker, one broker after the other; from where the load of now begins, and its end.
-    history = np.empty(int(expected.sum()))
-    begin = np.concatenate([[0], np.cumsum(expected)[:-1]])
+    expected = np.empty(network.brokers, np.int64)
+    expected[tree.number] = counts["arrivals"]
+    # The times of all arrivals at a broker, one broker after the other; where the load of now begins and ends.
+    history, begin = np.empty(int(expected.sum())), np.concatenate([[0], np.cumsum(expected)[:-1]])
     oldest, newest = begin.copy(), begin.copy()
-    free, peak, totals = np.zeros(network.brokers), np.zeros(network.brokers, np.int64), np.zeros(3)
-    slices: defaultdict[int, list[_Arrivals]] = defaultdict(list)
-    first = _Arrivals(workload.at_ticks, np.arange(len(source), dtype=np.int32), source, np.zeros(len(source)))
-    _plan(slices, first, 0)
+    free, peak, totals = np.zeros(network.brokers), np.zeros(network.brokers, np.int64), np.zeros(2)
     limits = np.array([capacity, UNIT_TICKS - TOLERANCE_TICKS, delay_ticks, LINK_TICKS])
-    at = 0
+    degree = tree.degree
+    for number, now, slices in _slices(workload.at_ticks, source):
+        sent = _room(int(degree[now.broker].sum()))
+        count = _serve(
+            np.argsort(now.ticks, kind="stable"), *now, source, wanted.start, wanted.rows,
+            tree.parent, tree.end, tree.child_start, tree.children,
+            history, oldest, newest, free, peak, totals, limits, *sent,
+        )  # fmt: skip
+        _plan(slices, _Arrivals(*(column[:count] for column in sent)), number + 1)
+    latency, deliveries = totals.tolist()
+    links = float(counts["client_hops"].sum())
+    mean = latency / max(deliveries, 1.0)
+    delay = (latency - LINK_TICKS * links) / max(deliveries, 1.0)
+    return Congestion(mean, delay, int(deliveries), (newest - begin)[tree.number], peak[tree.number])
+
+
+_Slices = dict[int, list[_Arrivals]]
+
+
+def _slices(published: Real, source: NDArray[np.int32]) -> Iterator[tuple[int, _Arrivals, _Slices]]:
+    """What arrives in one slice after the other, with its number; whoever serves it adds to later ones."""
+    slices: _Slices = {}
+    rows = -1 - np.arange(len(source), dtype=np.int32)
+    _plan(slices, _Arrivals(published, published, source, rows, rows), 0)
+    number = 0
     while slices:
-        due = slices.pop(at, None)
+        due = slices.pop(number, None)
         if due is not None:
-            now = _Arrivals(*(np.concatenate(columns) for columns in zip(*due, strict=True)))
-            sent = _room(int(tree.degree[now.broker].sum()))
-            count = _serve(
-                np.argsort(now.ticks, kind="stable"), *now, workload.at_ticks, source, wanted.start, wanted.broker, wanted.copies,
-                tree.parent, tree.end, tree.child_start, tree.children,
-                history, oldest, newest, free, peak, totals, limits, *sent,
-            )  # fmt: skip
-            _plan(slices, _Arrivals(*(column[:count] for column in sent)), at + 1)
-        at += 1
-    return _measured(tree, totals, newest - begin, peak)
-
-
-def _measured(tree: Preorder, totals: Real, came: Whole, peak: Whole) -> Congestion:
-    latency, delay, deliveries = totals.tolist()
-    some = max(deliveries, 1.0)
-    return Congestion(latency / some, delay / some, int(deliveries), came[tree.number], peak[tree.number])
+            yield number, _Arrivals(*(np.concatenate(columns) for columns in zip(*due, strict=True))), slices
+        number += 1
 
 
 def _room(count: int) -> _Arrivals:
-    return _Arrivals(np.empty(count), np.empty(count, np.int32), np.empty(count, np.int32), np.empty(count))
+    times, rows = np.empty((2, count)), np.empty((3, count), np.int32)
+    return _Arrivals(*times, *rows)
 
 
-def _plan(slices: defaultdict[int, list[_Arrivals]], some: _Arrivals, earliest: int) -> None:
+def _plan(slices: _Slices, some: _Arrivals, earliest: int) -> None:
     """Put messages into the slices in which they arrive; rounding must not put one into the slice that sent it."""
-    number = np.maximum((some.ticks // LINK_TICKS).astype(np.int64), earliest)
+    number = np.maximum((some.ticks / LINK_TICKS).astype(np.int32), earliest)
     order = np.argsort(number, kind="stable")
-    ordered = number[order]
-    cuts = np.flatnonzero(np.diff(ordered)) + 1
+    cuts = np.flatnonzero(np.diff(number[order])) + 1
     for rows in np.split(order, cuts):
         if len(rows):
-            slices[int(number[rows[0]])].append(_Arrivals(*(column[rows] for column in some)))
+            slices.setdefault(int(number[rows[0]]), []).append(_Arrivals(*(column[rows] for column in some)))
 
 
 def _wanted(workload: Workload, placed: Whole, brokers: int) -> _Wanted:
     counts, copies = np.empty(workload.publications, np.int64), np.zeros(brokers, np.int32)
     _count_wanted(workload.matches, workload.ends, placed, copies, counts)
     start = np.concatenate([[0], np.cumsum(counts)])
-    wanted = _Wanted(start, np.empty(start[-1], np.int32), np.empty(start[-1], np.int32))
-    _list_wanted(workload.matches, workload.ends, placed, copies, wanted.broker, wanted.copies)
-    return wanted
+    rows = np.empty((int(start[-1]), 2), np.int32)
+    _list_wanted(workload.matches, workload.ends, placed, copies, rows)
+    return _Wanted(start, rows)
 
 
 @kernel
@@ -142,25 +153,25 @@ def _count_wanted(matches, ends, placed, copies, counts):
 
 
 @kernel
-def _list_wanted(matches, ends, placed, copies, broker, of):
+def _list_wanted(matches, ends, placed, copies, rows):
     at, to = 0, 0
     for row in range(len(ends)):
         while at < ends[row]:
             copies[placed[matches[at]]] += 1
             at += 1
-        for each in range(len(copies)):
-            if copies[each]:
-                broker[to], of[to] = each, copies[each]
-                copies[each] = 0
+        for broker in range(len(copies)):
+            if copies[broker]:
+                rows[to, 0], rows[to, 1] = broker, copies[broker]
+                copies[broker] = 0
                 to += 1
 
 
 @inlined
-def _first_from(values, low, high, least):
-    """Where the first of ascending ``values[low:high]`` is that is not below ``least``."""
+def _row_from(wanted, low, high, least):
+    """The first row of ``low`` … ``high`` - 1 whose broker is not below ``least``."""
     while low < high:
         middle = (low + high) // 2
-        if values[middle] < least:
+        if wanted[middle, 0] < least:
             low = middle + 1
         else:
             high = middle
@@ -168,22 +179,28 @@ def _first_from(values, low, high, least):
 
 
 @inlined
-def _send(ticks, publication, broker, delay, to, sent_ticks, sent_publication, sent_broker, sent_delay):
-    sent_ticks[to], sent_publication[to], sent_broker[to], sent_delay[to] = ticks, publication, broker, delay
-    return to + 1
+def _child_above(children, low, high, broker):
+    """The child of ``children[low:high]`` that ``broker`` is, or is below."""
+    while low < high:
+        middle = (low + high) // 2
+        if children[middle] <= broker:
+            low = middle + 1
+        else:
+            high = middle
+    return children[low - 1]
 
 
 @kernel
 def _serve(
-    order, ticks, publication, broker, delay, published, source, start, wanted, copies, parent, end, child_start, children,
-    history, oldest, newest, free, peak, totals, limits, sent_ticks, sent_publication, sent_broker, sent_delay,
+    order, ticks, published, broker, first, last, source, start, wanted, parent, end, child_start, children,
+    history, oldest, newest, free, peak, totals, limits, sent_ticks, sent_published, sent_broker, sent_first, sent_last,
 ):  # fmt: skip
     """Serve what arrives in one slice, in the order of time, and write down what is sent on; how many are."""
     capacity, unit, per_message, link = limits[0], limits[1], limits[2], limits[3]
     count = 0
     for i in range(len(order)):
         row = order[i]
-        now, p, at = ticks[row], publication[row], broker[row]
+        now, at, low, high = ticks[row], broker[row], first[row], last[row]
         history[newest[at]] = now
         newest[at] += 1
         while history[oldest[at]] <= now - unit:
@@ -192,23 +209,27 @@ def _serve(
         peak[at] = max(peak[at], load)
         leaves = max(free[at], now + per_message * max(0.0, load - capacity))
         free[at] = leaves
-        waited = delay[row] + leaves - now
-        first, last, home = start[p], start[p + 1], source[p]
-        here = _first_from(wanted, first, last, at)
-        if here < last and wanted[here] == at:
-            totals[0] += copies[here] * (leaves - published[p])
-            totals[1] += copies[here] * waited
-            totals[2] += copies[here]
-            here += 1
-        # Down to every child below which it is wanted, but for the one it came from.
-        while here < last and wanted[here] < end[at]:
-            child = children[_first_from(children, child_start[at], child_start[at + 1], wanted[here] + 1) - 1]
+        home = -1
+        if low < 0:
+            # It came from below or is here first: it goes up if it is wanted elsewhere, and not where it came from.
+            p = -1 - low
+            home, begin, finish = source[p], start[p], start[p + 1]
+            low = _row_from(wanted, begin, finish, at)
+            high = _row_from(wanted, low, finish, end[at])
+            if parent[at] >= 0 and (begin < low or high < finish):
+                sent_ticks[count], sent_published[count], sent_broker[count] = leaves + link, published[row], parent[at]
+                sent_first[count] = sent_last[count] = first[row]
+                count += 1
+        if low < high and wanted[low, 0] == at:
+            totals[0] += wanted[low, 1] * (leaves - published[row])
+            totals[1] += wanted[low, 1]
+            low += 1
+        while low < high:
+            child = _child_above(children, child_start[at], child_start[at + 1], wanted[low, 0])
+            after = _row_from(wanted, low, high, end[child])
             if home < child or home >= end[child]:
-                count = _send(
-                    leaves + link, p, child, waited, count, sent_ticks, sent_publication, sent_broker, sent_delay
-                )
-            here = _first_from(wanted, here, last, end[child])
-        # Up if it came from below, or from here, and is wanted elsewhere.
-        if parent[at] >= 0 and at <= home < end[at] and (here < last or (first < last and wanted[first] < at)):
-            count = _send(leaves + link, p, parent[at], waited, count, sent_ticks, sent_publication, sent_broker, sent_delay)
+                sent_ticks[count], sent_published[count], sent_broker[count] = leaves + link, published[row], child
+                sent_first[count], sent_last[count] = low, after
+                count += 1
+            low = after
     return count

@@ -99,7 +99,7 @@ def measured(workload: Workload, names: Sequence[str], lcf: float) -> list[dict[
 def measure(workload: Workload, network: Network) -> dict[str, float]:
     """The measures of 6.1. A message is a publication that one broker sends to another, load is what arrives at a broker."""
     counts = count(workload, network)
-    congestion = congest(workload, network, counts["arrivals"])
+    congestion = congest(workload, network, counts)
     arrivals, forwards = counts["arrivals"], counts["pure_forwards"]
     busy = arrivals > 0
     return {
@@ -127,7 +127,7 @@ def _compared(generator: str, clients: int, say: Say) -> Iterator[dict[str, Any]
     for name, network in networks(workload, ["GIg", "Baseline"], LCF * CHECK_CAPACITY / CAPACITY):
         say(f"{generator}, {name}: {clients} clients in the simulator")
         counts = count(workload, network)
-        ours = congest(workload, network, counts["arrivals"], CHECK_CAPACITY)
+        ours = congest(workload, network, counts, CHECK_CAPACITY)
         seen, theirs = simulate(workload, network, CHECK_CAPACITY)
         yield {
             "generator": generator,
