@@ -57,7 +57,9 @@ def of_brokers(table: pd.DataFrame) -> list[Claim]:
     }
     worst = max(value for each in spread.values() for value in each.values())
     return [
-        Claim("brokers in use over the number of clients (figure 5)", "about 420 at 2,400 and 1,000 at 4,000", counts, _near(table)),
+        Claim(
+            "brokers in use over the number of clients (figure 5)", "about 420 at 2,400 and 1,000 at 4,000", counts, _near(table)
+        ),
         Claim(
             f"all rankings use about the same number of brokers (6.2): within {ALIKE:.0%} from 1,600 clients on (our bar)",
             "approximately the same",
@@ -182,7 +184,9 @@ def of_factors(table: pd.DataFrame) -> list[Claim]:
         for generator, wide in ((g, _means(r, "brokers", "lcf")) for g, r in _by_generator(rows))
     }
     messages, peaks, latency = (_curves(rows, measure) for measure in ("messages", "peak_load_mean", "latency_ticks"))
-    best = {generator: {name: min(curve, key=curve.__getitem__) for name, curve in by.items()} for generator, by in latency.items()}
+    best = {
+        generator: {name: min(curve, key=curve.__getitem__) for name, curve in by.items()} for generator, by in latency.items()
+    }
     every = [value for each in cost.values() for value in each.values()]
     return [
         Claim("more brokers with LCF 0.75 than with 1.0 (figure 8; our bar: 85 to 125 at 2,400 clients)", 100, cost,
@@ -225,7 +229,8 @@ def _means(rows: pd.DataFrame, measure: str, by: str = "clients") -> pd.DataFram
 
 def _per_design(rows: pd.DataFrame, measure: str, names: Sequence[str], digits: int) -> dict[str, dict[str, float]]:
     return {
-        generator: _rounded(some.groupby("design")[measure].mean()[list(names)], digits) for generator, some in _by_generator(rows)
+        generator: _rounded(some.groupby("design")[measure].mean()[list(names)], digits)
+        for generator, some in _by_generator(rows)
     }
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from overweave.experiments.minimal.congestion import CAPACITY, congest
 from overweave.experiments.minimal.counts import count
-from overweave.experiments.minimal.designs import CROSSED, DESIGNS, PAPER, networks
+from overweave.experiments.minimal.designs import CROSSED, DESIGNS, PAPER, RANKINGS, networks
 from overweave.experiments.minimal.network import Network
 from overweave.experiments.minimal.simulation import simulate
 from overweave.experiments.minimal.workload import GENERATORS, Workload, make_workload
@@ -25,8 +25,8 @@ Say = Callable[[str], None]
 #: Figure 8 is made with so many clients.
 LCF_CLIENTS = 2_400
 LCFS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
-#: The simulator runs so many clients, and brokers of a capacity that some of them exceed.
-CHECK_CLIENTS, CHECK_CAPACITY = 200, 40
+#: The simulator runs so many clients, and brokers with the capacity for a fifth as many messages, which some of them exceed.
+CHECK_CLIENTS, CHECK_SHARE = 200, 0.2
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     crossed: tuple[str, ...] = tuple(CROSSED)
     lcf_clients: int = LCF_CLIENTS
     lcfs: tuple[float, ...] = LCFS
-    lcf_designs: tuple[str, ...] = tuple(PAPER)
+    lcf_designs: tuple[str, ...] = (*RANKINGS, "Baseline")
     check_clients: int = CHECK_CLIENTS
 
 
@@ -52,7 +52,7 @@ def sizes(full: bool) -> Sizes:
         seeds=(1,),
         crossed=("Baseline, commonality tree",),
         lcfs=(0.3, 0.5, 0.75, 1.0),
-        lcf_designs=("GLI", "GI", "GIg"),
+        lcf_designs=RANKINGS,
     )
 
 
@@ -122,13 +122,12 @@ def compared(of: Sizes, say: Say) -> pd.DataFrame:
 
 
 def _compared(generator: str, clients: int, say: Say) -> Iterator[dict[str, Any]]:
-    workload = make_workload(clients, generator, 1)
-    # Of so small a workload a tenth of a broker is enough for a client.
-    for name, network in networks(workload, ["GIg", "Baseline"], LCF * CHECK_CAPACITY / CAPACITY):
+    workload, capacity = make_workload(clients, generator, 1), round(CHECK_SHARE * clients)
+    for name, network in networks(workload, ["GIg", "Baseline"], LCF * capacity / CAPACITY):
         say(f"{generator}, {name}: {clients} clients in the simulator")
         counts = count(workload, network)
-        ours = congest(workload, network, counts, CHECK_CAPACITY)
-        seen, theirs = simulate(workload, network, CHECK_CAPACITY)
+        ours = congest(workload, network, counts, capacity)
+        seen, theirs = simulate(workload, network, capacity)
         yield {
             "generator": generator,
             "design": name,
@@ -140,5 +139,5 @@ def _compared(generator: str, clients: int, say: Say) -> Iterator[dict[str, Any]
             "latency_ticks_simulated": theirs.latency_ticks,
             "processing_delay_ticks": ours.delay_ticks,
             "processing_delay_ticks_simulated": theirs.delay_ticks,
-            "overloaded": float(np.mean(ours.peak > CHECK_CAPACITY)),
+            "overloaded": float(np.mean(ours.peak > capacity)),
         }

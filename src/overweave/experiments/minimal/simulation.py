@@ -27,9 +27,7 @@ _WINDOW = 1 << 20
 def simulate(workload: Workload, network: Network, capacity: int = CAPACITY) -> tuple[dict[str, np.ndarray], Congestion]:
     """Counts per broker, and congestion, as the simulator's traces and stations have them. A tick is a millisecond."""
     ids = broker_ids(network.brokers)
-    costs = Costs(
-        link_delay_s=LINK_TICKS / UNIT_TICKS, capacity_hz=float(capacity), overload_delay_s=DELAY_TICKS / UNIT_TICKS
-    )
+    costs = Costs(link_delay_s=LINK_TICKS / UNIT_TICKS, capacity_hz=float(capacity), overload_delay_s=DELAY_TICKS / UNIT_TICKS)
     simulated = SimulatedNetwork(
         network.overlay(),
         PROTOCOLS["filter"].make,
