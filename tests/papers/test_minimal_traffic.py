@@ -177,7 +177,7 @@ def test_one_broker_alone():
     workload = make_workload(40, "corners", 1)
     some = network(workload, 1, 1)
     found = congest(workload, some, count(workload, some), capacity=5)
-    latency, delay, arrivals, peak = by_hand(workload, some, 5)
+    _, delay, arrivals, peak = by_hand(workload, some, 5)
     assert (found.arrivals.tolist(), found.peak.tolist()) == (arrivals, peak)
     assert found.latency_ticks == found.delay_ticks == pytest.approx(np.mean(delay))
 
