@@ -72,9 +72,18 @@ def test_a_replay_counts_what_the_simulator_counts(spark, tmp_path):
     for task in sweep.tasks:
         metrics, row = flattened(msgspec.to_builtins(simulate(scenario_of(task.document)))), found[task.key]
         common = set(metrics) & set(sweep.measures)
-        assert common >= {"publications", "deliveries", "pure_forwards", "yield", "hops_mean", "publication_hops"}
+        assert common >= {
+            "publications",
+            "arrivals",
+            "useful_arrivals",
+            "pure_forwards",
+            "deliveries",
+            "yield",
+            "hops_mean",
+            "publication_hops",
+        }
         assert {name: row[name] for name in common} == {name: metrics[name] for name in common}
-        arrivals = metrics["deliveries"] + metrics["pure_forwards"]
+        arrivals = metrics["useful_arrivals"] + metrics["pure_forwards"]
         brokers = task.parameters["overlay_brokers"]
         assert row["input_hz_mean"] == pytest.approx(arrivals / brokers / 4)
         assert row["input_hz_max"] >= row["input_hz_mean"]

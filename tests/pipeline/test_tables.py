@@ -15,6 +15,7 @@ from overweave.pipeline.tables import read_table, write_table
 def test_deliveries_have_the_columns_of_the_interfaces():
     assert DELIVERIES.fieldNames() == [
         "run", "publisher", "sequence", "broker", "subscription", "client", "hops", "published_at_s", "arrived_at_s", "bytes",
+        "previous_hop",
     ]  # fmt: skip
 
 
@@ -29,7 +30,7 @@ def test_a_trace_of_the_simulator_is_a_table(spark, tmp_path):
         metrics = simulate(scenario_of({"duration_s": 5, "overlay": overlay, "workload": workload}), on_record=on_record, run="7")
     table = read_table(spark, tmp_path, "deliveries")
     assert table.columns == DELIVERIES.fieldNames()
-    assert table.where("subscription is not null").count() == metrics.client_deliveries
+    assert table.where("subscription is not null").count() == metrics.deliveries
     assert [row.run for row in table.select("run").distinct().collect()] == ["7"]
 
 

@@ -20,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.index_file import build_index
+from overweave.pipeline.schemas import EARLIER_NAMES
 from overweave.pipeline.steps.match import matched
 from overweave.pipeline.steps.profiles import BITS, profiled, windows_of
 from overweave.pipeline.tables import files_of, read_table, write_tables
@@ -28,7 +29,7 @@ from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals
 from overweave.planning.profiles import Profiles, assemble
 
 #: What makes a directory a profile, and a workload.
-PROFILE_TABLES, WORKLOAD_TABLES = ("profiles", "publishers"), ("publishers", "subscriptions", "publications")
+PROFILE_TABLES, WORKLOAD_TABLES = ("profiles", "publisher_profiles"), ("publishers", "subscriptions", "publications")
 _WINDOW = "window_publications"
 _BROKER_COLUMNS = (
     "broker",
@@ -57,7 +58,7 @@ class Network:
 def kind_of(source: Path) -> str:
     """Whether a directory is a profile or a workload."""
     for kind, names in (("profile", PROFILE_TABLES), ("workload", WORKLOAD_TABLES)):
-        if source.is_dir() and all((source / name).exists() or _file(source, name) for name in names):
+        if source.is_dir() and all(table_path(source, name) for name in names):
             return kind
     found = "a file" if source.is_file() else "other files" if source.is_dir() else "nothing"
     expected = " and ".join(f"{', '.join(names)}" for names in (PROFILE_TABLES, WORKLOAD_TABLES))
@@ -65,8 +66,10 @@ def kind_of(source: Path) -> str:
 
 
 def table_path(source: Path, name: str) -> Path | None:
-    """Where a table of a directory is: a folder of Parquet files, or a file with the table's name."""
-    return source / name if (source / name).is_dir() else _file(source, name)
+    """Where a table of a directory is: a folder of Parquet files, or a file with the table's name, or its earlier name."""
+    names = dict.fromkeys((name, EARLIER_NAMES.get(name, name)))
+    found = (source / each if (source / each).is_dir() else _file(source, each) for each in names)
+    return next((path for path in found if path is not None), None)
 
 
 def _file(source: Path, name: str) -> Path | None:
@@ -99,7 +102,7 @@ def network_of(overlay: Overlay, source: str) -> Network:
 
 
 def profile_workload(spark: SparkSession, source: Path, out: Path, bits: int = BITS) -> None:
-    """Write the tables profiles, publishers and subscriptions of a workload, as if all of it had been traced."""
+    """Write what plans need of the profile of a workload, as if all of it had been traced; subscriptions are as they were."""
     tables = {name: read_table(spark, _there(source, name), name) for name in WORKLOAD_TABLES}
     publications, subscriptions = tables["publications"], tables["subscriptions"]
     build_index(subscriptions, out / "index")
@@ -121,7 +124,7 @@ def profile_workload(spark: SparkSession, source: Path, out: Path, bits: int = B
         )
     )
     found = profiled(deliveries, bits) if not sent.isEmpty() else profiled(deliveries.limit(0), bits)
-    write_tables({out / "profiles": found, out / "publishers": publishers, out / "subscriptions": subscriptions})
+    write_tables({out / "profiles": found, out / "publisher_profiles": publishers, out / "subscriptions": subscriptions})
 
 
 def _check_known(sent: DataFrame, publishers: DataFrame, source: Path) -> None:
@@ -139,7 +142,7 @@ def read_problem(source: Path, network: Network, goals: Goals, *, correct: bool 
     for kind, known, names in (("publisher", position, rows["publisher"]), ("subscription", place, rows["subscription"])):
         for name in names:
             if name not in known:
-                raise InvalidInput(f"{source / 'profiles'}: {kind} {name!r}: expected one of the table {kind}s")
+                raise InvalidInput(f"{source / 'profiles'}: {kind} {name!r}: expected one that the profile knows")
     words = np.array(rows["words"], np.int64).view(np.uint64) if rows["words"] else np.zeros((0, BITS // 64), np.uint64)
     profiles = Profiles(
         np.array([place[id] for id in rows["subscription"]], np.int64),
@@ -179,7 +182,7 @@ def _arrivals(path: Path) -> Reals:
 
 
 def _publishers(source: Path) -> tuple[Publishers, list[str | None]]:
-    path = _there(source, "publishers")
+    path = _there(source, "publisher_profiles")
     rows = _read(path, ("publisher", "rate_hz", "bytes_per_s"))
     window = rows.get(_WINDOW) or rows.get("publications")
     if window is None:
@@ -201,7 +204,7 @@ def _windows(publishers: Publishers, profiles: Profiles) -> Any:
 
 def _subscriptions(source: Path, profiled_ids: Sequence[str]) -> tuple[list[str], list[str], list[str | None]]:
     """Subscriptions with their clients and brokers; where there is no table of them, each is a client of its own."""
-    path = table_path(source, "subscriptions")
+    path = table_path(source, "subscription_lifetimes")
     if path is None:
         ids = list(dict.fromkeys(profiled_ids))
         return ids, ids, [None] * len(ids)

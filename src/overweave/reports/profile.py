@@ -6,6 +6,7 @@ from xml.etree.ElementTree import Element
 import pandas as pd
 from pyspark.sql import SparkSession
 
+from overweave.pipeline.tables import folder_of
 from overweave.reports.brokers import profile_pictures
 from overweave.reports.digest import TABLES, TOP, digested
 from overweave.reports.labels import label
@@ -20,14 +21,21 @@ _FACTS = (
     ("subscriptions", "subscriptions"),
     ("profiles", "profiles"),
     ("density_mean", "density of profiles, mean"),
-    ("deliveries", "deliveries"),
+    ("arrivals", "arrivals at brokers"),
+    ("useful_arrivals", "with a local match"),
     ("pure_forwards", "pure forwards"),
     ("yield", "yield"),
+    ("delivered_bytes", "sent to clients (B)"),
+    ("forwarded_bytes", "sent to neighbours (B)"),
+    ("deliveries", "deliveries to subscriptions"),
     ("hops_mean", "hops, mean"),
     ("delay_s_mean", "delay, mean (s)"),
     ("delay_s_max", "delay, maximum (s)"),
 )
-_BROKERS = ("broker", "deliveries", "pure_forwards", "yield_share", "hops_mean", "delay_s_mean", "delay_s_p50", "delay_s_p99")
+_BROKERS = (
+    "broker", "arrivals", "useful_arrivals", "pure_forwards", "yield_share", "delivered_bytes", "forwarded_bytes", "output_bytes",
+    "deliveries", "hops_mean", "delay_s_mean", "delay_s_p50", "delay_s_p99",
+)  # fmt: skip
 _PUBLISHERS = ("publisher", "broker", "publications", "rate_hz", "bytes_per_s", "message_bytes")
 _PROFILES = ("subscription", "publisher", "count", "density", "window_publications", "first_sequence", "last_sequence")
 _WORDS = {"yield_share": "yield", "count": "publications got"}
@@ -35,7 +43,7 @@ _WORDS = {"yield_share": "yield", "count": "publications got"}
 
 def is_profile(directory: Path) -> bool:
     """Whether a directory has the tables of ``overweave profile``."""
-    return all(any((directory / name).glob("*.parquet")) for name in TABLES)
+    return all(any(folder_of(directory, name).glob("*.parquet")) for name in TABLES)
 
 
 def profile_contents(spark: SparkSession, directory: Path) -> list[Element]:

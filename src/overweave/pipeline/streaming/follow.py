@@ -24,7 +24,7 @@ from overweave.pipeline.streaming.versions import Versions, current
 #: How often we look whether we are to stop, or whether a run has appeared.
 _LOOK_S = 0.2
 #: Of `Begun.tables`: counted up whenever what a batch builds on changes.
-_TABLES = 2
+_TABLES = 3
 _SOURCE = {
     # A file is new when it was not there before, whatever its date says: a copy may keep the date of the original.
     "maxFileAge": "36500d",
