@@ -15,7 +15,7 @@ from overweave.drivers.trace import TraceWriter
 from overweave.language.headers import Priority
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.jobs import profile_run
-from overweave.testing.live import network_settings, running, until
+from overweave.testing.live import network_settings, running
 
 DOCUMENT = {
     "duration_s": 10,
@@ -23,7 +23,7 @@ DOCUMENT = {
     "workload": {"publishers": 3, "subscriptions_per_publisher": 8, "rate_hz": 2},
     "costs": {"link_delay_s": 0.01, "output_bandwidth_bytes_per_s": 100_000},
 }
-CYCLE = {"shape": "ring", "brokers": 6}
+CYCLES = {"shape": "random-graph", "brokers": 6, "degree": 3}
 
 
 def summary_of(out):
@@ -38,7 +38,7 @@ def sums_of_load(out, name):
 
 
 @pytest.mark.parametrize(
-    "more", [{}, {"routing": {"protocol": "flooding"}}, {"routing": {"protocol": "destination"}, "overlay": CYCLE}]
+    "more", [{}, {"routing": {"protocol": "flooding"}}, {"routing": {"protocol": "destination"}, "overlay": CYCLES}]
 )
 def test_brokers_send_what_the_simulator_puts_on_its_channels(spark, tmp_path, monkeypatch, more):
     sent = {True: Counter(), False: Counter()}
@@ -61,12 +61,13 @@ def test_brokers_send_what_the_simulator_puts_on_its_channels(spark, tmp_path, m
     totals = profile_run(spark, tmp_path / "traces", tmp_path / "out", bucket_s=0.5)
     for to_brokers, name in ((True, "forwarded_bytes"), (False, "delivered_bytes")):
         # What publishers send is on channels, too.
-        expected = {id: sent[to_brokers][id] for id in brokers}
-        assert sum(expected.values()) > 0
-        assert {id: row[name] for id, row in summary_of(tmp_path / "out").items()} == expected
-        assert dict(sums_of_load(tmp_path / "out", f"{name}_per_s")) == pytest.approx(expected)
-        assert getattr(totals, name) == sum(expected.values())
-    assert all(row["output_bytes"] == row["delivered_bytes"] + row["forwarded_bytes"] for row in summary_of(tmp_path / "out").values())
+        expected = +Counter({id: sent[to_brokers][id] for id in brokers})
+        assert expected.total() > 0
+        assert +Counter({id: row[name] for id, row in summary_of(tmp_path / "out").items()}) == expected
+        assert +sums_of_load(tmp_path / "out", f"{name}_per_s") == pytest.approx(expected)
+        assert getattr(totals, name) == expected.total()
+    for row in summary_of(tmp_path / "out").values():
+        assert row["output_bytes"] == row["delivered_bytes"] + row["forwarded_bytes"]
 
 
 def test_live_brokers_send_what_they_count(spark, tmp_path):
@@ -79,8 +80,8 @@ def test_live_brokers_send_what_they_count(spark, tmp_path):
             async with connect(urls[0]) as publisher, connect(urls[0]) as near, connect(urls[2]) as far:
                 await publisher.advertise("[n,>=,0]")
                 async with near.subscribe("[n,>=,10]"), far.subscribe("[n,>=,5]"), far.subscribe("[n,>=,15]"):
-                    await until(lambda: live["B1"].core.statistics().tables["subscriptions"] == 3)
-                    await publisher.publish_many({"n": number} for number in range(20))
+                    for number in range(20):
+                        await publisher.publish({"n": number})
                     await publisher.flush()
             for id in chain.ids:
                 counted[id] = live[id].core.statistics()
@@ -108,8 +109,6 @@ def test_where_a_trace_does_not_say_who_sent_it_nobody_knows(spark, tmp_path, sk
     totals = profile_run(spark, tmp_path / "traces", tmp_path / "out", skip_bad=skip_bad)
     assert (totals.forwarded_bytes, totals.output_bytes, totals.deliveries) == (None, None, metrics.deliveries)
     rows = pq.read_table(tmp_path / "out" / "load").to_pylist()
-    came = {at_s for at_s in {row["at_s"] for row in rows}}
-    assert came
     assert sum(row["delivered_bytes_per_s"] for row in rows) == totals.delivered_bytes > 0
     assert {row["output_bytes_per_s"] for row in rows if row["forwarded_bytes_per_s"] is None} == {None}
     assert {row["forwarded_bytes"] for row in summary_of(tmp_path / "out").values()} == {None}
