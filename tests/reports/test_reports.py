@@ -88,7 +88,7 @@ def test_the_page_of_a_profile(spark, profile, digest, tmp_path):
     assert write_report(profile, tmp_path / "report.html", lambda: spark) == "profile"
     page = Page(tmp_path / "report.html")
     check_stands_alone(page)
-    assert set(page.images) == {"load-over-time", "load-map", "arrivals", "delays", "rates", "densities"}
+    assert set(page.images) == {"load-over-time", "load-map", "arrivals", "output", "delays", "rates", "densities"}
     texts = set(page.texts)
     assert {SCRIPT, "s2", "s3", "s4", *PUBLISHERS, "$B_1^$ <b>&", "日本�"} <= texts
     assert {

@@ -14,11 +14,11 @@ from overweave.reports.page import element, facts, image, section, table
 
 #: What is told first, in this order.
 _FACTS = (
-    ("brokers", "brokers"),
-    ("publishers", "publishers"),
+    ("brokers", "brokers with traffic"),
+    ("publishers", "publishers with traffic"),
     ("publications", "publications"),
     ("rate_hz", "publications per second"),
-    ("subscriptions", "subscriptions"),
+    ("subscriptions", "subscriptions with matches"),
     ("profiles", "profiles"),
     ("density_mean", "density of profiles, mean"),
     ("arrivals", "arrivals at brokers"),
