@@ -272,14 +272,17 @@ class SimulatedNetwork:
         if ends[0] not in self._nodes or ends[1] not in self._nodes or ends[1] in self._nodes[ends[0]].channels:
             return
         a, b = (self._nodes[id] for id in ends)
-        fate, delay_s = self._fate if self._faults.lossy else None, self._costs.link_delay_s
         for node, peer in ((a, b), (b, a)):
-            if fate is None and node.station is None:
-                node.channels[peer.id] = Channel(self, self.kernel, node, peer, delay_s)
-            else:
-                node.channels[peer.id] = UnevenChannel(self, self.kernel, node, peer, delay_s, fate)
+            node.channels[peer.id] = self.make_channel(node, peer)
         for node, peer in ((a, b), (b, a)):
             node.handle(PeerConnected(peer.id, client=peer.id in self._clients))
+
+    def make_channel(self, source: Node, target: Node) -> Channel:
+        """One direction of a connection."""
+        fate, delay_s = self._fate if self._faults.lossy else None, self._costs.link_delay_s
+        if fate is None and source.station is None:
+            return Channel(self, self.kernel, source, target, delay_s)
+        return UnevenChannel(self, self.kernel, source, target, delay_s, fate)
 
     def _disconnect(self, ends: tuple[str, str]) -> None:
         for id, peer in (ends, ends[::-1]):
