@@ -205,7 +205,9 @@ def _word_text(word: Word) -> str:
             return f"{kind} {word.id}{_header_text(word.header)}"
         case LinkState():
             pending = f" pending={'+'.join(word.pending)}" if word.pending else ""
-            return f"{kind} {word.id} {word.incarnation}.{word.version} up={'+'.join(word.up)}{pending}{_header_text(word.header)}"
+            return (
+                f"{kind} {word.id} {word.incarnation}.{word.version} up={'+'.join(word.up)}{pending}{_header_text(word.header)}"
+            )
         case Standing():
             entries = _joined(f"{id} {filter}{' spare' if spare else ''}" for id, filter, _, spare, _ in word.entries)
             answers = "" if word.answers is None else f" answers={'+'.join(id for id, _ in word.answers)}"

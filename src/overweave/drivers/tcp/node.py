@@ -142,7 +142,12 @@ class BrokerNode:
         self._reach_out()
         if self.settings.metrics is not None:
             observatory = Observatory(
-                self.settings.id, lambda: self.core.statistics(), self.gauges, self.ailment, lambda: self._limits.exceeded
+                self.settings.id,
+                lambda: self.core.statistics(),
+                self.gauges,
+                self.ailment,
+                lambda: self._limits.exceeded,
+                self.degradation,
             )
             self._metrics = await observatory.serve_http(*host_and_port(self.settings.metrics))
         self._run(self._keep_alive())
@@ -234,11 +239,23 @@ class BrokerNode:
         }
 
     def ailment(self) -> str | None:
-        """What is wrong; None when all neighbours are there."""
+        """Why it is unhealthy; None when it is not."""
         if self._draining:
             return "it is stopping"
         if self._journal is not None and self._journal.ailment is not None:
             return self._journal.ailment
+        return None if self._is_routed_around() else self._missing_links()
+
+    def degradation(self) -> str | None:
+        """Why it is degraded: neighbours are missing, and traffic is routed around them. None when it is not."""
+        return self._missing_links() if self._is_routed_around() else None
+
+    def _is_routed_around(self) -> bool:
+        """Whether the loss of a neighbour leaves other paths: the protocol finds them, and some neighbour is there."""
+        there = any(neighbour in self._connections for neighbour in self._neighbours)
+        return PROTOCOLS[self.settings.routing].reroutes and there
+
+    def _missing_links(self) -> str | None:
         missing = [neighbour for neighbour in self._neighbours if neighbour not in self._connections]
         if not missing:
             return None
