@@ -108,10 +108,10 @@ async def publish_around(garbage, ttl, settings):
                 effects = []
                 bound = RawRows(garbage, 1, bound=1 << chain.position("B3"), ttl=ttl)
                 nodes["B1"].core._sessions["B2"].send(bound, None, effects, under_way=True)
-                nodes["B1"]._carry_out(effects)
+                nodes["B1"]._runner.run(effects)
             await publisher.publish({"n": number})
             await asyncio.wait_for(publisher.flush(), 20)
-        await until(lambda: all(node.ailment() is None for node in nodes.values()))
+        await until(lambda: all(node.ailment() is node.degradation() is None for node in nodes.values()))
         assert not any(node.core.statistics().unsettled for node in nodes.values())
     return got
 
