@@ -5,6 +5,7 @@ that is a neighbour. `check_driver` runs all properties of the contract (`overwe
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from overweave.contract.effects import Effect, Refuse, SendFrame, SetTimer
@@ -76,10 +77,7 @@ def check_a_timer_that_is_set_again_replaces_the_first(driver: DriverUnderTest) 
     """One of the same name that was set before is forgotten, whether it was due earlier or later."""
     for first_s, second_s in ((0.1, 0.3), (0.3, 0.1)):
         driver.core.seen.clear()
-        start_s = _answer_once(
-            driver,
-            lambda now_s, a=first_s, b=second_s: [SetTimer("t", now_s + a), SetTimer("t", now_s + b)],  # type: ignore[misc]
-        )
+        start_s = _answer_once(driver, partial(_twice, first_s, second_s))
         driver.run(0.7)
         assert [name for name, _ in driver.core.fired()] == ["t"]
         assert driver.core.fired()[0][1] >= start_s + second_s - 1e-3
@@ -139,6 +137,10 @@ def _answer_once(driver: DriverUnderTest, effects: Callable[[float], list[Effect
     driver.run(0.05)
     assert at, "expected the frame of the client to arrive"
     return at[0]
+
+
+def _twice(first_s: float, second_s: float, now_s: float) -> list[Effect]:
+    return [SetTimer("t", now_s + first_s), SetTimer("t", now_s + second_s)]
 
 
 def _frame(number: int) -> Frame:
