@@ -78,7 +78,7 @@ def replayed(
 
     # A publisher that is given twice is nowhere: its publications must not be counted twice.
     once = F.when(F.count("*") == 1, F.first("broker")).alias("broker")
-    located = publications.join(F.broadcast(publishers.groupBy("publisher").agg(once)), "publisher", "left")
+    located = publications.join(publishers.groupBy("publisher").agg(once), "publisher", "left")
     # Also where nothing is published, every broker has its row.
     idle = publications.sparkSession.createDataFrame([(id, *[0] * len(COLUMNS)) for id in ids], LOADS)
     counted = idle.union(mapped(located, replay, LOADS, "broker"))
