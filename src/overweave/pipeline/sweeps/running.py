@@ -4,8 +4,8 @@ Every task is a Spark job of its own, submitted by a thread. In one large job, o
 slowest task of all, and cores would wait for it; here each result is kept when it comes, and only the driver writes. What a
 scenario raises is caught in the task. One that takes its worker down with it is found by trying those of its task one by one.
 
-How many cores there are is Spark's matter, and may change: with more tasks waiting than it has cores for, it uses those that come,
-and asks for them where it can.
+How many cores there are is Spark's matter, and may change: with more tasks waiting than it has cores for, it uses those that
+come, and asks for them where it can.
 """
 
 import threading
