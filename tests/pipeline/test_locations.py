@@ -7,6 +7,7 @@ import pytest
 
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline import locks
+from overweave.pipeline.good_rows import read_good_rows
 from overweave.pipeline.locations import Location
 from overweave.pipeline.locks import locked
 from overweave.pipeline.tables import files_of, read_table, write_table
@@ -62,6 +63,12 @@ def test_tables_are_alike_everywhere(spark, place):
     (table / "empty.parquet").write_bytes(b"")
     with pytest.raises(InvalidInput, match=r"empty.parquet: expected a Parquet file, found an empty one"):
         read_table(spark, table, "publications")
+    (table / "torn.parquet").write_bytes(b"PAR1")
+    good, bad = read_good_rows(spark, table, "publications")
+    assert good.count() == 3
+    assert sorted((row.file, row.rows) for row in bad.collect()) == [
+        (f"{table.path}/empty.parquet", None), (f"{table.path}/torn.parquet", None),
+    ]  # fmt: skip
     with pytest.raises(InvalidInput, match=r"nothing: expected a file or directory, found nothing"):
         read_table(spark, place / "nothing", "publications")
     (place / "s.csv").write_bytes(b'publisher,sequence,publication\np,1,"[x,1]"\n')
@@ -71,7 +78,7 @@ def test_tables_are_alike_everywhere(spark, place):
 def test_one_writer_at_a_time(place, monkeypatch):
     lock = place / ".follow" / "lock"
     with locked(lock, place, "follows a run"):
-        with pytest.raises(OverweaveError, match="another process follows a run there; it has .*lock"), locked(lock, place, "x"):
+        with pytest.raises(OverweaveError, match=r"another process follows a run there; it has .*lock"), locked(lock, place, "x"):
             pass
         if place.is_remote:
             # Who does not renew it has lost it.

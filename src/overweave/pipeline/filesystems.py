@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
 
 from overweave.errors import InvalidInput, OverweaveError
 
@@ -147,9 +148,11 @@ class HadoopFiles:
 
         with _reached(path):
             reader = SparkSession.builder.getOrCreate().read.format("binaryFile").option("recursiveFileLookup", True)
-            # What a file contains is not read where nobody asks for it.
-            found = reader.option("pathGlobFilter", "*.parquet").load(escaped(path)).select("path", "length").collect()
-        yield from ((row.path, row.length) for row in found)
+            found = reader.option("pathGlobFilter", "*.parquet").load(escaped(path))
+            # What a file contains is not read where nobody asks for it; an empty one is no row.
+            sizes = {row.path: row.length for row in found.select("path", "length").collect()}
+            names = [unquote(name) for name in found.inputFiles()]
+        yield from ((name, sizes.get(name, 0)) for name in names)
 
     def fetch(self, path: str, file: Path) -> None:
         """See `FileSystem.fetch`."""

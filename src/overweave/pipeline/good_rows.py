@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
@@ -30,6 +30,7 @@ _REASON, _EXAMPLE = "_reason", "_example"
 #: A task reads so many files to see whether they are whole.
 _FILES_PER_TASK = 16
 _EXAMPLE_MAX = 200
+_UNREADABLE = "expected a Parquet file that can be read"
 _BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 _Batches = Iterator[pa.RecordBatch]
@@ -67,6 +68,9 @@ def _whole_files(spark: SparkSession, files: Files, name: str) -> tuple[Files, D
     # The driver knows the names of all files anyway, as Spark does.
     with _one_by_one(spark) if files.path.is_remote else nullcontext():
         bad = _listed(spark, files).mapInArrow(partial(_check_files, fields), BAD).collect()
+    if files.path.is_remote:
+        # Spark passes over them.
+        bad += [Row(file=file, reason=_UNREADABLE, rows=None, example="a file of 0 bytes") for file in files.empty]
     left_out = {row.file for row in bad}
     whole = [file for file in files.names if file not in left_out]
     if not whole:
@@ -119,7 +123,7 @@ def _check_file(fields: list[StructField], file: str, source: str | pa.BufferRea
             for _ in found.iter_batches(columns=[field.name for field in fields]):
                 pass
     except (OSError, pa.ArrowException) as error:
-        return {"file": file, "reason": "expected a Parquet file that can be read", "example": str(error)[:_EXAMPLE_MAX]}
+        return {"file": file, "reason": _UNREADABLE, "example": str(error)[:_EXAMPLE_MAX]}
     return None
 
 
