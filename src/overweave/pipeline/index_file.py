@@ -179,9 +179,10 @@ def _first_bad(rows: pa.RecordBatch) -> tuple[int, str]:
 
 def _joined(wires: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Wire forms in a row, and where each begins."""
-    _, offsets, data = wires.buffers()
-    ends = np.frombuffer(offsets, np.int32)[wires.offset : wires.offset + len(wires) + 1]
-    return np.frombuffer(data or b"", np.uint8), ends.astype(np.int64)
+    # Spark may be set to have offsets of either size.
+    _, offsets, data = (wide := wires.cast(pa.large_binary())).buffers()
+    starts = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1] if len(wide) else np.zeros(1, np.int64)
+    return np.frombuffer(data or b"", np.uint8), starts
 
 
 def _together(names: list[pa.Array]) -> pa.Array:

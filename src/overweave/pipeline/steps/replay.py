@@ -114,7 +114,7 @@ def placement(subscriptions: DataFrame, index_directory: Path | str, overlay: Ov
 def _write_placement(file: Path, count: int, ids: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     placed, known, rows = np.full(count, _NOWHERE, np.int32), pa.array(ids), 0
     for batch in batches:
-        positions = pc.index_in(batch.column("broker"), value_set=known)
+        positions = pc.index_in(batch.column("broker").cast(pa.string()), value_set=known)
         if positions.null_count:
             row = positions.is_null().index(pa.scalar(True)).as_py()
             raise _no_broker("subscription", *(batch.column(name)[row].as_py() for name in ("subscription", "broker")))

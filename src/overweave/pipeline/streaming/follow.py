@@ -23,6 +23,8 @@ from overweave.pipeline.streaming.versions import Versions, current
 
 #: How often we look whether we are to stop, or whether a run has appeared.
 _LOOK_S = 0.2
+#: The same for a run elsewhere: to list a bucket costs money.
+_LOOK_FAR_S = 5.0
 #: Of `Begun.tables`: counted up whenever what a batch builds on changes.
 _TABLES = 3
 _SOURCE = {
@@ -96,7 +98,7 @@ def _run_of(traces: Location, run: str | None, stopped: threading.Event | None, 
         if run is None and found:
             return found[0]
         progress(f"waiting for {'a run' if run is None else f'run {run}'} in {traces}")
-        if stopped is None or stopped.wait(_LOOK_S):
+        if stopped is None or stopped.wait(_LOOK_FAR_S if traces.is_remote else _LOOK_S):
             return None
 
 
