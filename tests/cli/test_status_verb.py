@@ -59,7 +59,7 @@ def test_table(run, serve):
     status, out, err = run("status", *(f"--metrics={address}" for address in serve("B1", "B2")))
     assert (status, err) == (0, "")
     head, first, second = out.splitlines()
-    assert head.split() == ["broker", "state", "in/s", "out/s", "in", "out", "delivered", "subscriptions", "unsettled"]
+    assert head.split() == ["broker", "state", "in/s", "out/s", "in", "out", "to", "clients", "subscriptions", "unsettled"]
     assert first.split()[:2] == ["B1", "up"]
     assert first.split()[-5:] == ["100", "200", "50", "7", "4"]
     assert second.split()[0] == "B2"
@@ -71,7 +71,7 @@ def test_json(run, serve):
     (line,) = json.loads(out)
     assert status == 0
     assert (line["broker"], line["address"], line["state"], line["reason"]) == ("B1", address, "up", None)
-    assert (line["publications_in"], line["publications_out"], line["deliveries"]) == (100, 200, 50)
+    assert (line["publications_in"], line["publications_out"], line["publications_to_clients"]) == (100, 200, 50)
     assert (line["subscriptions"], line["unsettled"]) == (7, 4)
     assert line["publications_in_per_s"] == pytest.approx(100 / line["uptime_s"])
 
@@ -139,7 +139,7 @@ def test_wrong_input(run, tmp_path, name):
 
 def test_rates_are_since_the_look_before():
     (line,) = verb.lines_of({"B1": "x:1"}, {"B1": snapshot(count=160, uptime_s=12.0)}, {"B1": snapshot(count=100, uptime_s=10.0)})
-    assert (line.publications_in_per_s, line.publications_out_per_s, line.deliveries_per_s) == (30, 60, 0)
+    assert (line.publications_in_per_s, line.publications_out_per_s, line.publications_to_clients_per_s) == (30, 60, 0)
 
 
 @pytest.mark.parametrize("before", ["away", snapshot(count=500, uptime_s=5.0), snapshot(count=50, uptime_s=99.0)])

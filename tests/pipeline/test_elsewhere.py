@@ -15,6 +15,7 @@ from overweave.drivers.trace import TraceWriter
 from overweave.errors import OverweaveError
 from overweave.pipeline.jobs import profile_run
 from overweave.pipeline.locations import Location
+from overweave.pipeline.streaming.advance import TABLES
 from overweave.pipeline.streaming.follow import follow
 from overweave.pipeline.streaming.versions import Versions, current
 from overweave.pipeline.tables import files_of
@@ -79,9 +80,6 @@ def rows(place, *names):
                 parts.append(pq.read_table(fetched))
         found[name] = sorted(pa.concat_tables(parts).to_pylist(), key=str)
     return found
-
-
-TABLES = ("profiles", "publishers", "subscriptions", "load", "summary")
 
 
 def test_profiles_reports_and_plans(verb, traces, elsewhere, tmp_path):

@@ -38,7 +38,8 @@ def traces(tmp_path_factory):
 
 def assert_counted(totals, run, metrics):
     assert (totals["run"], totals["publishers"], totals["publications"]) == (run, 3, metrics.publications)
-    assert (totals["deliveries"], totals["pure_forwards"]) == (metrics.deliveries, metrics.pure_forwards)
+    for name in ("arrivals", "useful_arrivals", "pure_forwards", "deliveries"):
+        assert totals[name] == getattr(metrics, name), name
     assert totals["yield"] == pytest.approx(metrics.yield_)
     assert totals["hops_mean"] == pytest.approx(metrics.hops_mean)
     assert totals["delay_s_mean"] == pytest.approx(metrics.delay_s.mean)
@@ -51,12 +52,13 @@ def test_the_pipeline_counts_what_the_simulator_counts(spark, traces, tmp_path):
     totals = profile_run(spark, directory, tmp_path / "out", "a", progress=told.append)
     assert_counted(msgspec.to_builtins(totals), "a", metrics["a"])
     # Tables are begun together: which of them is first is up to their threads.
-    assert sorted(told) == ["load", "profiles", "publishers", "subscriptions", "summary"]
-    publishers = spark.read.parquet(str(tmp_path / "out" / "publishers")).collect()
+    assert sorted(told) == ["load", "profiles", "publisher_profiles", "subscription_lifetimes", "summary"]
+    publishers = spark.read.parquet(str(tmp_path / "out" / "publisher_profiles")).collect()
     assert all(row.rate_hz == pytest.approx(2.0) for row in publishers)
     profiles = spark.read.parquet(str(tmp_path / "out" / "profiles")).collect()
-    assert sum(row["count"] for row in profiles) == metrics["a"].client_deliveries
-    subscriptions = {row.subscription: row for row in spark.read.parquet(str(tmp_path / "out" / "subscriptions")).collect()}
+    assert sum(row["count"] for row in profiles) == metrics["a"].deliveries
+    lifetimes = spark.read.parquet(str(tmp_path / "out" / "subscription_lifetimes")).collect()
+    subscriptions = {row.subscription: row for row in lifetimes}
     # Each is there, also those that got nothing.
     assert len(subscriptions) == 3 * 8 > len({row.subscription for row in profiles})
     assert all(row.filter and row.client and row.broker and row.withdrawn_at_s is None for row in subscriptions.values())

@@ -4,6 +4,7 @@ import itertools
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -72,9 +73,18 @@ def test_a_replay_counts_what_the_simulator_counts(spark, tmp_path):
     for task in sweep.tasks:
         metrics, row = flattened(msgspec.to_builtins(simulate(scenario_of(task.document)))), found[task.key]
         common = set(metrics) & set(sweep.measures)
-        assert common >= {"publications", "deliveries", "pure_forwards", "yield", "hops_mean", "publication_hops"}
+        assert common >= {
+            "publications",
+            "arrivals",
+            "useful_arrivals",
+            "pure_forwards",
+            "deliveries",
+            "yield",
+            "hops_mean",
+            "publication_hops",
+        }
         assert {name: row[name] for name in common} == {name: metrics[name] for name in common}
-        arrivals = metrics["deliveries"] + metrics["pure_forwards"]
+        arrivals = metrics["useful_arrivals"] + metrics["pure_forwards"]
         brokers = task.parameters["overlay_brokers"]
         assert row["input_hz_mean"] == pytest.approx(arrivals / brokers / 4)
         assert row["input_hz_max"] >= row["input_hz_mean"]
@@ -111,6 +121,19 @@ def test_a_second_run_computes_only_what_is_missing(spark, tmp_path):
     with pytest.raises(InvalidInput, match=r"expected the scenarios of this file, found 6 others"):
         Results(small, tmp_path)
     assert len(rows(tmp_path)) == 12
+
+
+def test_measures_of_the_release_before_are_read_by_their_names_of_today(tmp_path):
+    sweep = replay()
+    Results(sweep, tmp_path)
+    file = tmp_path / "metrics" / "part-00000.parquet"
+    old = pa.table(
+        {"scenario": [sweep.tasks[0].key], "deliveries": [7], "client_deliveries": [12], "error": pa.nulls(1, pa.string())}
+    )
+    pq.write_table(old, file)
+    Results(sweep, tmp_path)
+    (row,) = pq.read_table(file).to_pylist()
+    assert (row["useful_arrivals"], row["deliveries"], row["arrivals"], "client_deliveries" in row) == (7, 12, None, False)
 
 
 def test_what_is_finished_survives_an_interruption(spark, tmp_path, monkeypatch):

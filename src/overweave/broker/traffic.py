@@ -86,7 +86,7 @@ class Traffic:
         #: Whether somebody wants to know of each batch where it goes.
         self._observed = self.story.length > 0 or desk.watches_passed
         #: Rows that came and went, those of modules apart.
-        self.rows_in = self.rows_out = self.deliveries = self.duplicates = 0
+        self.rows_in = self.rows_out = self.rows_to_clients = self.duplicates = 0
         self.control_in = self.control_out = 0
         #: Rows that were given up because the only link they could take is closed.
         self.undeliverable = 0
@@ -252,7 +252,7 @@ class Traffic:
                 continue
             if to not in neighbours:
                 session.send(some, custody, effects)
-                self.deliveries += some.count
+                self.rows_to_clients += some.count
                 if self.patience.needed:
                     self.patience.watch(session, self._turn.now_s)
                 continue

@@ -250,7 +250,7 @@ def _evaluated(
     from overweave.pipeline.plan_replay import evaluate
     from overweave.pipeline.planning import table_path
 
-    subscriptions = table_path(source, "subscriptions")
+    subscriptions = table_path(source, "subscription_lifetimes")
     if subscriptions is None:
         raise InvalidInput(f"--evaluate: expected a table 'subscriptions' with filters in {source}, found none")
     spark = start()

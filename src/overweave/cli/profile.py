@@ -43,9 +43,9 @@ def profile(
 ) -> None:
     """Profile what a network carried, simulated or live.
 
-    Writes the tables profiles (a bit vector per subscription and publisher), publishers (rates), subscriptions (client, broker
-    and filter, also of those that got nothing), load (brokers over time) and summary (deliveries, pure forwards, yield, hops,
-    delays per broker) as Parquet into DIR, all at once when they are complete.
+    Writes the tables profiles (a bit vector per subscription and publisher), publisher_profiles (rates), subscription_lifetimes
+    (client, broker and filter, also of those that got nothing), load (brokers over time) and summary (arrivals, yield, bytes in
+    and out, deliveries with their hops and delays, per broker) as Parquet into DIR, all at once when they are complete.
 
     With --follow the run may still be going on, or not have begun. DIR then always has complete tables, which say what they would
     say without --follow of the rows read so far; after Ctrl-C the same command goes on where it was.

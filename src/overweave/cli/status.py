@@ -38,10 +38,10 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     uptime_s: float | None = None
     publications_in_per_s: float | None = None
     publications_out_per_s: float | None = None
-    deliveries_per_s: float | None = None
+    publications_to_clients_per_s: float | None = None
     publications_in: int | None = None
     publications_out: int | None = None
-    deliveries: int | None = None
+    publications_to_clients: int | None = None
     subscriptions: int | None = None
     unsettled: int | None = None
     unadvertised: int | None = None
@@ -116,10 +116,10 @@ def _line(name: str, address: str | None, now: Snapshot | str, before: Snapshot 
         uptime_s=now.uptime_s,
         publications_in_per_s=_rate("publications_in", now, before),
         publications_out_per_s=_rate("publications_out", now, before),
-        deliveries_per_s=_rate("deliveries", now, before),
+        publications_to_clients_per_s=_rate("publications_to_clients", now, before),
         publications_in=done.publications_in,
         publications_out=done.publications_out,
-        deliveries=done.deliveries,
+        publications_to_clients=done.publications_to_clients,
         subscriptions=done.tables.get("subscriptions", 0),
         unsettled=sum(done.unsettled.values()),
         unadvertised=done.unadvertised,
@@ -140,7 +140,7 @@ def put_json(lines: Sequence[Line]) -> None:
     put(msgspec.json.format(msgspec.json.encode(lines), indent=2) + b"\n")
 
 
-_HEADINGS = ("in/s", "out/s", "in", "out", "delivered", "subscriptions", "unsettled")
+_HEADINGS = ("in/s", "out/s", "in", "out", "to clients", "subscriptions", "unsettled")
 _WIDTH_IN_PIPES = 200
 
 
@@ -165,7 +165,8 @@ def view_of(lines: Sequence[Line]) -> "Group":
         table.add_column(heading, justify="right", no_wrap=True)
     for line in lines:
         rates = (line.publications_in_per_s, line.publications_out_per_s)
-        totals = (line.publications_in, line.publications_out, line.deliveries, line.subscriptions, line.unsettled)
+        sent = (line.publications_out, line.publications_to_clients)
+        totals = (line.publications_in, *sent, line.subscriptions, line.unsettled)
         figures = ["–" if each is None else f"{each:,.0f}" for each in (*rates, *totals)]
         table.add_row(Text(printable(line.broker)), Text(line.state, "green" if line.state == "up" else "red"), *figures)
     return Group(table, *(Text(f"{printable(line.broker)}: {line.reason}") for line in lines if line.reason))

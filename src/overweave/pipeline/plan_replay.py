@@ -51,10 +51,7 @@ def evaluate(
             input_hz=plan.load[row.broker].input_hz,
             input_hz_replayed=row.arrivals / duration_s,
             output_utilisation=plan.load[row.broker].output_utilisation,
-            output_utilisation_replayed=(row.forwards + row.client_deliveries)
-            * message_bytes
-            / duration_s
-            / bandwidth[row.broker],
+            output_utilisation_replayed=(row.forwards + row.deliveries) * message_bytes / duration_s / bandwidth[row.broker],
         )
         for row in sorted(found, key=lambda row: plan.brokers.index(row.broker))
     }

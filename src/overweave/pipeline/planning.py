@@ -21,6 +21,7 @@ from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.index_file import build_index
 from overweave.pipeline.locations import Location, LocationLike
+from overweave.pipeline.schemas import EARLIER_NAMES
 from overweave.pipeline.steps.match import matched
 from overweave.pipeline.steps.profiles import BITS, profiled, windows_of
 from overweave.pipeline.streaming.versions import current
@@ -30,7 +31,7 @@ from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals
 from overweave.planning.profiles import Profiles, assemble
 
 #: What makes a directory a profile, and a workload.
-PROFILE_TABLES, WORKLOAD_TABLES = ("profiles", "publishers"), ("publishers", "subscriptions", "publications")
+PROFILE_TABLES, WORKLOAD_TABLES = ("profiles", "publisher_profiles"), ("publishers", "subscriptions", "publications")
 _WINDOW = "window_publications"
 _BROKER_COLUMNS = (
     "broker",
@@ -68,12 +69,13 @@ def kind_of(source: LocationLike) -> str:
 
 
 def table_path(source: LocationLike, name: str) -> Location | None:
-    """Where a table of a directory is: a folder of Parquet files, or a file with the table's name."""
+    """Where a table of a directory is: a folder of Parquet files, or a file with the table's name, or its earlier name."""
     directory = current(source)
-    for each in (name, *(f"{name}.{suffix}" for suffix in ("parquet", "csv", "jsonl"))):
-        there = (directory / each).status()
-        if there is not None and there.is_dir == (each == name):
-            return directory / each
+    for table in dict.fromkeys((name, EARLIER_NAMES.get(name, name))):
+        for each in (table, *(f"{table}.{suffix}" for suffix in ("parquet", "csv", "jsonl"))):
+            there = (directory / each).status()
+            if there is not None and there.is_dir == (each == table):
+                return directory / each
     return None
 
 
@@ -104,7 +106,7 @@ def network_of(overlay: Overlay, source: str) -> Network:
 
 
 def profile_workload(spark: SparkSession, source: LocationLike, out: Path, bits: int = BITS) -> None:
-    """Write the tables profiles, publishers and subscriptions of a workload, as if all of it had been traced."""
+    """Write what plans need of the profile of a workload, as if all of it had been traced; subscriptions are as they were."""
     tables = {name: read_table(spark, _there(source, name), name) for name in WORKLOAD_TABLES}
     publications, subscriptions = tables["publications"], tables["subscriptions"]
     build_index(subscriptions, out / "index")
@@ -126,7 +128,7 @@ def profile_workload(spark: SparkSession, source: LocationLike, out: Path, bits:
         )
     )
     found = profiled(deliveries, bits) if not sent.isEmpty() else profiled(deliveries.limit(0), bits)
-    write_tables({out / "profiles": found, out / "publishers": publishers, out / "subscriptions": subscriptions})
+    write_tables({out / "profiles": found, out / "publisher_profiles": publishers, out / "subscriptions": subscriptions})
 
 
 def _check_known(sent: DataFrame, publishers: DataFrame, source: LocationLike) -> None:
@@ -146,7 +148,7 @@ def read_problem(source: LocationLike, network: Network, goals: Goals, *, correc
     for kind, known, names in (("publisher", position, rows["publisher"]), ("subscription", place, rows["subscription"])):
         for name in names:
             if name not in known:
-                raise InvalidInput(f"{source / 'profiles'}: {kind} {name!r}: expected one of the table {kind}s")
+                raise InvalidInput(f"{source / 'profiles'}: {kind} {name!r}: expected one that the profile knows")
     words = np.array(rows["words"], np.int64).view(np.uint64) if rows["words"] else np.zeros((0, BITS // 64), np.uint64)
     profiles = Profiles(
         np.array([place[id] for id in rows["subscription"]], np.int64),
@@ -186,7 +188,7 @@ def _arrivals(path: Location) -> Reals:
 
 
 def _publishers(source: Location) -> tuple[Publishers, list[str | None]]:
-    path = _there(source, "publishers")
+    path = _there(source, "publisher_profiles")
     rows = _read(path, ("publisher", "rate_hz", "bytes_per_s"))
     window = rows.get(_WINDOW) or rows.get("publications")
     if window is None:
@@ -208,7 +210,7 @@ def _windows(publishers: Publishers, profiles: Profiles) -> Any:
 
 def _subscriptions(source: Location, profiled_ids: Sequence[str]) -> tuple[list[str], list[str], list[str | None]]:
     """Subscriptions with their clients and brokers; where there is no table of them, each is a client of its own."""
-    path = table_path(source, "subscriptions")
+    path = table_path(source, "subscription_lifetimes")
     if path is None:
         ids = list(dict.fromkeys(profiled_ids))
         return ids, ids, [None] * len(ids)

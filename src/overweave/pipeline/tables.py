@@ -22,7 +22,7 @@ from overweave.drivers.trace_names import STATEMENTS as STATEMENTS_FOLDER
 from overweave.errors import InvalidInput
 from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.problems import first_line, local_names, plain, refuse
-from overweave.pipeline.schemas import TABLES
+from overweave.pipeline.schemas import ADDED, EARLIER_NAMES, TABLES
 
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
 #: Beside the columns of a table: the address of a row's file, its number there, which only Parquet tells, and the text of one
@@ -101,6 +101,8 @@ def conform(frame: DataFrame, schema: StructType, where: str, *more: str) -> Dat
         said = misfit(field, types.get(field.name), frame.columns)
         if said is not None:
             raise InvalidInput(f"{where}: {said}")
+    lacking = {name: F.lit(None) for name in ADDED.intersection(schema.fieldNames()) - types.keys()}
+    frame = frame.withColumns(lacking) if lacking else frame
     try:
         return frame.select([F.col(field.name).cast(field.dataType).alias(field.name) for field in schema.fields] + list(more))
     except AnalysisException as error:
@@ -110,11 +112,19 @@ def conform(frame: DataFrame, schema: StructType, where: str, *more: str) -> Dat
 def misfit(field: StructField, found: str | None, columns: list[str]) -> str | None:
     """What is wrong with a column of the type ``found`` (none: it is not there) for ``field``; none: nothing."""
     if found is None:
+        if field.name in ADDED:
+            return None
         return f"expected a column {field.name!r}, found {', '.join(name for name in columns if name[0] != '_') or 'none'}"
     wanted = field.dataType.simpleString()
     if wanted == found or wanted in _WIDER.get(found, ()):
         return None
     return f"column {field.name!r}: expected {wanted}, found {found}"
+
+
+def folder_of(directory: Location, name: str) -> Location:
+    """Where a table of a directory is, or would be: under its name, or what the release before called it."""
+    earlier = directory / EARLIER_NAMES.get(name, name)
+    return earlier if earlier.is_dir() and not (directory / name).is_dir() else directory / name
 
 
 def write_table(frame: DataFrame, path: LocationLike, partitions: int | None = None) -> None:

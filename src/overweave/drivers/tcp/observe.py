@@ -50,7 +50,7 @@ _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t -~\x80-\xff]*")
 _COUNTERS = {
     "publications_in": "Publications that arrived.",
     "publications_out": "Publications that went on to other brokers.",
-    "deliveries": "Publications that went to clients.",
+    "publications_to_clients": "Publications that went to clients, once for each client.",
     "duplicates": "Publications that had arrived before.",
     "unadvertised": "Publications that no advertisement of their client covers; they reach nobody.",
     "control_in": "Control messages that arrived.",

@@ -35,11 +35,11 @@ from overweave.pipeline.steps.match import listed, mapped, read_wires
 REPLAYED = {"flooding": True, "filter": False, "simple": False}
 
 #: Per broker, by SPEC 1: arrivals of publications, from publishers too; of these, arrivals from another broker (hops), those with
-#: a local match (deliveries) and those without (pure forwards). Then what it sends on to other brokers, what its subscriptions
-#: get, one for each, and over how many links that came in all.
-COLUMNS = ("arrivals", "hops", "deliveries", "pure_forwards", "forwards", "client_deliveries", "client_hops")
+#: a local match (useful) and those without (pure forwards). Then what it sends on to other brokers, what its subscriptions
+#: get, one for each (deliveries), and over how many links that came in all.
+COLUMNS = ("arrivals", "hops", "useful_arrivals", "pure_forwards", "forwards", "deliveries", "delivery_hops")
 LOADS = StructType([StructField("broker", StringType(), False), *(StructField(name, LongType(), False) for name in COLUMNS)])
-_ARRIVALS, _HOPS, _DELIVERIES, _PURE_FORWARDS, _FORWARDS, _CLIENT_DELIVERIES, _CLIENT_HOPS = range(len(COLUMNS))
+_ARRIVALS, _HOPS, _USEFUL_ARRIVALS, _PURE_FORWARDS, _FORWARDS, _DELIVERIES, _DELIVERY_HOPS = range(len(COLUMNS))
 
 
 def replayed(
@@ -78,7 +78,7 @@ def replayed(
             for rows, slots, ends in listed(index, batch, wires):
                 walk(sources[rows], slots, ends, placed, towards, distances, everywhere, number, scratch, counts)
                 number += len(rows)
-        counts[:, _PURE_FORWARDS] = counts[:, _ARRIVALS] - counts[:, _DELIVERIES]
+        counts[:, _PURE_FORWARDS] = counts[:, _ARRIVALS] - counts[:, _USEFUL_ARRIVALS]
         yield pa.RecordBatch.from_arrays([pa.array(ids), *map(pa.array, counts.T)], LOADS.fieldNames())
 
     # A publisher that is given twice is nowhere: its publications must not be counted twice.
@@ -166,9 +166,9 @@ def walk(
             at += 1
         for i in range(some):
             broker = where[i]
-            counts[broker, _DELIVERIES] += 1
-            counts[broker, _CLIENT_DELIVERIES] += wanted[broker]
-            counts[broker, _CLIENT_HOPS] += wanted[broker] * distances[source, broker]
+            counts[broker, _USEFUL_ARRIVALS] += 1
+            counts[broker, _DELIVERIES] += wanted[broker]
+            counts[broker, _DELIVERY_HOPS] += wanted[broker] * distances[source, broker]
             wanted[broker] = 0
             _visit(broker, mark, towards[source], seen, counts)
         if everywhere:

@@ -29,7 +29,7 @@ from overweave.pipeline.streaming.versions import Versions
 from overweave.pipeline.tables import read_statements, write_tables
 
 #: The tables that readers see.
-TABLES = ("profiles", "publishers", "subscriptions", "load", "summary")
+TABLES = ("profiles", "publisher_profiles", "subscription_lifetimes", "load", "summary")
 #: So long is the time whose publications are counted together. Every batch counts the current one again, so it should be
 #: short; what is kept grows with how many there are, so it should not be too short.
 SPAN_S = 60.0
@@ -81,10 +81,10 @@ class Advance:
         load, delays, publishers = (tables.read(name) for name in ("load_parts", "delay_parts", "publisher_parts"))
         statements = spark.createDataFrame([], STATEMENTS) if self.run is None else read_statements(spark, self.run)
         tables.write(
-            subscriptions=subscriptions_of(statements, tables.read("delivered")),
+            subscription_lifetimes=subscriptions_of(statements, tables.read("delivered")),
             load=load_of(load, self.bucket_s),
             summary=summary_of(load, delays),
-            publishers=publishers_of(publishers, tables.read("windows")),
+            publisher_profiles=publishers_of(publishers, tables.read("windows")),
         )
 
     def _counted(self, tables: "_Tables", changed: DataFrame) -> dict[str, DataFrame]:

@@ -26,7 +26,7 @@ _LOOK_S = 0.2
 #: The same for a run elsewhere: to list a bucket costs money.
 _LOOK_FAR_S = 5.0
 #: Of `Begun.tables`: counted up whenever what a batch builds on changes.
-_TABLES = 3
+_TABLES = 4
 _SOURCE = {
     # A file is new when it was not there before, whatever its date says: a copy may keep the date of the original.
     "maxFileAge": "36500d",

@@ -128,7 +128,7 @@ class Results:
         schema = measured_schema(self._sweep.measures)
         if not _parts(self._folder):
             return schema.empty_table()
-        earlier = read_metrics(out)
+        earlier = _renamed(read_metrics(out))
         foreign = sum(key not in self._position for key in earlier[KEY].to_pylist())
         if foreign:
             raise InvalidInput(
@@ -166,6 +166,14 @@ def _parameters(sweep: Sweep) -> pa.Table:
         for name, kind in sweep.parameters.items()
     }
     return pa.table(columns)
+
+
+def _renamed(earlier: pa.Table) -> pa.Table:
+    """Measures of the release before, by their names of today: it called useful arrivals deliveries."""
+    if "client_deliveries" not in earlier.column_names:
+        return earlier
+    names = {"deliveries": "useful_arrivals", "client_deliveries": "deliveries"}
+    return earlier.rename_columns([names.get(name, name) for name in earlier.column_names])
 
 
 def _once(found: pa.Table) -> pa.Table:
