@@ -91,9 +91,8 @@ def save_named(index: Index, names: pa.Array, directory: Path | str) -> None:
     fresh.chmod(0o755)
     try:
         arrays = index.arrays()
-        _, offsets, texts = names.buffers()
-        arrays[_OFFSETS] = np.frombuffer(offsets, np.int64)[: len(names) + 1] if len(names) else np.zeros(1, np.int64)
-        arrays[_IDS] = np.frombuffer(texts or b"", np.uint8)[: arrays[_OFFSETS][-1]]
+        texts, offsets = _bytes_of(names)
+        arrays[_IDS], arrays[_OFFSETS] = texts[offsets[0] : offsets[-1]], offsets - offsets[0]
         for name, array in arrays.items():
             np.save(fresh / f"{name}.npy", array)
         used = pc.not_equal(names, "")
@@ -153,7 +152,7 @@ def _build(directory: Path, skip_bad: bool, batches: _Batches) -> _Batches:
             bad += left_out.num_rows
             first_bad = min(filter(None, (first_bad, _first_bad(left_out))))
         good = batch.filter(batch.column("wire").is_valid())
-        slots.append(index.add_encoded(*_joined(good.column("wire"))))
+        slots.append(index.add_encoded(*_bytes_of(good.column("wire"))))
         names.append(good.column("subscription").cast(pa.large_string()))
         places.append(good.column("place").to_numpy())
     ids, place, slot = _together(names), np.concatenate([_NONE, *places]), np.concatenate([_NONE, *slots])
@@ -177,12 +176,14 @@ def _first_bad(rows: pa.RecordBatch) -> tuple[int, str]:
     return place, f"{excerpt(id)}: {error or 'expected a filter, found null'}"
 
 
-def _joined(wires: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Wire forms in a row, and where each begins."""
+def _bytes_of(column: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """What is in a column, in a row, and where each value begins and the last one ends."""
     # Spark may be set to have offsets of either size.
-    _, offsets, data = (wide := wires.cast(pa.large_binary())).buffers()
-    starts = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1] if len(wide) else np.zeros(1, np.int64)
-    return np.frombuffer(data or b"", np.uint8), starts
+    wide = column if pa.types.is_large_string(column.type) else column.cast(pa.large_binary())
+    _, offsets, data = wide.buffers()
+    places = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1] if len(wide) else np.zeros(1, np.int64)
+    # Offsets of their own, or kernels would be compiled once more for those that cannot be written to.
+    return np.frombuffer(data or b"", np.uint8), places.copy()
 
 
 def _together(names: list[pa.Array]) -> pa.Array:
