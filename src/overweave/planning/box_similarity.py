@@ -1,5 +1,7 @@
-"""Similarity and load of clients whose filters are boxes of a content space (MINIMAL 4), under its assumption that publications are
-spread evenly over an advertisement's box. `BoxClients` is the workload; `overweave.language.space` says what a box is.
+"""Similarity and load of clients whose filters are boxes of a content space (MINIMAL 4).
+
+As in the paper, publications are spread evenly over the box of their advertisement. `BoxClients` is the workload;
+`overweave.language.space` says what a box is.
 """
 
 from collections.abc import Sequence
@@ -47,7 +49,9 @@ class BoxClients:
         """Raise a `PlanningError` that names what is wrong."""
         for kind, boxes in (("advertisement", self.advertisements), ("subscription", self.subscriptions)):
             if boxes.lo.ndim != 2 or boxes.lo.shape != boxes.hi.shape or len(boxes.lo) != len(boxes):
-                raise PlanningError(f"{kind}s: expected a box for each of {len(boxes)}, found {boxes.lo.shape} and {boxes.hi.shape}")
+                raise PlanningError(
+                    f"{kind}s: expected a box for each of {len(boxes)}, found {boxes.lo.shape} and {boxes.hi.shape}"
+                )
             for i in np.flatnonzero((boxes.owner < 0) | (boxes.owner >= len(self)))[:1].tolist():
                 raise PlanningError(f"{kind} {i}: client: expected one of {len(self)}, found number {boxes.owner[i]}")
             for i in np.flatnonzero(~((boxes.lo < boxes.hi) & np.isfinite(boxes.hi - boxes.lo)).all(axis=1))[:1].tolist():
@@ -82,7 +86,8 @@ class BoxSimilarity:
     """The port `Similarity` for `BoxClients` in the order of their owners, as `BoxClients.ordered` makes them."""
 
     def __init__(self, clients: BoxClients) -> None:
-        self._ads, self._subs, self._rate, self._count = clients.advertisements, clients.subscriptions, clients.rate_hz, len(clients)
+        self._ads, self._subs = clients.advertisements, clients.subscriptions
+        self._rate, self._count = clients.rate_hz, len(clients)
         ends = np.arange(self._count + 1)
         self._ad_start, self._sub_start = (np.searchsorted(each.owner, ends) for each in (self._ads, self._subs))
         self._ad_volume, self._sub_volume = np.empty(len(self._ads)), np.empty(len(self._subs))

@@ -177,8 +177,12 @@ class _Deploying:
         if not self._stack:
             return DoesNotFit(id, f"client {id!r}: all {len(self._offer.ids)} brokers are in use and none has room for it")
         largest = float(self._offer.capacity_hz[self._stack].max()) * lcf
+        if impact < largest:
+            return DoesNotFit(
+                id, f"client {id!r}: no broker of {len(self._stack)} that are left has room for what it sends and receives"
+            )
         return DoesNotFit(
             id,
-            f"client {id!r}: needs {impact:.6g} messages/s and what it sends and receives,"
-            f" the largest broker left has less than {largest:.6g} messages/s for clients at LCF {lcf:g}",
+            f"client {id!r}: needs {impact:.6g} messages/s,"
+            f" the largest broker that is left has less than {largest:.6g} for its clients (LCF {lcf:g})",
         )

@@ -5,14 +5,12 @@ less headroom: messages per second where that is given, tested by eq 5 as in the
 every allocator. Of all three only the share LCF is used.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from overweave.planning.allocate.base import Allocation, Allocator
 from overweave.planning.filling import Filling
 from overweave.planning.minimal import MinimalOptions, Offer, allocate_clients
-from overweave.planning.model import Bins, Items, Model, whole_window
+from overweave.planning.model import Bins, Items, Model, shrunk, whole_window
 from overweave.planning.problem import Whole
 from overweave.planning.profile_similarity import profile_similarity
 
@@ -29,9 +27,7 @@ def minimal(options: MinimalOptions) -> Allocator:
         filling = Filling(model, usable, clients)
 
         def admit(client: int, bin: int) -> bool:
-            return filling.put(
-                int(clients.profile[client]), int(clients.output[client]), int(clients.entries[client]), bin
-            )
+            return filling.put(int(clients.profile[client]), int(clients.output[client]), int(clients.entries[client]), bin)
 
         names = [model.problem.pool.ids[broker] for broker in bins.broker.tolist()]
         offer = Offer(names, bins.input_max * model.tick_hz, np.arange(len(bins)))
@@ -44,19 +40,18 @@ def minimal(options: MinimalOptions) -> Allocator:
     return allocate
 
 
-def shrunk(bins: Bins, share: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Bins:
-    """Bins of which only a share may be used."""
-    room = np.floor(bins.room * share).astype(np.int64)
-    return replace(bins, room=room, busy_max=bins.busy_max * share, input_max=bins.input_max * share)
-
-
 def _with_publishers(model: Model, items: Items, free: Whole) -> Items:
     """Items, and free publishers as items: one brings all its publications in and sends each on once."""
     table, publishers = model.table, model.problem.publishers
     profile = [table.add(np.array([p], np.int64), whole_window(model.problem, p)[None, :]) for p in free.tolist()]
     output = np.rint(publishers.bytes_per_s[free] / model.tick_bytes_per_s).astype(np.int64)
     none = np.zeros(len(free), np.int64)
-    columns = ((items.profile, np.array(profile, np.int64)), (items.output, output), (items.entries, none), (items.fixed, none - 1))
+    columns = (
+        (items.profile, np.array(profile, np.int64)),
+        (items.output, output),
+        (items.entries, none),
+        (items.fixed, none - 1),
+    )
     return Items(*(np.concatenate(column) for column in columns))
 
 
