@@ -20,7 +20,9 @@ EPSILON_SHARE = 1e-6
 def content_space(
     filters: Iterable[Filter], publications: Iterable[Mapping[str, Value]] = (), epsilon: float | None = None
 ) -> ContentSpace:
-    """The space of some subscriptions, advertisements and publications. A filter without a class speaks of all classes.
+    """The space of some subscriptions, advertisements and publications.
+
+    A filter without a class speaks of all classes that have its attributes, or of all if none has.
 
     >>> from overweave.language.syntax import parse_filter
     >>> space = content_space(map(parse_filter, ["[class,eq,'A'],[n,>=,2]", "[class,eq,'A'],[n,<,9],[word,eq,'b']"]))
@@ -42,7 +44,17 @@ def content_space(
                 seen[None if of_class is None else str(of_class)][attribute].note(value)
     everywhere = seen.pop(None, {})
     spaces = {name: attributes for name, attributes in seen.items() if name is not None} or {"": {}}
-    return ContentSpace({name: _domains(attributes, everywhere, epsilon) for name, attributes in spaces.items()})
+    known = {attribute for attributes in spaces.values() for attribute in attributes}
+    unknown = {attribute: values for attribute, values in everywhere.items() if attribute not in known}
+    return ContentSpace(
+        {
+            name: {
+                attribute: (values.merged(everywhere[attribute]) if attribute in everywhere else values).domain(epsilon)
+                for attribute, values in {**attributes, **unknown}.items()
+            }
+            for name, attributes in spaces.items()
+        }
+    )
 
 
 class _Values:
@@ -88,8 +100,3 @@ class _Values:
             unit = epsilon or max(hi - lo, abs(lo), 1.0) * EPSILON_SHARE
         step = 1 if unit is None else unit
         return NumberDomain(lo - step if self.below <= lo else lo, hi + step if self.above >= hi else hi, unit)
-
-
-def _domains(own: Mapping[str, _Values], everywhere: Mapping[str, _Values], epsilon: float | None) -> dict[str, Domain]:
-    none = _Values()
-    return {name: own.get(name, none).merged(everywhere.get(name, none)).domain(epsilon) for name in {**own, **everywhere}}
