@@ -179,10 +179,10 @@ class _Deploying:
         largest = float(self._offer.capacity_hz[self._stack].max()) * lcf
         if impact < largest:
             return DoesNotFit(
-                id, f"client {id!r}: no broker of {len(self._stack)} that are left has room for what it sends and receives"
+                id, f"client {id!r}: none of the {len(self._stack)} brokers left has room for what it sends and receives"
             )
         return DoesNotFit(
             id,
             f"client {id!r}: needs {impact:.6g} messages/s,"
-            f" the largest broker that is left has less than {largest:.6g} for its clients (LCF {lcf:g})",
+            f" the largest broker left has less than {largest:.6g} for its clients (LCF {lcf:g})",
         )
