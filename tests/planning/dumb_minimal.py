@@ -6,7 +6,8 @@ import math
 import numpy as np
 
 from overweave.language.space import Box, interest, overlap
-from overweave.planning.box_similarity import BoxClients, Boxes
+from overweave.planning.box_similarity import BoxClients
+from overweave.planning.boxes import Boxes
 
 
 def some_clients(seed, *, publishers=6, subscribers=14, mixed=True, axes=2):

@@ -8,8 +8,9 @@ from dumb_minimal import Matrices, some_clients
 from overweave.errors import DoesNotFit, GoalNotMet, PlanningError
 from overweave.language.syntax import parse_filter
 from overweave.planning.box_design import TREES, design_boxes
-from overweave.planning.box_similarity import BoxClients, Boxes, BoxSimilarity
+from overweave.planning.box_similarity import BoxClients, BoxSimilarity
 from overweave.planning.box_tables import box_clients
+from overweave.planning.boxes import Boxes
 from overweave.planning.minimal import MinimalOptions, Offer, allocate_clients
 from overweave.planning.rank import RANKINGS
 from overweave.planning.rank.pairs import pair_row

@@ -1,5 +1,7 @@
 """MINIMAL on measured profiles: rows against sets of bits, the same rankings, and plans that forwarding does not overload."""
 
+from dataclasses import replace
+
 import dumb_minimal
 import msgspec
 import numpy as np
@@ -7,13 +9,18 @@ import pytest
 from test_make import permuted
 from test_minimal import dumb_values, keys_of
 
-from overweave.errors import DoesNotFit
+from overweave.errors import DoesNotFit, PlanningError
+from overweave.language.syntax import parse_filter
 from overweave.planning.algorithms import ALGORITHMS
+from overweave.planning.box_design import design_boxes
+from overweave.planning.box_tables import box_clients, with_boxes
 from overweave.planning.canonical import canonical
 from overweave.planning.make import make_plan
 from overweave.planning.model import make_model
+from overweave.planning.model_similarity import homes, similarity_of
 from overweave.planning.options import Options
-from overweave.planning.profile_similarity import homes, profile_similarity
+from overweave.planning.problem import Goals, Pool, Publishers
+from overweave.planning.profiles import Profiles, assemble
 from overweave.planning.rank import RANKINGS
 from overweave.testing.planning import random_problem
 
@@ -63,7 +70,7 @@ def some_model(seed):
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_are_equations_1_to_5_on_bits(seed):
     model = some_model(seed)
-    similarity, dumb = profile_similarity(model), BitMatrices(model)
+    similarity, dumb = similarity_of(model), BitMatrices(model)
     count, brokers = dumb.count, 4
     assert similarity.impact_hz == pytest.approx([dumb.load([c]) for c in range(count)])
     home = np.random.default_rng(seed).integers(-1, brokers, size=count)
@@ -92,7 +99,7 @@ def test_rows_are_equations_1_to_5_on_bits(seed):
 @pytest.mark.parametrize("seed", range(6))
 def test_the_same_rankings_on_profiles(name, seed):
     model = some_model(seed)
-    similarity, dumb = profile_similarity(model), BitMatrices(model)
+    similarity, dumb = similarity_of(model), BitMatrices(model)
     order = RANKINGS[name].clients(similarity, np.random.default_rng(seed)).tolist()
     expected = getattr(dumb_minimal, name)(dumb, keys_of(similarity, np.random.default_rng(seed)))
     assert sorted(order) == list(range(dumb.count))
@@ -165,3 +172,50 @@ def test_homes_are_those_of_items_and_free_publishers():
     hosted = model.host >= 0
     found = homes(model, np.zeros(len(model.items), np.int64), np.where(hosted, 5, 1))
     assert found.tolist() == [0] * len(model.items) + [1] * int((~hosted).sum())
+
+
+def test_plans_by_boxes_are_those_of_the_boxes():
+    """Filters as boxes instead of profiles: with room for messages alone, places are those of the design of boxes."""
+    draw = np.random.default_rng(3)
+    sides = np.sort(draw.integers(0, 100, size=(40, 2)), axis=1).tolist()
+    texts = [f"[class,eq,'A'],[x,>=,{lo}],[x,<=,{hi}]" for lo, hi in sides]
+    ads, subs = dict(zip("PQRSTUVW", map(parse_filter, texts[:8]), strict=True)), list(map(parse_filter, texts[8:]))
+    rate = draw.integers(1, 11, size=8).astype(float)
+    publishers = Publishers(tuple(ads), rate, rate, np.full(8, 64), np.full(8, -1))
+    pool = replace(Pool.equal(32, 1e9), capacity_hz=np.full(32, 40.0))
+    ids = [f"s{i}" for i in range(32)]
+    nothing = Profiles(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 1), np.uint64))
+    plain = assemble(pool, publishers, nothing, ids, goals=Goals(headroom=0.0))
+    problem = with_boxes(plain, ads, dict(zip(ids, subs, strict=True)))
+    clients = box_clients(
+        [(id, each, float(rate[i])) for i, (id, each) in enumerate(ads.items())], list(zip(ids, subs, strict=True))
+    )
+    options = Options(lcf=0.75, oversize="deploy", similarity="boxes", relabel=False)
+    plan = make_plan(problem, "minimal-gli", options)
+    design = design_boxes(clients, ranking="gli", capacity_hz=40.0)
+    at = {**plan.clients, **plan.publishers}
+    assert len(plan.brokers) == len(design.brokers) > 5
+    groups = [{id for id in clients.ids if at[id] == broker} for broker in plan.brokers]
+    assert sorted(map(sorted, groups)) == sorted(
+        sorted(id for id, home in zip(clients.ids, design.home.tolist(), strict=True) if home == i)
+        for i in range(len(design.brokers))
+    )
+    other = make_plan(permuted_with_boxes(problem), "minimal-gli", options)
+    assert {**other.clients, **other.publishers} == at
+    with pytest.raises(PlanningError, match="similarity: expected advertisements and filters"):
+        make_plan(plain, "minimal-gli", options)
+    with pytest.raises(PlanningError, match="subscription 's3': expected a filter"):
+        with_boxes(plain, ads, {id: each for id, each in zip(ids, subs, strict=True) if id != "s3"})
+
+
+def permuted_with_boxes(problem):
+    units, publishers = problem.units, problem.publishers
+    order = np.arange(len(units))[::-1]
+    turned = replace(
+        problem,
+        units=replace(
+            units, ids=units.ids[::-1], output_bytes_per_s=units.output_bytes_per_s[order], filters=units.filters[order],
+            subscription_unit=order[units.subscription_unit],
+        ),
+    )  # fmt: skip
+    return replace(turned, boxes=problem.boxes.renumbered(np.arange(len(publishers)), order))

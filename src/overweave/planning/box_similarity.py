@@ -10,27 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from overweave.errors import PlanningError
+from overweave.planning.boxes import Boxes
 from overweave.planning.kernels.boxes import interest_row, overlaps_at, publisher_at, received, received_at, volumes
 from overweave.planning.kernels.zones import disjoint, zone_row
 from overweave.planning.problem import Reals, Whole
 from overweave.planning.similarity import BrokerRow, Flags
 
-
-@dataclass(frozen=True, eq=False)
-class Boxes:
-    """Boxes ``[lo, hi)``, a row each, and the client that each belongs to."""
-
-    lo: Reals
-    hi: Reals
-    owner: Whole
-
-    def __len__(self) -> int:
-        return len(self.owner)
-
-    def take(self, chosen: Whole, owner: Whole) -> "Boxes":
-        """Some of them, with the numbers of their clients by ``owner``."""
-        lo, hi = (np.ascontiguousarray(side[chosen], np.float64) for side in (self.lo, self.hi))
-        return Boxes(lo, hi, owner[self.owner[chosen]].astype(np.int64))
+__all__ = ["BoxClients", "BoxSimilarity", "Boxes", "disjoint_boxes"]
 
 
 @dataclass(frozen=True, eq=False)

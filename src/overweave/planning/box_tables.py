@@ -1,6 +1,7 @@
 """Filters as boxes: the clients of MINIMAL from advertisements and subscriptions in the language."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,8 +9,9 @@ from overweave.errors import PlanningError
 from overweave.language.domains import content_space
 from overweave.language.predicates import Filter
 from overweave.language.space import Box, ContentSpace, bounds
-from overweave.planning.box_similarity import BoxClients, Boxes
-from overweave.planning.problem import Reals, Whole
+from overweave.planning.box_similarity import BoxClients
+from overweave.planning.boxes import Boxes, FilterBoxes
+from overweave.planning.problem import Problem, Reals, Whole
 
 
 def box_clients(
@@ -38,6 +40,24 @@ def box_clients(
     found = BoxClients(ids, ads, rates, subs)
     found.validate()
     return found
+
+
+def with_boxes(problem: Problem, advertisements: Mapping[str, Filter], filters: Mapping[str, Filter]) -> Problem:
+    """A problem that also knows the advertisement of every publisher and the filter of every subscription, by their ids."""
+    publishers, units = problem.publishers, problem.units
+    for kind, ids, known in (
+        ("publisher", publishers.ids, advertisements),
+        ("subscription", units.subscriptions, filters),
+    ):
+        for id in ids:
+            if id not in known:
+                raise PlanningError(f"{kind} {id!r}: expected a filter, found none")
+    space = content_space([*advertisements.values(), *filters.values()])
+    said = [(id, advertisements[id], 1.0) for id in publishers.ids]
+    ads, share = advertisement_boxes(space, range(len(publishers)), said)
+    subs = subscription_boxes(space, units.subscription_unit.tolist(), (filters[id] for id in units.subscriptions))
+    same = FilterBoxes(ads, share, subs).renumbered(np.arange(len(publishers)), np.arange(len(units)))
+    return replace(problem, boxes=same)
 
 
 def advertisement_boxes(

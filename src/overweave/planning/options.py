@@ -25,6 +25,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     lcf: float | None = None
     #: What becomes of a client that needs more than that.
     oversize: Literal["deploy", "error"] = "error"
+    #: What clients are compared by: what they received, or their filters as boxes of a content space.
+    similarity: Literal["profiles", "boxes"] = "profiles"
     #: GRAPE (5.2.2, 7.3.2).
     priority: Literal["load", "delay"] = "load"
     weight: float = 1.0

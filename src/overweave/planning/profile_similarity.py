@@ -3,29 +3,13 @@
 The volume of a subscription is the rate at which it receives, so overlap (eq 1) compares what two clients received with what
 both did, and interest (eq 3) is the share of a publisher's window that a client received. A client's subscriptions are one set
 of bits here, as in the problem, but deliveries count once per subscription, as in the paper.
-
-Clients are the items of a model, then the publishers that are nobody's side.
 """
 
 import numpy as np
 
 from overweave.planning.kernels.common import overlap_rows
-from overweave.planning.model import Model
 from overweave.planning.problem import Problem, Reals, Whole, Words, counted
 from overweave.planning.similarity import BrokerRow, Flags
-
-
-def profile_similarity(model: Model) -> "ProfileSimilarity":
-    """The similarity of a model's items and free publishers."""
-    free = np.flatnonzero(model.host < 0)
-    client = model.host.copy()
-    client[free] = len(model.items) + np.arange(len(free))
-    return ProfileSimilarity(model.problem, client, len(model.items) + len(free))
-
-
-def homes(model: Model, items: Whole, publishers: Whole) -> Whole:
-    """The brokers of all clients from those of the items and of the publishers."""
-    return np.concatenate([items, publishers[model.host < 0]])
 
 
 class ProfileSimilarity:

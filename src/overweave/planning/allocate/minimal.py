@@ -11,8 +11,8 @@ from overweave.planning.allocate.base import Allocation, Allocator
 from overweave.planning.filling import Filling
 from overweave.planning.minimal import MinimalOptions, Offer, allocate_clients
 from overweave.planning.model import Bins, Items, Model, shrunk, whole_window
+from overweave.planning.model_similarity import similarity_of
 from overweave.planning.problem import Whole
-from overweave.planning.profile_similarity import profile_similarity
 
 
 def minimal(options: MinimalOptions) -> Allocator:
@@ -20,7 +20,7 @@ def minimal(options: MinimalOptions) -> Allocator:
 
     def allocate(model: Model, items: Items, bins: Bins, draw: np.random.Generator) -> Allocation:
         assert items is model.items, "clients are allocated, not layers of brokers"
-        similarity, free = profile_similarity(model), np.flatnonzero(model.host < 0)
+        similarity, free = similarity_of(model), np.flatnonzero(model.host < 0)
         clients = _with_publishers(model, items, free)
         ids = (*model.item_ids, *(model.problem.publishers.ids[p] for p in free.tolist()))
         usable = shrunk(bins, np.full(len(bins), options.lcf))
