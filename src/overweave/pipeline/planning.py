@@ -49,9 +49,12 @@ class Network:
 
     def with_more(self, more: Pool) -> "Network":
         """With brokers that are not there yet."""
-        parts = zip(_columns(self.pool), _columns(more), strict=True)
-        pool = Pool(self.pool.ids + more.ids, *(np.concatenate(part) for part in parts))
-        return replace(self, pool=pool)
+        bandwidth, base_s, slope_s, capacity = (
+            np.concatenate(part) for part in zip(_columns(self.pool), _columns(more), strict=True)
+        )
+        known = self.pool.cost is not None or more.cost is not None
+        cost = np.concatenate([self.pool.costs, more.costs]) if known else None
+        return replace(self, pool=Pool(self.pool.ids + more.ids, bandwidth, base_s, slope_s, capacity, cost))
 
 
 def kind_of(source: Path) -> str:
@@ -82,7 +85,9 @@ def read_brokers(path: Path) -> Pool:
     bandwidth, base_s, slope_s = (_numbers(path, name, rows[name]) for name in _BROKER_COLUMNS[1:])
     if not count:
         raise InvalidInput(f"{path}: brokers: expected at least one, found none")
-    return Pool(ids, bandwidth, base_s, slope_s, np.array([np.inf if each is None else float(each) for each in capacity]))
+    limits = np.array([np.inf if each is None else float(each) for each in capacity])
+    cost = _numbers(path, "cost", rows["cost"]) if rows.get("cost") else None
+    return Pool(ids, bandwidth, base_s, slope_s, limits, cost)
 
 
 def network_of(overlay: Overlay, source: str) -> Network:

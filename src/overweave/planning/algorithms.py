@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from overweave.errors import PlanningError
 from overweave.planning.allocate import ALLOCATORS, AWARE
 from overweave.planning.allocate.base import Allocator
@@ -12,6 +14,7 @@ from overweave.planning.allocate.minimal import minimal
 from overweave.planning.build import BUILDERS
 from overweave.planning.build.at_most import at_most
 from overweave.planning.build.base import Builder
+from overweave.planning.build.cheapest import cheapest
 from overweave.planning.build.iterated import iterated
 from overweave.planning.build.recursive import RecursiveOptions, recursive
 from overweave.planning.minimal import MinimalOptions
@@ -46,8 +49,9 @@ class Algorithm:
         if self.allocate.startswith("minimal-"):
             ranking = self.allocate.removeprefix("minimal-")
             share = 1.0 if options.lcf is None else options.lcf
-            allocate = minimal(MinimalOptions(ranking=ranking, lcf=share, oversize=options.oversize))
-            build = iterated(build) if options.lcf is None else build
+            chosen = MinimalOptions(ranking=ranking, lcf=share, oversize=options.oversize)
+            allocate, by_size = minimal(chosen), minimal(msgspec.structs.replace(chosen, by_cost=False))
+            build = cheapest(iterated(build) if options.lcf is None else build, by_size)
         if self.build == "recursive":
             build = recursive(
                 RecursiveOptions(

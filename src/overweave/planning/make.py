@@ -7,6 +7,7 @@ import numpy as np
 
 from overweave.errors import PlanningError
 from overweave.planning.algorithms import algorithm
+from overweave.planning.broker_cost import total_cost
 from overweave.planning.canonical import canonical
 from overweave.planning.evidence import Evidence, evidence_of
 from overweave.planning.flows import flows_of
@@ -65,7 +66,12 @@ def make_plan(
             id: BrokerLoad(*(float(getattr(load, field)[node]) for field in BrokerLoad.__struct_fields__))
             for node, id in enumerate(ids)
         },
-        totals=totals_of(load, design.clusters, moves_of(found) if ordered.today is not None else None),
+        totals=totals_of(
+            load,
+            design.clusters,
+            moves_of(found) if ordered.today is not None else None,
+            total_cost(ordered.pool, tree.broker),
+        ),
         changes=found,
         evidence=evidence or evidence_of(problem),
         goals=problem.goals,

@@ -8,6 +8,7 @@ every allocator. Of all three only the share LCF is used.
 import numpy as np
 
 from overweave.planning.allocate.base import Allocation, Allocator
+from overweave.planning.broker_cost import deployment_order, message_capacity
 from overweave.planning.filling import Filling
 from overweave.planning.minimal import MinimalOptions, Offer, allocate_clients
 from overweave.planning.model import Bins, Items, Model, shrunk, whole_window
@@ -29,8 +30,7 @@ def minimal(options: MinimalOptions) -> Allocator:
         def admit(client: int, bin: int) -> bool:
             return filling.put(int(clients.profile[client]), int(clients.output[client]), int(clients.entries[client]), bin)
 
-        names = [model.problem.pool.ids[broker] for broker in bins.broker.tolist()]
-        offer = Offer(names, bins.input_max * model.tick_hz, np.arange(len(bins)))
+        offer = _offer(model, bins, options.by_cost)
         found = allocate_clients(similarity, ids, offer, options, draw, fixed=_fixed_bins(clients, bins), admit=admit)
         bin = found.broker[found.home] if len(found.home) else found.home
         publisher = np.full(len(model.host), -1, np.int64)
@@ -38,6 +38,14 @@ def minimal(options: MinimalOptions) -> Allocator:
         return Allocation(bin[: len(items)], len(items), publisher)
 
     return allocate
+
+
+def _offer(model: Model, bins: Bins, by_cost: bool) -> Offer:
+    """Bins in their order, by bandwidth, descending; or by cost."""
+    pool, order = model.problem.pool.take(bins.broker), np.arange(len(bins))
+    if by_cost and pool.cost is not None:
+        order = deployment_order(message_capacity(pool), pool.cost)
+    return Offer(pool.ids, bins.input_max * model.tick_hz, order, pool.cost)
 
 
 def _with_publishers(model: Model, items: Items, free: Whole) -> Items:

@@ -36,13 +36,13 @@ def iterated(build: Builder, rounds: int = ROUNDS) -> Builder:
                 if best is None:
                     raise
                 break
-            excess = _excess(model, design)
-            overloaded = int((excess > 0).sum())
+            over = excess(model, design)
+            overloaded = int((over > 0).sum())
             if best is None or (overloaded, len(design.tree)) < best[:2]:
                 best = overloaded, len(design.tree), design
             if not overloaded:
                 break
-            share = np.where(excess > 0, np.maximum(share - excess - _MORE, _LEFT), share)
+            share = np.where(over > 0, np.maximum(share - over - _MORE, _LEFT), share)
         assert best is not None
         return best[2]
 
@@ -53,7 +53,7 @@ def _reserved(allocate: Allocator, share: Reals, model: Model, items: Items, bin
     return allocate(model, items, shrunk(bins, share), draw)
 
 
-def _excess(model: Model, design: Design) -> Reals:
+def excess(model: Model, design: Design) -> Reals:
     """By how much of its capacity, less headroom, each bin is above it; 0 for those that are not."""
     problem = model.problem
     load = predict(problem, design.tree, design.item[: len(problem.units)], np.maximum(design.publisher, 0))
