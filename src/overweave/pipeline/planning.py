@@ -17,12 +17,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from overweave.errors import InvalidInput
+from overweave.errors import InvalidInput, ParseError
+from overweave.language.predicates import Filter
+from overweave.language.syntax import parse_filter
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.index_file import build_index
 from overweave.pipeline.steps.match import matched
 from overweave.pipeline.steps.profiles import BITS, profiled, windows_of
 from overweave.pipeline.tables import files_of, read_table, write_tables
+from overweave.planning.box_tables import with_boxes
 from overweave.planning.evidence import Evidence, evidence_of
 from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals
 from overweave.planning.profiles import Profiles, assemble
@@ -174,6 +177,19 @@ def read_evidence(source: Path, problem: Problem) -> Evidence:
     """The evidence of profiles; how much the traffic swings is that of arrivals at all brokers, where ``load`` tells."""
     path = table_path(source, "load")
     return evidence_of(problem, _arrivals(path) if path is not None else None)
+
+
+def add_boxes(source: Path, problem: Problem) -> Problem:
+    """The problem with what publishers advertise and clients subscribe to as boxes, from the tables of SOURCE that say it."""
+    said: list[dict[str, Filter]] = []
+    for name, id, column in (("publishers", "publisher", "advertisement"), ("subscriptions", "subscription", "filter")):
+        path = _there(source, name)
+        rows = _read(path, (id, column))
+        try:
+            said.append({key: parse_filter(text) for key, text in zip(rows[id], rows[column], strict=True)})
+        except ParseError as error:
+            raise InvalidInput(f"{path}: column {column!r}: {error}") from None
+    return with_boxes(problem, *said)
 
 
 def _arrivals(path: Path) -> Reals:
