@@ -60,15 +60,16 @@ def design_boxes(
     oversize: Oversize = "deploy",
     capacity_hz: Reals | float = CAPACITY_HZ,
     ids: tuple[str, ...] | None = None,
+    cost: Reals | None = None,
 ) -> BoxDesign:
-    """The design. One capacity is that of as many brokers as there are clients; ``ids`` name the brokers of an array of them."""
+    """The design. One capacity is that of as many brokers as there are clients; ``ids`` and ``cost`` are those of an array."""
     for name, value, known in (("ranking", ranking, RANKINGS), ("tree", tree, TREES)):
         if value not in known:
             raise PlanningError(f"{name}: expected one of {', '.join(known)}, found {value!r}")
     clients.validate()
     ordered, order = clients.ordered()
     capacity = np.full(len(clients), float(capacity_hz)) if np.ndim(capacity_hz) == 0 else np.asarray(capacity_hz, np.float64)
-    offer = Offer.by_capacity(ids or tuple(f"B{i + 1}" for i in range(len(capacity))), capacity)
+    offer = Offer.by_capacity(ids or tuple(f"B{i + 1}" for i in range(len(capacity))), capacity, cost)
     draw, similarity = np.random.default_rng(seed), BoxSimilarity(ordered)
     options = MinimalOptions(ranking=ranking, lcf=lcf, oversize=oversize)
     found = allocate_clients(similarity, ordered.ids, offer, options, draw)

@@ -1,5 +1,7 @@
-"""Similarity and load of clients whose filters are boxes of a content space (MINIMAL 4), under its assumption that publications are
-spread evenly over an advertisement's box. `BoxClients` is the workload; `overweave.language.space` says what a box is.
+"""Similarity and load of clients whose filters are boxes of a content space (MINIMAL 4).
+
+As in the paper, publications are spread evenly over the box of their advertisement. `BoxClients` is the workload;
+`overweave.language.space` says what a box is.
 """
 
 from collections.abc import Sequence
@@ -8,27 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from overweave.errors import PlanningError
+from overweave.planning.boxes import Boxes
 from overweave.planning.kernels.boxes import interest_row, overlaps_at, publisher_at, received, received_at, volumes
 from overweave.planning.kernels.zones import disjoint, zone_row
 from overweave.planning.problem import Reals, Whole
 from overweave.planning.similarity import BrokerRow, Flags
 
-
-@dataclass(frozen=True, eq=False)
-class Boxes:
-    """Boxes ``[lo, hi)``, a row each, and the client that each belongs to."""
-
-    lo: Reals
-    hi: Reals
-    owner: Whole
-
-    def __len__(self) -> int:
-        return len(self.owner)
-
-    def take(self, chosen: Whole, owner: Whole) -> "Boxes":
-        """Some of them, with the numbers of their clients by ``owner``."""
-        lo, hi = (np.ascontiguousarray(side[chosen], np.float64) for side in (self.lo, self.hi))
-        return Boxes(lo, hi, owner[self.owner[chosen]].astype(np.int64))
+__all__ = ["BoxClients", "BoxSimilarity", "Boxes", "disjoint_boxes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +35,9 @@ class BoxClients:
         """Raise a `PlanningError` that names what is wrong."""
         for kind, boxes in (("advertisement", self.advertisements), ("subscription", self.subscriptions)):
             if boxes.lo.ndim != 2 or boxes.lo.shape != boxes.hi.shape or len(boxes.lo) != len(boxes):
-                raise PlanningError(f"{kind}s: expected a box for each of {len(boxes)}, found {boxes.lo.shape} and {boxes.hi.shape}")
+                raise PlanningError(
+                    f"{kind}s: expected a box for each of {len(boxes)}, found {boxes.lo.shape} and {boxes.hi.shape}"
+                )
             for i in np.flatnonzero((boxes.owner < 0) | (boxes.owner >= len(self)))[:1].tolist():
                 raise PlanningError(f"{kind} {i}: client: expected one of {len(self)}, found number {boxes.owner[i]}")
             for i in np.flatnonzero(~((boxes.lo < boxes.hi) & np.isfinite(boxes.hi - boxes.lo)).all(axis=1))[:1].tolist():
@@ -82,7 +72,8 @@ class BoxSimilarity:
     """The port `Similarity` for `BoxClients` in the order of their owners, as `BoxClients.ordered` makes them."""
 
     def __init__(self, clients: BoxClients) -> None:
-        self._ads, self._subs, self._rate, self._count = clients.advertisements, clients.subscriptions, clients.rate_hz, len(clients)
+        self._ads, self._subs = clients.advertisements, clients.subscriptions
+        self._rate, self._count = clients.rate_hz, len(clients)
         ends = np.arange(self._count + 1)
         self._ad_start, self._sub_start = (np.searchsorted(each.owner, ends) for each in (self._ads, self._subs))
         self._ad_volume, self._sub_volume = np.empty(len(self._ads)), np.empty(len(self._subs))

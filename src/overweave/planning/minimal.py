@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from overweave.errors import DoesNotFit, GoalNotMet
+from overweave.planning.broker_cost import deployment_order
 from overweave.planning.problem import Reals, Whole
 from overweave.planning.rank import RANKINGS
 from overweave.planning.similarity import Similarity
@@ -38,6 +39,8 @@ class MinimalOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     lcf: float = LCF
     #: What becomes of a client that no empty broker has room for.
     oversize: Oversize = "error"
+    #: Where brokers cost differently: deploy those first that have most capacity for their cost, not the largest.
+    by_cost: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,11 +50,13 @@ class Offer:
     ids: Sequence[str]
     capacity_hz: Reals
     order: Whole
+    #: None: all cost the same.
+    cost: Reals | None = None
 
     @classmethod
-    def by_capacity(cls, ids: Sequence[str], capacity_hz: Reals) -> "Offer":
-        """The brokers, the one with the greatest capacity first (algorithm 1, line 6)."""
-        return cls(ids, capacity_hz, np.argsort(-capacity_hz, kind="stable"))
+    def by_capacity(cls, ids: Sequence[str], capacity_hz: Reals, cost: Reals | None = None) -> "Offer":
+        """The brokers, the one with the greatest capacity first (algorithm 1, line 6), or with the greatest for its cost."""
+        return cls(ids, capacity_hz, deployment_order(capacity_hz, np.ones(len(ids)) if cost is None else cost), cost)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +85,7 @@ def allocate_clients(
     """
     ranking = RANKINGS[options.ranking]
     if ranking.random_brokers:
-        offer = Offer(offer.ids, offer.capacity_hz, draw.permutation(offer.order))
+        offer = Offer(offer.ids, offer.capacity_hz, draw.permutation(offer.order))  # and nobody looks at cost
     score = _at_random(draw) if ranking.random_brokers else _most_similar
     state = _Deploying(similarity, ids, offer, options, score, admit or _always)
     pinned = np.full(len(ids), -1, np.int64) if fixed is None else fixed
@@ -89,6 +94,8 @@ def allocate_clients(
     for client in ranking.clients(similarity, draw).tolist():
         if pinned[client] < 0:
             state.place(client)
+    if offer.cost is not None:
+        state.replace_by_cheaper(offer.cost, pinned)
     return Deployment(np.array(state.deployed, np.int64), state.home, np.array(state.load_hz[: len(state.deployed)]))
 
 
@@ -150,6 +157,23 @@ class _Deploying:
         _, local = self._similarity.at_brokers(client, self.home, len(self.deployed))
         self._attach(client, at, float(self.load_hz[at] + self._similarity.impact_hz[client] - local[at]))
 
+    def replace_by_cheaper(self, cost: Reals, pinned: Whole) -> None:
+        """Let brokers give way to cheaper ones that are not in use, the dearest first; those with pinned clients stay."""
+        for at in sorted(range(len(self.deployed)), key=lambda at: (-cost[self.deployed[at]], at)):
+            clients = np.flatnonzero(self.home == at).tolist()
+            if (pinned[clients] >= 0).any() or self._limit[at] == -np.inf:
+                continue
+            for broker in sorted(self._stack, key=lambda broker: (cost[broker], broker)):
+                if cost[broker] >= cost[self.deployed[at]]:
+                    break
+                limit = self._options.lcf * self._offer.capacity_hz[broker]
+                if self.load_hz[at] < limit:
+                    # One that has admitted some of the clients only is of no use to others either.
+                    self._stack.remove(broker)
+                    if all(self._admit(client, broker) for client in clients):
+                        self.deployed[at], self._limit[at] = broker, limit
+                        break
+
     def _deploy(self, client: int, impact: float) -> int:
         """The first broker on the stack with room for a client, deployed."""
         share = self._options.lcf
@@ -177,8 +201,12 @@ class _Deploying:
         if not self._stack:
             return DoesNotFit(id, f"client {id!r}: all {len(self._offer.ids)} brokers are in use and none has room for it")
         largest = float(self._offer.capacity_hz[self._stack].max()) * lcf
+        if impact < largest:
+            return DoesNotFit(
+                id, f"client {id!r}: none of the {len(self._stack)} brokers left has room for what it sends and receives"
+            )
         return DoesNotFit(
             id,
-            f"client {id!r}: needs {impact:.6g} messages/s and what it sends and receives,"
-            f" the largest broker left has less than {largest:.6g} messages/s for clients at LCF {lcf:g}",
+            f"client {id!r}: needs {impact:.6g} messages/s,"
+            f" the largest broker left has less than {largest:.6g} for its clients (LCF {lcf:g})",
         )

@@ -4,7 +4,7 @@ Loads are counted in ticks, small parts of the largest broker, so that sums are 
 rates and bandwidths in any unit. Output of a cluster adds up, its input is the union of vectors (THESIS 6.1.2, 6.2.3).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,6 +61,12 @@ class Bins:
         if output > self.room[bin] or input > self.input_max[bin]:
             return False
         return bool(float(input) * (self.base_s[bin] + self.slope_s[bin] * entries) <= self.busy_max[bin])
+
+
+def shrunk(bins: Bins, share: Reals) -> Bins:
+    """Bins of which only a share may be used, given for each."""
+    room = np.floor(bins.room * share).astype(np.int64)
+    return replace(bins, room=room, busy_max=bins.busy_max * share, input_max=bins.input_max * share)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,29 +3,13 @@
 The volume of a subscription is the rate at which it receives, so overlap (eq 1) compares what two clients received with what
 both did, and interest (eq 3) is the share of a publisher's window that a client received. A client's subscriptions are one set
 of bits here, as in the problem, but deliveries count once per subscription, as in the paper.
-
-Clients are the items of a model, then the publishers that are nobody's side.
 """
 
 import numpy as np
 
 from overweave.planning.kernels.common import overlap_rows
-from overweave.planning.model import Model
 from overweave.planning.problem import Problem, Reals, Whole, Words, counted
 from overweave.planning.similarity import BrokerRow, Flags
-
-
-def profile_similarity(model: Model) -> "ProfileSimilarity":
-    """The similarity of a model's items and free publishers."""
-    free = np.flatnonzero(model.host < 0)
-    client = model.host.copy()
-    client[free] = len(model.items) + np.arange(len(free))
-    return ProfileSimilarity(model.problem, client, len(model.items) + len(free))
-
-
-def homes(model: Model, items: Whole, publishers: Whole) -> Whole:
-    """The brokers of all clients from those of the items and of the publishers."""
-    return np.concatenate([items, publishers[model.host < 0]])
 
 
 class ProfileSimilarity:
@@ -46,14 +30,13 @@ class ProfileSimilarity:
         self.subscribes: Flags = np.arange(count) < len(units)
         self.subscribes[: len(units)] &= units.filters > 0
         foreign = client[self._groups.publisher] != self._groups.owner
-        self.impact_hz: Reals = np.bincount(client, publishers.rate_hz, count) + np.bincount(
-            self._groups.owner[foreign], self._rate[foreign], count
-        )
+        self.impact_hz = _sums(client, publishers.rate_hz, count)
+        self.impact_hz += _sums(self._groups.owner[foreign], self._rate[foreign], count)
 
     def interest(self, publisher: int) -> Reals:
         """As `Similarity.interest`."""
         rows = self._wanting(publisher)
-        return np.bincount(self._groups.owner[rows], self._share[rows], self._count)
+        return _sums(self._groups.owner[rows], self._share[rows], self._count)
 
     def at_brokers(self, client: int, home: Whole, brokers: int) -> tuple[Reals, Reals]:
         """As `Similarity.at_brokers`."""
@@ -62,12 +45,12 @@ class ProfileSimilarity:
             rows = self._wanting(client)
             at = home[self._groups.owner[rows]]
             rows, at = rows[at >= 0], at[at >= 0]
-            similarity += np.bincount(at, self._share[rows], brokers)
-            local += np.bincount(at, self._rate[rows], brokers)
+            similarity += _sums(at, self._share[rows], brokers)
+            local += _sums(at, self._rate[rows], brokers)
         if self.subscribes[client]:
             first, last = self._groups.start[client], self._groups.start[client + 1]
             at = home[self._client[self._groups.publisher[first:last]]]
-            local += np.bincount(at[at >= 0], self._rate[first:last][at >= 0], brokers)
+            local += _sums(at[at >= 0], self._rate[first:last][at >= 0], brokers)
             self._groups.add_overlaps(client, home, similarity)
         return similarity, local
 
@@ -146,3 +129,8 @@ def _grouped(owner: Whole, count: int) -> list[Whole]:
     """The positions of each owner."""
     order = np.argsort(owner, kind="stable")
     return np.split(order, np.searchsorted(owner[order], np.arange(count + 1)))[1:-1]
+
+
+def _sums(number: Whole, values: Reals, count: int) -> Reals:
+    """The sum of the values of each number."""
+    return np.bincount(number, values, count).astype(np.float64)

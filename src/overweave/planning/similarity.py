@@ -41,7 +41,7 @@ class Similarity(Protocol):
         ...
 
     def at_brokers(self, client: int, home: Whole, brokers: int) -> tuple[Reals, Reals]:
-        """The similarity of a client with the subscribers of each broker (algorithm 2), and the load counted twice there (eq 5)."""
+        """The similarity of a client with the subscribers of each broker (algorithm 2), and the load eq 5 would count twice."""
         ...
 
     def commonality(self, home: Whole, brokers: int) -> BrokerRow:

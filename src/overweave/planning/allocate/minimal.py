@@ -5,16 +5,15 @@ less headroom: messages per second where that is given, tested by eq 5 as in the
 every allocator. Of all three only the share LCF is used.
 """
 
-from dataclasses import replace
-
 import numpy as np
 
 from overweave.planning.allocate.base import Allocation, Allocator
+from overweave.planning.broker_cost import deployment_order, message_capacity
 from overweave.planning.filling import Filling
 from overweave.planning.minimal import MinimalOptions, Offer, allocate_clients
-from overweave.planning.model import Bins, Items, Model, whole_window
+from overweave.planning.model import Bins, Items, Model, shrunk, whole_window
+from overweave.planning.model_similarity import similarity_of
 from overweave.planning.problem import Whole
-from overweave.planning.profile_similarity import profile_similarity
 
 
 def minimal(options: MinimalOptions) -> Allocator:
@@ -22,19 +21,16 @@ def minimal(options: MinimalOptions) -> Allocator:
 
     def allocate(model: Model, items: Items, bins: Bins, draw: np.random.Generator) -> Allocation:
         assert items is model.items, "clients are allocated, not layers of brokers"
-        similarity, free = profile_similarity(model), np.flatnonzero(model.host < 0)
+        similarity, free = similarity_of(model), np.flatnonzero(model.host < 0)
         clients = _with_publishers(model, items, free)
         ids = (*model.item_ids, *(model.problem.publishers.ids[p] for p in free.tolist()))
         usable = shrunk(bins, np.full(len(bins), options.lcf))
         filling = Filling(model, usable, clients)
 
         def admit(client: int, bin: int) -> bool:
-            return filling.put(
-                int(clients.profile[client]), int(clients.output[client]), int(clients.entries[client]), bin
-            )
+            return filling.put(int(clients.profile[client]), int(clients.output[client]), int(clients.entries[client]), bin)
 
-        names = [model.problem.pool.ids[broker] for broker in bins.broker.tolist()]
-        offer = Offer(names, bins.input_max * model.tick_hz, np.arange(len(bins)))
+        offer = _offer(model, bins, options.by_cost)
         found = allocate_clients(similarity, ids, offer, options, draw, fixed=_fixed_bins(clients, bins), admit=admit)
         bin = found.broker[found.home] if len(found.home) else found.home
         publisher = np.full(len(model.host), -1, np.int64)
@@ -44,10 +40,12 @@ def minimal(options: MinimalOptions) -> Allocator:
     return allocate
 
 
-def shrunk(bins: Bins, share: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Bins:
-    """Bins of which only a share may be used."""
-    room = np.floor(bins.room * share).astype(np.int64)
-    return replace(bins, room=room, busy_max=bins.busy_max * share, input_max=bins.input_max * share)
+def _offer(model: Model, bins: Bins, by_cost: bool) -> Offer:
+    """Bins in their order, by bandwidth, descending; or by cost."""
+    pool, order = model.problem.pool.take(bins.broker), np.arange(len(bins))
+    if by_cost and pool.cost is not None:
+        order = deployment_order(message_capacity(pool), pool.cost)
+    return Offer(pool.ids, bins.input_max * model.tick_hz, order, pool.cost)
 
 
 def _with_publishers(model: Model, items: Items, free: Whole) -> Items:
@@ -56,7 +54,12 @@ def _with_publishers(model: Model, items: Items, free: Whole) -> Items:
     profile = [table.add(np.array([p], np.int64), whole_window(model.problem, p)[None, :]) for p in free.tolist()]
     output = np.rint(publishers.bytes_per_s[free] / model.tick_bytes_per_s).astype(np.int64)
     none = np.zeros(len(free), np.int64)
-    columns = ((items.profile, np.array(profile, np.int64)), (items.output, output), (items.entries, none), (items.fixed, none - 1))
+    columns = (
+        (items.profile, np.array(profile, np.int64)),
+        (items.output, output),
+        (items.entries, none),
+        (items.fixed, none - 1),
+    )
     return Items(*(np.concatenate(column) for column in columns))
 
 

@@ -13,8 +13,8 @@ from overweave.planning.build.joining import joined
 from overweave.planning.build.random import random_parents
 from overweave.planning.kernels.rewire import rewire
 from overweave.planning.model import Model
+from overweave.planning.model_similarity import homes, similarity_of
 from overweave.planning.problem import Reals, Whole
-from overweave.planning.profile_similarity import homes, profile_similarity
 from overweave.planning.similarity import BrokerRow
 from overweave.planning.tree import Design
 
@@ -26,7 +26,7 @@ _KEPT_MAX = 1 << 25
 
 def baldoni(model: Model, allocate: Allocator, draw: np.random.Generator) -> Design:
     """The brokers that the allocator uses, joined by their zones of interest."""
-    similarity = profile_similarity(model)
+    similarity = similarity_of(model)
     found = allocate(model, model.items, model.bins, draw)
 
     def join(items: Whole, publishers: Whole, brokers: int) -> Whole:

@@ -9,15 +9,15 @@ import numpy as np
 from overweave.planning.allocate.base import Allocator
 from overweave.planning.build.joining import joined
 from overweave.planning.model import Model
+from overweave.planning.model_similarity import homes, similarity_of
 from overweave.planning.problem import Whole
-from overweave.planning.profile_similarity import homes, profile_similarity
 from overweave.planning.similarity import BrokerRow
 from overweave.planning.tree import Design
 
 
 def spanning_tree(model: Model, allocate: Allocator, draw: np.random.Generator) -> Design:
     """The brokers that the allocator uses, joined by commonality."""
-    similarity = profile_similarity(model)
+    similarity = similarity_of(model)
 
     def join(items: Whole, publishers: Whole, brokers: int) -> Whole:
         return maximum_tree(brokers, similarity.commonality(homes(model, items, publishers), brokers))

@@ -17,7 +17,7 @@ def shared(x_lo, x_hi, x, y_lo, y_hi, y):
 
 @kernel
 def volumes(lo, hi, out):
-    """The volume of every box, multiplied in the same order as `shared` does: a box inside another has an interest of exactly 1."""
+    """The volume of every box, in the same order of factors as `shared`: the interest of a box in one around it is exactly 1."""
     for i in range(len(lo)):
         out[i] = shared(lo, hi, i, lo, hi, i)
 
