@@ -137,14 +137,20 @@ def test_ctrl_c_ends_following_with_its_totals(traces, tmp_path):
     assert_counted(json.loads(answer), "b", traces[1]["b"])
 
 
-def test_addresses_are_refused_before_spark_starts(traces, tmp_path, monkeypatch, capfd):
+def test_what_is_wrong_with_paths_is_said_before_spark_starts(traces, tmp_path, monkeypatch, capfd):
     from overweave.cli import main
 
     monkeypatch.setattr("overweave.pipeline.session.session", None)
-    for arguments in (["s3a://bucket/traces", "--out", str(tmp_path / "out")], [str(traces[0]), "--out", "file:///tmp/out"]):
+    (tmp_path / "mine").write_text("precious")
+    for source, out, said in (
+        (f"file://host{traces[0]}", tmp_path / "out", "expected file:///PATH, found a host"),
+        (f"file://{tmp_path}/nowhere", tmp_path / "out", "nowhere: expected a file or directory, found nothing"),
+        (traces[0], f"file://{tmp_path}/mine", "mine: expected a directory, found a file"),
+        (traces[0], tmp_path, "found other files"),
+    ):
         with pytest.raises(SystemExit, match="2"):
-            main(["profile", *arguments])
-        assert "expected a path on this machine, found an address of" in capfd.readouterr().err
+            main(["profile", str(source), "--out", str(out)])
+        assert said in capfd.readouterr().err
 
 
 def test_the_run_007_is_not_the_run_7_in_any_session(spark, traces, tmp_path):

@@ -99,6 +99,11 @@ def test_forwards_are_those_of_the_broker_that_sends(spark, tmp_path):
         replayed(publications, tmp_path / "index", star, at_a.union(at_a), subscriptions).collect()
     with pytest.raises(InvalidInput, match=r"^subscription 's2': expected a broker of the overlay, found none"):
         replayed(publications, tmp_path / "index", star, at_a, subscriptions.where("subscription = 's1'"))
+    with pytest.raises(InvalidInput, match=r"^subscription 's1': expected a broker of the overlay, found none, or several"):
+        replayed(publications, tmp_path / "index", star, at_a, subscriptions.union(subscriptions.where("subscription = 's1'")))
+    with pytest.raises(InvalidInput, match=r"^subscription 's2': expected a broker of the overlay, found 'Z'"):
+        elsewhere = subscriptions.replace("C", "Z", ["broker"])
+        replayed(publications, tmp_path / "index", star, at_a, elsewhere)
     with pytest.raises(InvalidInput, match=r"^overlay: expected a tree"):
         replayed(publications, tmp_path / "index", star.with_link(("A", "B")), at_a, subscriptions)
     with pytest.raises(InvalidInput, match=r"^protocol: expected one of flooding, filter, simple, found 'merc'"):

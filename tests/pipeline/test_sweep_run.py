@@ -1,6 +1,8 @@
 """Sweeps on Spark: what tasks find is what one by one is found; what is finished stays; what fails is told."""
 
 import itertools
+import threading
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
@@ -214,6 +216,19 @@ def test_a_job_that_cannot_run_at_all_is_no_scenarios_fault(spark, tmp_path, mon
     with pytest.raises(AttributeError):
         run_sweep(lambda: spark, sweep, Results(sweep, tmp_path))
     assert read_metrics(tmp_path).num_rows == 0
+
+
+@pytest.mark.parametrize(("parallel", "together"), [(None, 12), (3, 3)])
+def test_more_is_submitted_than_there_are_cores(monkeypatch, parallel, together):
+    """A cluster that begins with one core and grows has to have something to do for the others."""
+    sweep = sweep_of(DOCUMENT | {"sweep": {"repetitions": 2}})
+    # Nothing is ever computed in it.
+    session = SimpleNamespace(interruptTag=lambda _: None)
+    # Nobody goes on before so many are there.
+    all_there = threading.Barrier(together, timeout=20)
+    monkeypatch.setattr(running, "_cores", lambda _: 1)
+    monkeypatch.setattr(running._Job, "run", lambda _, group: all_there.wait() is None or [len(group)])
+    assert sum(running._evaluated(session, sweep, list(sweep.tasks), parallel)) == len(sweep.tasks) == 12
 
 
 def test_files_of_others_are_left_alone(tmp_path):

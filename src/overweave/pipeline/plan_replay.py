@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.index_file import build_index
+from overweave.pipeline.locations import LocationLike
 from overweave.pipeline.steps.replay import replayed
 from overweave.pipeline.tables import read_table
 from overweave.planning.plan import Plan
@@ -26,7 +27,7 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def evaluate(
-    spark: SparkSession, plan: Plan, problem: Problem, subscriptions: Path, publications: Path, scratch: Path
+    spark: SparkSession, plan: Plan, problem: Problem, subscriptions: LocationLike, publications: LocationLike, scratch: Path
 ) -> Mapping[str, Evaluated]:
     """Replay a table of publications on a plan.
 

@@ -2,7 +2,6 @@
 at most some hundred rows of each.
 """
 
-from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
@@ -10,7 +9,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from overweave.pipeline.locations import LocationLike
 from overweave.pipeline.schemas import LOAD, PROFILES, PUBLISHER_PROFILES, SUMMARY
+from overweave.pipeline.streaming.versions import current
 from overweave.pipeline.tables import conform, folder_of
 
 #: What ``overweave profile`` writes, and what is needed of it: not the bits of profiles, which are most of the bytes.
@@ -49,12 +50,11 @@ class Digest(NamedTuple):
     densities: Histogram
 
 
-def digested(spark: SparkSession, directory: Path) -> Digest:
+def digested(spark: SparkSession, directory: LocationLike) -> Digest:
     """Read the tables of a profile; columns that are missing are an `InvalidInput`."""
-    tables = {
-        name: conform(spark.read.parquet(str(path := folder_of(directory, name))), schema, f"{path}")
-        for name, schema in TABLES.items()
-    }
+    folder = current(directory)
+    paths = {name: folder_of(folder, name) for name in TABLES}
+    tables = {name: conform(spark.read.parquet(paths[name].pattern), schema, f"{paths[name]}") for name, schema in TABLES.items()}
     load, profiles = tables["load"], tables["profiles"].withColumn("density", _density())
     brokers, publishers = tables["summary"], tables["publisher_profiles"]
     top = _top(brokers, "arrivals", "broker")

@@ -1,11 +1,12 @@
 """The report of a profile: what a network carried, broker by broker, who published it and who got it."""
 
-from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import pandas as pd
 from pyspark.sql import SparkSession
 
+from overweave.pipeline.locations import LocationLike
+from overweave.pipeline.streaming.versions import current
 from overweave.pipeline.tables import folder_of
 from overweave.reports.brokers import profile_pictures
 from overweave.reports.digest import TABLES, TOP, digested
@@ -41,12 +42,13 @@ _PROFILES = ("subscription", "publisher", "count", "density", "window_publicatio
 _WORDS = {"yield_share": "yield", "count": "publications got"}
 
 
-def is_profile(directory: Path) -> bool:
+def is_profile(directory: LocationLike) -> bool:
     """Whether a directory has the tables of ``overweave profile``."""
-    return all(any(folder_of(directory, name).glob("*.parquet")) for name in TABLES)
+    tables = current(directory)
+    return all(any(each.name.endswith(".parquet") for each in folder_of(tables, name).list()) for name in TABLES)
 
 
-def profile_contents(spark: SparkSession, directory: Path) -> list[Element]:
+def profile_contents(spark: SparkSession, directory: LocationLike) -> list[Element]:
     """What the page says."""
     digest = digested(spark, directory)
     totals = digest.totals
