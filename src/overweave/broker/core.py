@@ -237,6 +237,13 @@ class BrokerCore:
         for session in self._sessions.values():
             session.validate()
         self._registry.validate()
+        self._routing.validate()
+        self._traffic.validate()
+        clients = self._sessions.keys() - self._neighbours.keys()
+        assert all(self._registry.knows(client) for client in clients)
+        assert self._neighbours.keys() <= self._sessions.keys()
+        assert self._stale.keys() <= self._sessions.keys()
+        assert self._telling.unsynced <= self._neighbours.keys()
 
     # ---- frames
 

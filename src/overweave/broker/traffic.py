@@ -413,6 +413,14 @@ class Traffic:
         else:
             custody.release()
 
+    def validate(self) -> None:
+        """Check what must always hold."""
+        self.patience.validate()
+        assert all(held.custody is None or not held.custody.done or held.custody.expired for held in self._held)
+        assert all(not orphan.custody.done or orphan.custody.expired for orphan in self._orphans)
+        times = [since_s for since_s, _, _ in self._following]
+        assert times == sorted(times)
+
     def _under_way(self, peers: dict[str, Session] | dict[str, None]) -> list[tuple[Batch, Custody | None]]:
         """The publications that some peers have not settled, and those that are held."""
         sent: list[tuple[Batch, Custody | None]] = [entry for peer in peers for entry in self._sessions[peer].batches()]

@@ -40,6 +40,13 @@ def plan(
     ] = None,
     algorithm: Annotated[str, typer.Option(metavar="NAME", help="How brokers are chosen.")] = "cram-iou",
     rule: Annotated[str, typer.Option(metavar="NAME", help="What CRAM accepts: literal, no-worse or split.")] = "split",
+    lcf: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="What MINIMAL gives a broker's own clients; else found by iteration.")
+    ] = None,
+    oversize: Annotated[str, typer.Option(metavar="deploy|error", help="A client that MINIMAL finds no broker for.")] = "error",
+    similarity: Annotated[
+        str, typer.Option(metavar="profiles|boxes", help="What MINIMAL compares: what clients received, or their filters.")
+    ] = "profiles",
     headroom: Annotated[float | None, typer.Option(metavar="SHARE", help="What stays free of every broker (0.2).")] = None,
     compare: Annotated[str | None, typer.Option(metavar="A,B,…|all", help="Other algorithms beside this one.")] = None,
     evaluate: Annotated[
@@ -70,11 +77,10 @@ def plan(
     from overweave.planning.bounds import brokers_min
     from overweave.planning.evidence import check_evidence
     from overweave.planning.make import make_plan
-    from overweave.planning.options import Options
 
     names = _checked(algorithm, rule, compare)
     chosen = _goals(goals, headroom, tuple(without or ()))
-    options = Options(rule=rule)
+    options = _options(rule, lcf, oversize, similarity)
     with waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         start = _starter(stack, master, conf or [], show)
         if any(each is not None and Location.of(each).is_remote for each in (source, brokers, evaluate, add, out)):
@@ -83,6 +89,7 @@ def plan(
         tables = _tables(source)
         offer = _network(tables, network, brokers, add)
         problem, evidence = _problem(tables, offer, chosen, start, Path(scratch), show)
+        problem = problem if similarity == "profiles" else _with_boxes(tables, problem)
         if not force:
             check_evidence(evidence)
         show(f"planning by {algorithm}")
@@ -120,6 +127,23 @@ def _checked(algorithm: str, rule: str, compare: str | None) -> list[str]:
         if name not in known:
             raise InvalidInput(f"--{option}: expected one of {', '.join(known)}, found {name!r}")
     return [name for name in dict.fromkeys(names) if name != algorithm]
+
+
+def _options(rule: str, lcf: float | None, oversize: str, similarity: str) -> "Options":
+    from overweave.planning.options import Options
+
+    if lcf is not None and not 0 < lcf <= 1:
+        raise InvalidInput(f"--lcf: expected a share above 0 and up to 1, found {lcf:g}")
+    for name, value, known in (("oversize", oversize, ("deploy", "error")), ("similarity", similarity, ("profiles", "boxes"))):
+        if value not in known:
+            raise InvalidInput(f"--{name}: expected {' or '.join(known)}, found {value!r}")
+    return msgspec.convert({"rule": rule, "lcf": lcf, "oversize": oversize, "similarity": similarity}, Options)
+
+
+def _with_boxes(source: "Location", problem: "Problem") -> "Problem":
+    from overweave.pipeline.planning import add_boxes
+
+    return add_boxes(source, problem)
 
 
 def _goals(file: Path | None, headroom: float | None, without: tuple[str, ...]) -> "Goals":

@@ -17,7 +17,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from overweave.errors import InvalidInput
+from overweave.errors import InvalidInput, ParseError
+from overweave.language.predicates import Filter
+from overweave.language.syntax import parse_filter
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.index_file import build_index
 from overweave.pipeline.locations import Location, LocationLike
@@ -26,6 +28,7 @@ from overweave.pipeline.steps.match import matched
 from overweave.pipeline.steps.profiles import BITS, profiled, windows_of
 from overweave.pipeline.streaming.versions import current
 from overweave.pipeline.tables import files_of, read_table, write_tables
+from overweave.planning.box_tables import with_boxes
 from overweave.planning.evidence import Evidence, evidence_of
 from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals
 from overweave.planning.profiles import Profiles, assemble
@@ -52,9 +55,12 @@ class Network:
 
     def with_more(self, more: Pool) -> "Network":
         """With brokers that are not there yet."""
-        parts = zip(_columns(self.pool), _columns(more), strict=True)
-        pool = Pool(self.pool.ids + more.ids, *(np.concatenate(part) for part in parts))
-        return replace(self, pool=pool)
+        bandwidth, base_s, slope_s, capacity = (
+            np.concatenate(part) for part in zip(_columns(self.pool), _columns(more), strict=True)
+        )
+        known = self.pool.cost is not None or more.cost is not None
+        cost = np.concatenate([self.pool.costs, more.costs]) if known else None
+        return replace(self, pool=Pool(self.pool.ids + more.ids, bandwidth, base_s, slope_s, capacity, cost))
 
 
 def kind_of(source: LocationLike) -> str:
@@ -89,7 +95,9 @@ def read_brokers(table: LocationLike) -> Pool:
     bandwidth, base_s, slope_s = (_numbers(path, name, rows[name]) for name in _BROKER_COLUMNS[1:])
     if not count:
         raise InvalidInput(f"{path}: brokers: expected at least one, found none")
-    return Pool(ids, bandwidth, base_s, slope_s, np.array([np.inf if each is None else float(each) for each in capacity]))
+    limits = np.array([np.inf if each is None else float(each) for each in capacity])
+    cost = _numbers(path, "cost", rows["cost"]) if rows.get("cost") else None
+    return Pool(ids, bandwidth, base_s, slope_s, limits, cost)
 
 
 def network_of(overlay: Overlay, source: str) -> Network:
@@ -178,6 +186,19 @@ def read_evidence(source: LocationLike, problem: Problem) -> Evidence:
     """The evidence of profiles; how much the traffic swings is that of arrivals at all brokers, where ``load`` tells."""
     path = table_path(source, "load")
     return evidence_of(problem, _arrivals(path) if path is not None else None)
+
+
+def add_boxes(source: LocationLike, problem: Problem) -> Problem:
+    """The problem with what publishers advertise and clients subscribe to as boxes, from the tables of SOURCE that say it."""
+    said: list[dict[str, Filter]] = []
+    for name, id, column in (("publishers", "publisher", "advertisement"), ("subscriptions", "subscription", "filter")):
+        path = _there(source, name)
+        rows = _read(path, (id, column))
+        try:
+            said.append({key: parse_filter(text) for key, text in zip(rows[id], rows[column], strict=True)})
+        except ParseError as error:
+            raise InvalidInput(f"{path}: column {column!r}: {error}") from None
+    return with_boxes(problem, *said)
 
 
 def _arrivals(path: Location) -> Reals:
