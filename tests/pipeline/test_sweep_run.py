@@ -165,9 +165,9 @@ def test_what_is_finished_survives_an_interruption(spark, tmp_path, monkeypatch)
 
 
 def recording(function, computed):
-    def record(spark, sweep, tasks):
+    def record(spark, sweep, tasks, parallel):
         computed.extend(tasks)
-        return function(spark, sweep, tasks)
+        return function(spark, sweep, tasks, parallel)
 
     return record
 
