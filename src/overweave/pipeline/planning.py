@@ -191,7 +191,11 @@ def read_evidence(source: LocationLike, problem: Problem) -> Evidence:
 def add_boxes(source: LocationLike, problem: Problem) -> Problem:
     """The problem with what publishers advertise and clients subscribe to as boxes, from the tables of SOURCE that say it."""
     said: list[dict[str, Filter]] = []
-    for name, id, column in (("publishers", "publisher", "advertisement"), ("subscriptions", "subscription", "filter")):
+    # A workload has the same tables under the names that profiles had in the release before.
+    for name, id, column in (
+        ("publisher_profiles", "publisher", "advertisement"),
+        ("subscription_lifetimes", "subscription", "filter"),
+    ):
         path = _there(source, name)
         rows = _read(path, (id, column))
         try:
