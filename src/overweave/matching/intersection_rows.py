@@ -26,8 +26,9 @@ class Rows:
     """Arrays for the kernels of `overweave.matching.kernels.intersect`."""
 
     def __init__(self) -> None:
-        #: How many slots and constraints there are.
-        self.count = self._constraints = 0
+        #: How many slots and constraints the arrays have, and what is to follow: bounds and link.
+        self._count = self._constraints = 0
+        self._appended: list[tuple[Sequence[OuterBound], int]] = []
         self.links = np.empty(4, np.int32)
         self._starts = np.zeros(5, np.int64)
         self._partition_of, self._following = np.empty(4, np.int32), np.empty(4, np.int32)
@@ -41,27 +42,41 @@ class Rows:
         #: A place for every column; none is mentioned between queries.
         self._low, self._high, self._token = np.empty(4), np.empty(4), np.full(4, ABSENT, np.int32)
 
+    def __len__(self) -> int:
+        return self._count + len(self._appended)
+
     def append(self, bounds: Sequence[OuterBound], link: int) -> None:
         """Give the next slot to a filter."""
-        slot, start = self.count, self._constraints
-        end = start + len(bounds)
-        self._make_room(slot + 1, end)
-        columns = [self._column(bound.name) for bound in bounds]
-        self._columns[start:end] = columns
-        self._lows[start:end] = [bound.low for bound in bounds]
-        self._highs[start:end] = [bound.high for bound in bounds]
-        self._tokens[start:end] = [self._token_of(bound) for bound in bounds]
-        partition = self._choose_partition(columns, bounds)
-        self._starts[slot + 1] = end
-        self.links[slot] = link
-        self._partition_of[slot] = partition
-        self._following[slot] = self._last[partition]
-        self._last[partition] = slot
-        self._sizes[partition] += 1
-        self.count, self._constraints = slot + 1, end
+        self._appended.append((bounds, link))
+
+    def _enter(self) -> None:
+        """Have what was appended in the arrays: many at a time, because most comes in floods that ask nothing."""
+        appended, self._appended = self._appended, []
+        slot, start = self._count, self._constraints
+        flat = [bound for bounds, _ in appended for bound in bounds]
+        count, end = slot + len(appended), start + len(flat)
+        self._make_room(count, end)
+        columns = self._columns[start:end] = [self._column(bound.name) for bound in flat]
+        self._lows[start:end] = [bound.low for bound in flat]
+        self._highs[start:end] = [bound.high for bound in flat]
+        self._tokens[start:end] = [self._token_of(bound) for bound in flat]
+        self.links[slot:count] = [link for _, link in appended]
+        self._starts[slot + 1 : count + 1] = np.cumsum([len(bounds) for bounds, _ in appended]) + start
+        partitions, following, at = [], [], 0
+        for number, (bounds, _) in enumerate(appended, slot):
+            partition = self._choose_partition(columns[at : at + len(bounds)], bounds)
+            at += len(bounds)
+            partitions.append(partition)
+            following.append(self._last[partition])
+            self._last[partition] = number
+            self._sizes[partition] += 1
+        self._partition_of[slot:count], self._following[slot:count] = partitions, following
+        self._count, self._constraints = count, end
 
     def remove(self, slot: int) -> int:
         """Give up a slot; the link it was for."""
+        if slot >= self._count:
+            self._enter()
         link = int(self.links[slot])
         self.links[slot] = GONE
         self._sizes[self._partition_of[slot]] -= 1
@@ -69,6 +84,8 @@ class Rows:
 
     def compare(self, kernel: Callable[..., int], bounds: Sequence[OuterBound], all_of_query: bool, answers: NDArray[Any]) -> int:
         """Ask a kernel which slots a filter can intersect: those with all its columns, or those with no others."""
+        if self._appended:
+            self._enter()
         numbers = [self._column_numbers.get(bound.name) for bound in bounds]
         if all_of_query and None in numbers:
             return 0
@@ -80,7 +97,7 @@ class Rows:
                 self._low[column], self._high[column] = bound.low, bound.high
                 self._token[column] = self._token_asked(bound)
         found = kernel(
-            self.links[: self.count], self._starts, self._columns, self._lows, self._highs, self._tokens, self._following, heads,
+            self.links[: self._count], self._starts, self._columns, self._lows, self._highs, self._tokens, self._following, heads,
             self._low, self._high, self._token, len(bounds) if all_of_query else -1, answers,
         )  # fmt: skip
         for column in numbers:
@@ -90,8 +107,10 @@ class Rows:
 
     def pack(self) -> NDArray[np.int64]:
         """Drop the slots that are gone, with columns, words and partitions that nobody has any more; the slots that stay."""
-        stay = np.flatnonzero(self.links[: self.count] != GONE)
-        lengths = np.diff(self._starts[: self.count + 1])[stay]
+        if self._appended:
+            self._enter()
+        stay = np.flatnonzero(self.links[: self._count] != GONE)
+        lengths = np.diff(self._starts[: self._count + 1])[stay]
         ends = np.cumsum(lengths)
         at = np.repeat(self._starts[stay] - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
         self._lows, self._highs, self._tokens = self._lows[at], self._highs[at], self._tokens[at]
@@ -99,7 +118,7 @@ class Rows:
         self._tokens, tokens = _renumbered(self._tokens, len(self._words) + _WORDS, first=_WORDS)
         self._partition_of, partitions = _renumbered(self._partition_of[stay], len(self._last), first=1)
         self.links, self._starts = self.links[stay], np.concatenate([[0], ends])
-        self.count, self._constraints = len(stay), len(at)
+        self._count, self._constraints = len(stay), len(at)
         self._column_numbers = {name: columns[old] for name, old in self._column_numbers.items() if columns[old] >= 0}
         self._words = {word: tokens[old] for word, old in self._words.items() if tokens[old] >= 0}
         self._keyed = {
@@ -108,7 +127,7 @@ class Rows:
             if any(partitions[old] >= 0 for old in keyed.values())
         }
         self._chain(1 + sum(map(len, self._keyed.values())))
-        self._make_room(self.count + 1, self._constraints + 1)
+        self._make_room(self._count + 1, self._constraints + 1)
         return stay
 
     def _chain(self, partitions: int) -> None:
@@ -116,7 +135,7 @@ class Rows:
         order = np.argsort(self._partition_of, kind="stable")
         grouped = self._partition_of[order]
         same = grouped[1:] == grouped[:-1]
-        self._following = np.full(self.count, -1, np.int32)
+        self._following = np.full(self._count, -1, np.int32)
         self._following[order[1:][same]] = order[:-1][same]
         last = np.full(partitions, -1, np.int64)
         last[grouped] = order
@@ -136,7 +155,7 @@ class Rows:
                     return _IN_ORDER
                 partitions += keyed.values()
         sizes = sum([self._sizes[partition] for partition in partitions])
-        if 2 * sizes > self.count:
+        if 2 * sizes > self._count:
             return _IN_ORDER
         return np.array([self._last[partition] for partition in partitions], np.int32) if sizes else None
 

@@ -118,7 +118,7 @@ class IntersectionIndex(Generic[Id]):
     def _candidates(self, filter: Filter) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The slots that may intersect ``filter``, in order, and of which that is certain."""
         bounds, count = outer_bounds(filter), 0
-        found = np.empty(self._rows.count, np.int64)
+        found = np.empty(len(self._rows), np.int64)
         if bounds is not None:
             count = self._rows.compare(find_slots, bounds, self._holds_advertisements, found)
         found = np.sort(found[:count])
