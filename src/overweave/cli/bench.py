@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 EXAMPLE = "overweave bench matching --subscriptions 10000 --json"
 
 #: Every benchmark and the module that runs it.
-BENCHMARKS = {name: f"overweave.bench.{name}" for name in ("matching", "simulator", "plane", "routing", "pipeline", "planning")}
+BENCHMARKS = {
+    name: f"overweave.bench.{name}" for name in ("matching", "control", "simulator", "plane", "routing", "pipeline", "planning")
+}
 
 
 def bench(

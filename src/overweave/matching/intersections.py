@@ -80,6 +80,8 @@ class IntersectionIndex(Generic[Id]):
 
     def intersecting(self, filter: Filter) -> list[Id]:
         """The ids of all that ``filter`` intersects, in the order in which they were added."""
+        if not self._slots:
+            return []
         slots, certain = self._candidates(filter)
         ids = [self._ids[slot] for slot in slots.tolist()]
         if certain.all():
@@ -89,7 +91,7 @@ class IntersectionIndex(Generic[Id]):
     def links(self, filter: Filter, exclude: Link = None) -> set[Link]:
         """The links, but ``exclude``, from which something came that ``filter`` intersects."""
         asked = [number for number, count in enumerate(self._link_counts) if count and self._links[number] != exclude]
-        reached = self._reached(filter, asked)
+        reached = self._reached(filter, asked) if asked else []
         return {self._links[number] for number in asked if reached[number]}
 
     def reaches(self, link: Link, filter: Filter) -> bool:
