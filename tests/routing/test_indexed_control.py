@@ -9,6 +9,7 @@ from overweave.language.relations import intersects
 from overweave.language.syntax import parse_filter
 from overweave.overlay.shapes import make_overlay
 from overweave.routing.filter import FilterBased
+from overweave.routing.filter_general import FilterBasedGeneral
 from overweave.testing.routing import check_routing
 
 NEIGHBOURS = ("B2", "B3", "B4")
@@ -128,3 +129,22 @@ def test_indexes_change_nothing_in_a_network():
             check_routing(lambda *_, traced=Traced: traced(), overlay, seed, steps=120)
             traces.append(trace)
         assert traces[0] == traces[1]
+
+
+def test_trees_are_looked_up_by_the_paths_they_have():
+    overlay, brokers = make_overlay("random-graph", brokers=9, degree=4, seed=5), []
+
+    class Checked(FilterBasedGeneral):
+        def handle(self, message, peer):
+            sends = list(super().handle(message, peer))
+            routed = {id: tree.route.filter for id, tree in self._trees.items() if tree.route is not None and tree.client is None}
+            assert self._routed._filters == routed
+            assert self._wanted._filters == {id: filter for id, filter, _ in self._local.items()}
+            return sends
+
+    def make(broker, _overlay):
+        brokers.append(Checked(broker))
+        return brokers[-1]
+
+    check_routing(make, overlay, seed=1, steps=120)
+    assert not any(len(broker._routed) or len(broker._wanted) for broker in brokers)
