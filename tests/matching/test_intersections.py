@@ -120,6 +120,30 @@ def test_index_stays_exact_while_thousands_come_and_go(holds_advertisements):
     assert len(pair.index) == len(there)
 
 
+@pytest.mark.parametrize("holds_advertisements", [True, False])
+def test_blocks_of_boxes_hide_nothing(holds_advertisements):
+    dice, pair = np.random.default_rng(9), Pair(holds_advertisements)
+    corners = np.round(dice.uniform(0, 1000, (6000, 2)), 1).tolist()
+    boxes = [f"[class,eq,'BOX'],[x,>=,{x}],[x,<=,{x + 9}],[y,>=,{y}],[y,<,{y + dice.integers(1, 30)}]" for x, y in corners]
+    open_ended = [f"[class,eq,'BOX'],[x,>,{x}],[y,isPresent,0]" for x, _ in corners[:200]]
+    for id, text in enumerate(boxes[:3000]):
+        pair.add(id, parse_filter(text), LINKS[id % 3])
+    asked = [
+        parse_filter(text) for text in (*boxes[-8:], *open_ended[:2], "[class,eq,'BOX']", "[x,<,50],[y,>,900],[class,neq,'X']")
+    ]
+    for start in (3000, 3600, 5500):
+        for filter in asked:
+            pair.check(filter)
+        blocks = pair.index._rows._blocks
+        assert blocks is not None and blocks.useful
+        for id in range(start - 2900, start - 2500):
+            pair.remove(id)
+        for id in range(start, start + 500):
+            pair.add(id, parse_filter(dice.choice(open_ended) if id % 9 == 0 else boxes[id]), LINKS[id % 3])
+    for filter in asked:
+        pair.check(filter)
+
+
 def test_what_is_unsatisfiable_intersects_nothing():
     index = IntersectionIndex(holds_advertisements=False)
     index.add("never", parse_filter("[x,<,1],[x,>,2]"), "B2")

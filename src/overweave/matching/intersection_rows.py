@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.language.values import Value
+from overweave.matching.intersection_blocks import BLOCK, Blocks, Constraints
 from overweave.matching.kernels.intersect import ABSENT, GONE
 from overweave.matching.outer_bounds import OuterBound
 
@@ -17,8 +18,10 @@ from overweave.matching.outer_bounds import OuterBound
 _DOUBTFUL, _EXACT, _WORDS = 0, 1, 2
 #: The partition of filters without equalities.
 _UNIVERSAL = 0
-#: A query that has to enter more partitions than this, or half of all slots, looks at all of them in order instead.
-_PARTITIONS_MAX = 256
+#: A query that has to enter more partitions than this, or one in so many of all slots, goes by blocks instead.
+_PARTITIONS_MAX, _SHARE = 256, 32
+#: Fewer slots than this are looked at in order, and no more than this or half of the others stay outside of blocks.
+_FEW = 1024
 _IN_ORDER = np.empty(0, np.int32)
 
 
@@ -39,6 +42,9 @@ class Rows:
         #: By column and value the partition; and of each the last slot, with how many are not gone.
         self._keyed: dict[int, dict[Value, int]] = {}
         self._last, self._sizes = [-1], [0]
+        #: The first slots in blocks, if that helps, and how many these are.
+        self._blocks: Blocks | None = None
+        self._blocked = 0
         #: A place for every column; none is mentioned between queries.
         self._low, self._high, self._token = np.empty(4), np.empty(4), np.full(4, ABSENT, np.int32)
 
@@ -89,7 +95,7 @@ class Rows:
         numbers = [self._column_numbers.get(bound.name) for bound in bounds]
         if all_of_query and None in numbers:
             return 0
-        heads = self._heads(dict(zip(numbers, bounds, strict=True)), all_of_query)
+        heads, following = self._chains(dict(zip(numbers, bounds, strict=True)), all_of_query)
         if heads is None:
             return 0
         for column, bound in zip(numbers, bounds, strict=True):
@@ -97,7 +103,7 @@ class Rows:
                 self._low[column], self._high[column] = bound.low, bound.high
                 self._token[column] = self._token_asked(bound)
         found = kernel(
-            self.links[: self._count], self._starts, self._columns, self._lows, self._highs, self._tokens, self._following, heads,
+            self.links[: self._count], self._starts, self._columns, self._lows, self._highs, self._tokens, following, heads,
             self._low, self._high, self._token, len(bounds) if all_of_query else -1, answers,
         )  # fmt: skip
         for column in numbers:
@@ -111,8 +117,7 @@ class Rows:
             self._enter()
         stay = np.flatnonzero(self.links[: self._count] != GONE)
         lengths = np.diff(self._starts[: self._count + 1])[stay]
-        ends = np.cumsum(lengths)
-        at = np.repeat(self._starts[stay] - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
+        at, ends = _joined(self._starts[stay], lengths), np.cumsum(lengths)
         self._lows, self._highs, self._tokens = self._lows[at], self._highs[at], self._tokens[at]
         self._columns, columns = _renumbered(self._columns[at], len(self._column_numbers), first=0)
         self._tokens, tokens = _renumbered(self._tokens, len(self._words) + _WORDS, first=_WORDS)
@@ -126,6 +131,7 @@ class Rows:
             for column, keyed in self._keyed.items()
             if any(partitions[old] >= 0 for old in keyed.values())
         }
+        self._blocks, self._blocked = None, 0
         self._chain(1 + sum(map(len, self._keyed.values())))
         self._make_room(self._count + 1, self._constraints + 1)
         return stay
@@ -141,9 +147,32 @@ class Rows:
         last[grouped] = order
         self._last, self._sizes = last.tolist(), np.bincount(grouped, minlength=partitions).tolist()
 
-    def _heads(self, asked: dict[int | None, OuterBound], all_of_query: bool) -> NDArray[np.int32] | None:
-        """The last slots of all partitions with filters that the query may intersect; None: there are no such ones."""
-        partitions = [_UNIVERSAL] if self._sizes[_UNIVERSAL] else []
+    def _chains(
+        self, asked: dict[int | None, OuterBound], all_of_query: bool
+    ) -> tuple[NDArray[np.int32] | None, NDArray[np.int32]]:
+        """The first slots of chains with all filters that a query may intersect, and what follows each slot.
+
+        None: there are no such filters. No chains: all slots have to be looked at.
+        """
+        partitions = self._partitions(asked, all_of_query)
+        if partitions is not None:
+            size = sum([self._sizes[partition] for partition in partitions])
+            if not size:
+                return None, self._following
+            if _SHARE * size <= self._count:
+                return np.array([self._last[partition] for partition in partitions], np.int32), self._following
+        blocks = self._make_blocks()
+        heads = _IN_ORDER if blocks is None else blocks.heads(asked)
+        if blocks is None or 2 * BLOCK * len(heads) > self._count:
+            return _IN_ORDER, self._following
+        if len(blocks.following) < self._count:
+            blocks.following = _larger(blocks.following, self._count, fill=-1)
+        heads = np.concatenate([heads, np.arange(self._blocked, self._count, dtype=np.int32)])
+        return (heads if len(heads) else None), blocks.following
+
+    def _partitions(self, asked: dict[int | None, OuterBound], all_of_query: bool) -> list[int] | None:
+        """The partitions with filters that a query may intersect; None: too many."""
+        partitions = [_UNIVERSAL]
         for column, keyed in self._keyed.items():
             bound = asked.get(column)
             if bound is not None and bound.fixed is not None:
@@ -151,13 +180,21 @@ class Rows:
                 if found is not None:
                     partitions.append(found)
             elif bound is not None or all_of_query:
-                if len(partitions) + len(keyed) > _PARTITIONS_MAX:
-                    return _IN_ORDER
+                if len(keyed) > _PARTITIONS_MAX:
+                    return None
                 partitions += keyed.values()
-        sizes = sum([self._sizes[partition] for partition in partitions])
-        if 2 * sizes > self._count:
-            return _IN_ORDER
-        return np.array([self._last[partition] for partition in partitions], np.int32) if sizes else None
+        return partitions
+
+    def _make_blocks(self) -> Blocks | None:
+        """The blocks, made anew when many slots are outside; None: there are too few, or no column tells them apart."""
+        if self._count - self._blocked > max(_FEW, self._blocked // 2):
+            there = np.flatnonzero(self.links[: self._count] != GONE)
+            lengths = np.diff(self._starts[: self._count + 1])[there]
+            at = _joined(self._starts[there], lengths)
+            places = np.repeat(np.arange(len(there)), lengths)
+            blocks = Blocks(there, self._count, Constraints(places, self._columns[at], self._lows[at], self._highs[at]))
+            self._blocks, self._blocked = blocks if blocks.useful else None, self._count
+        return self._blocks
 
     def _choose_partition(self, columns: list[int], bounds: Sequence[OuterBound]) -> int:
         """The smallest of the partitions of a filter's equalities."""
@@ -182,8 +219,7 @@ class Rows:
             number = self._column_numbers[name] = len(self._column_numbers)
             if number == len(self._token):
                 self._low, self._high = _larger(self._low, number + 1), _larger(self._high, number + 1)
-                self._token = _larger(self._token, number + 1)
-                self._token[number:] = ABSENT
+                self._token = _larger(self._token, number + 1, fill=ABSENT)
         return number
 
     def _token_of(self, bound: OuterBound) -> int:
@@ -209,10 +245,16 @@ class Rows:
 _UNKNOWN = -1
 
 
-def _larger(array: NDArray[Any], size: int) -> NDArray[Any]:
-    grown = np.empty(max(size, 2 * len(array)), array.dtype)
+def _larger(array: NDArray[Any], size: int, fill: int = 0) -> NDArray[Any]:
+    grown = np.full(max(size, 2 * len(array)), fill, array.dtype)
     grown[: len(array)] = array
     return grown
+
+
+def _joined(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places of several stretches, one after the other."""
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(int(lengths.sum()))
 
 
 def _renumbered(numbers: NDArray[np.int32], count: int, first: int) -> tuple[NDArray[np.int32], list[int]]:
