@@ -56,7 +56,7 @@ class Blocks:
             bound = asked.get(column)
             if bound is not None:
                 met &= (lows <= bound.high) & (bound.low <= highs)
-        return self._last[met]
+        return np.asarray(self._last[met])
 
 
 def _telling_columns(count: int, constraints: Constraints) -> list[int]:

@@ -2,7 +2,8 @@
 
 It answers as `overweave.language.relations.intersects` asked of each filter would, in the order in which filters were added. A
 filter with equalities lies in the partition of one of them, the smallest at that time, and a query enters only partitions that it
-can meet. There a kernel compares outer bounds, and what these leave open is decided by the relation itself.
+can meet; where these are large, blocks of filters that lie close. There a kernel compares outer bounds, and what these leave open
+is decided by the relation itself.
 """
 
 from collections.abc import Hashable
