@@ -104,6 +104,7 @@ def test_indexes_change_nothing_on_the_wire(seed, boxes):
             plain.add_neighbour(peer)
             continue
         sends = list(ours.handle(message, peer))
+        ours.validate()
         assert sends == list(plain.handle(message, peer)), f"{message} of {peer}"
         said += len(sends)
         assert ours.sizes() == plain.sizes()
@@ -137,9 +138,7 @@ def test_trees_are_looked_up_by_the_paths_they_have():
     class Checked(FilterBasedGeneral):
         def handle(self, message, peer):
             sends = list(super().handle(message, peer))
-            routed = {id: tree.route.filter for id, tree in self._trees.items() if tree.route is not None and tree.client is None}
-            assert self._routed._filters == routed
-            assert self._wanted._filters == {id: filter for id, filter, _ in self._local.items()}
+            self.validate()
             return sends
 
     def make(broker, _overlay):

@@ -6,7 +6,8 @@ can meet; where these are large, blocks of filters that lie close. There a kerne
 is decided by the relation itself.
 """
 
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Hashable, Mapping
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -78,6 +79,14 @@ class IntersectionIndex(Generic[Id]):
         if len(self._ids) > 2 * len(self._slots) + _GONE_MORE:
             self._ids = [self._ids[slot] for slot in self._rows.pack().tolist()]
             self._slots = {id: slot for slot, id in enumerate(self._ids)}
+
+    def validate(self, entries: Mapping[Id, tuple[Filter, Link]]) -> None:
+        """Check that these filters with these links are all that is in it, in any order."""
+        assert self._filters == {id: filter for id, (filter, _) in entries.items()}
+        slots = {id: slot for slot, id in enumerate(self._ids) if self._slots.get(id) == slot}
+        assert slots == self._slots
+        links = Counter(entries[id][1] for id in slots)
+        assert links == Counter({link: count for link, count in zip(self._links, self._link_counts, strict=True) if count})
 
     def intersecting(self, filter: Filter) -> list[Id]:
         """The ids of all that ``filter`` intersects, in the order in which they were added."""

@@ -61,6 +61,16 @@ class FilterBased(ByKind):
             "offers": sum(map(len, self._offers.values())),
         }
 
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        self._table.validate()
+        self._remote.validate({id: entry for id, entry in self._advertisements.items() if entry[1] in self._offers})
+        self._wanted.validate({id: (filter, None) for id, filter, _ in self._table.items()})
+        for neighbour, offers in self._offers.items():
+            offers.validate()
+            # A subscription is never forwarded to the neighbour it came from, and is withdrawn with its entry.
+            assert all(self._table.get(id) == filter for id, filter in offers.told()), neighbour
+
     def _advertise(self, message: Advertise, peer: str) -> list[Send]:
         if message.id in self._advertisements:
             return []

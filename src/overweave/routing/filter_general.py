@@ -112,6 +112,17 @@ class FilterBasedGeneral(ByKind):
                 forwards = [*forwards, *tree.table.route(Rows(tuple(some)), origin)]
         return forwards
 
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        self._local.validate()
+        self._wanted.validate({id: (filter, None) for id, filter, _ in self._local.items()})
+        routes = {id: tree.route for id, tree in self._trees.items() if tree.client is None}
+        self._routed.validate({id: (route.filter, None) for id, route in routes.items() if route is not None})
+        for tree in self._trees.values():
+            tree.validate()
+            assert not tree.empty
+            assert {*tree.offered_by, *tree.offered_to} <= set(self._neighbours)
+
     def announce(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.announce`."""
         said: list[Control] = []

@@ -70,6 +70,15 @@ class PeerToPeer(Steady):
         """See `Routing.learned`."""
         return self._table.of(neighbour)
 
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        self._table.validate()
+        assert self._wanted.keys() == self._summaries.keys()
+        for neighbour, wanted in self._wanted.items():
+            told = list(self._summaries[neighbour].told())
+            assert len(set(told)) == len(told), neighbour
+            assert all(wanted[filter] > 0 for filter in told), neighbour
+
     def sizes(self) -> dict[str, int]:
         """See `Routing.sizes`; what is told is what neighbours have as remote entries."""
         return {"subscriptions": len(self._table), "told": sum(len(list(each.told())) for each in self._summaries.values())}
@@ -185,6 +194,13 @@ class TowardsPublishers(PeerToPeer):
     def sizes(self) -> dict[str, int]:
         """See `Routing.sizes`."""
         return super().sizes() | {"advertisements": len(self._advertisements)}
+
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        super().validate()
+        for neighbour, wanted in self._wanted.items():
+            self._wanted_index[neighbour].validate({filter: (filter, None) for filter in wanted})
+            self._heard_index[neighbour].validate({filter: (filter, None) for filter in self._heard[neighbour]})
 
     def _advertise(self, message: Advertise, peer: str) -> Iterable[Send]:
         filter = message.filter
