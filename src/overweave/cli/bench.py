@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "overweave bench matching --subscriptions 10000 --json"
 
-_NAMES = ("matching", "simulator", "plane", "routing", "pipeline", "planning", "capacity")
+_NAMES = ("matching", "control", "simulator", "plane", "routing", "pipeline", "planning", "capacity")
 #: Every benchmark and the module that runs it.
 BENCHMARKS = {name: f"overweave.bench.{name}" for name in _NAMES}
 
