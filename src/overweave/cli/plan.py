@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from overweave.pipeline.planning import Network
+    from overweave.planning.evaluation import Evaluation
     from overweave.planning.evidence import Evidence
     from overweave.planning.options import Options
     from overweave.planning.plan import Before, Plan
@@ -33,7 +34,9 @@ def plan(
     source: Annotated[
         Path, typer.Argument(metavar="SOURCE", help="A directory of 'overweave profile' or of 'workload'.", show_default=False)
     ],
-    network: Annotated[Path | None, typer.Option(metavar="FILE", help="The network as it is, for its brokers and links.")] = None,
+    network: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The network as it is, or a scenario, for its brokers and links.")
+    ] = None,
     brokers: Annotated[
         Path | None, typer.Option(metavar="TABLE", help="The brokers on offer and what they can carry; else those of SOURCE.")
     ] = None,
@@ -42,7 +45,10 @@ def plan(
     headroom: Annotated[float | None, typer.Option(metavar="SHARE", help="What stays free of every broker (0.2).")] = None,
     compare: Annotated[str | None, typer.Option(metavar="A,B,…|all", help="Other algorithms beside this one.")] = None,
     evaluate: Annotated[
-        Path | None, typer.Option(metavar="PUBLICATIONS", help="Replay these publications on the plan, beside the prediction.")
+        Path | None, typer.Option(metavar="PUBLICATIONS", help="Put these publications on the plan, beside the prediction.")
+    ] = None,
+    evaluate_by: Annotated[
+        str | None, typer.Option(metavar="BY,…", help="replay, or replay,simulator; else both where the plan is small.")
     ] = None,
     explain: Annotated[
         str | None, typer.Option(metavar="ID", help="Why a client, a publisher or a broker is where it is.")
@@ -69,6 +75,7 @@ def plan(
     from overweave.planning.options import Options
 
     names = _checked(algorithm, rule, compare)
+    by = _by(evaluate_by)
     chosen = _goals(goals, headroom, tuple(without or ()))
     options = Options(rule=rule)
     with waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
@@ -82,7 +89,8 @@ def plan(
         made = make_plan(problem, algorithm, options, seed, evidence)
         made = msgspec.structs.replace(made, before=before)
         compared = _compared(problem, names, options, seed, evidence, show)
-        evaluated = _evaluated(source, evaluate, made, problem, start, Path(scratch), show)
+        evaluated = _evaluated(source, evaluate, by, made, problem, start, Path(scratch), show)
+        made = msgspec.structs.replace(made, evaluation=evaluated)
     from overweave.cli.plan_text import answer_of, said
 
     answer = answer_of(made, problem, brokers_min(problem), compared, evaluated, explain)
@@ -114,6 +122,16 @@ def _checked(algorithm: str, rule: str, compare: str | None) -> list[str]:
     return [name for name in dict.fromkeys(names) if name != algorithm]
 
 
+def _by(given: str | None) -> list[str] | None:
+    """By what a plan is evaluated: replay always, the simulator if it is named."""
+    if given is None:
+        return None
+    names = given.split(",")
+    if names not in (["replay"], ["replay", "simulator"]):
+        raise InvalidInput(f"--evaluate-by: expected 'replay' or 'replay,simulator', found {given!r}")
+    return names
+
+
 def _goals(file: Path | None, headroom: float | None, without: tuple[str, ...]) -> "Goals":
     from overweave.drivers.tables import check_keys, read_toml, table, values
     from overweave.planning.problem import Goals
@@ -133,12 +151,12 @@ def _goals(file: Path | None, headroom: float | None, without: tuple[str, ...]) 
 
 def _network(source: Path, network: Path | None, brokers: Path | None, add: Path | None) -> "Network":
     """Links from the network; what brokers can carry from a table, if there is one, else from the network."""
-    from overweave.drivers.tcp.network_file import read_network
+    from overweave.drivers.overlay_file import read_overlay
     from overweave.pipeline.planning import Network, kind_of, network_of, read_brokers, table_path
 
     kind_of(source)
     path = brokers if brokers is not None else table_path(source, "brokers")
-    found = None if network is None else network_of(read_network(network).overlay, str(network))
+    found = None if network is None else network_of(read_overlay(network), str(network))
     if path is not None:
         pool = read_brokers(path)
         for id in () if found is None else found.pool.ids:
@@ -223,20 +241,23 @@ def _compared(
 def _evaluated(
     source: Path,
     publications: Path | None,
+    by: list[str] | None,
     made: "Plan",
     problem: "Problem",
     start: Callable[[], "SparkSession"],
     scratch: Path,
     show: Callable[[str], None],
-) -> Any:
+) -> "Evaluation | None":
     if publications is None:
         return None
-    from overweave.pipeline.plan_replay import evaluate
-    from overweave.pipeline.planning import table_path
+    from overweave.pipeline.plan_replay import Truth
+    from overweave.pipeline.plan_replay import evaluate as evaluate_plan
+    from overweave.pipeline.planning import kind_of, read_advertisements, read_windows, table_path
 
     subscriptions = table_path(source, "subscriptions")
     if subscriptions is None:
         raise InvalidInput(f"--evaluate: expected a table 'subscriptions' with filters in {source}, found none")
     spark = start()
-    show("replaying")
-    return evaluate(spark, made, problem, subscriptions, publications, scratch)
+    profiles = scratch if kind_of(source) == "workload" else source
+    truth = Truth(subscriptions, publications, read_windows(profiles), read_advertisements(source), by)
+    return evaluate_plan(spark, made, problem, truth, scratch, show)

@@ -29,7 +29,7 @@ from overweave.planning.profiles import Profiles, assemble
 
 #: What makes a directory a profile, and a workload.
 PROFILE_TABLES, WORKLOAD_TABLES = ("profiles", "publishers"), ("publishers", "subscriptions", "publications")
-_WINDOW = "window_publications"
+_WINDOW, _ENDS = "window_publications", ("first_sequence", "last_sequence")
 _BROKER_COLUMNS = (
     "broker",
     "output_bandwidth_bytes_per_s",
@@ -108,7 +108,7 @@ def profile_workload(spark: SparkSession, source: Path, out: Path, bits: int = B
     # As in a trace, what nobody wants is there without a subscription: windows end at the last publication, wanted or not.
     unwanted = sent.withColumn("subscription", F.lit(None).cast("string"))
     deliveries = matched(publications, out / "index").unionByName(unwanted)
-    counted = windows_of(sent, bits).select("publisher", F.col("window_publications").alias(_WINDOW))
+    counted = windows_of(sent, bits).select("publisher", *_ENDS, _WINDOW)
     publishers = (
         tables["publishers"]
         .join(counted, "publisher", "left")
@@ -118,6 +118,7 @@ def profile_workload(spark: SparkSession, source: Path, out: Path, bits: int = B
             "rate_hz",
             (F.col("rate_hz") * F.col("message_bytes")).alias("bytes_per_s"),
             F.coalesce(_WINDOW, F.lit(0)).cast("bigint").alias(_WINDOW),
+            *_ENDS,
         )
     )
     found = profiled(deliveries, bits) if not sent.isEmpty() else profiled(deliveries.limit(0), bits)
@@ -160,6 +161,8 @@ def read_problem(source: Path, network: Network, goals: Goals, *, correct: bool 
         publishers_at=at if known_places else None,
         publishing=[id if id in owners else None for id in publishers.ids],
         links=network.links if known_places else (),
+        # A broker sends a client a publication once, however many of its subscriptions match.
+        copies="client",
         correct=correct,
         goals=goals,
     )
@@ -169,6 +172,22 @@ def read_evidence(source: Path, problem: Problem) -> Evidence:
     """The evidence of profiles; how much the traffic swings is that of arrivals at all brokers, where ``load`` tells."""
     path = table_path(source, "load")
     return evidence_of(problem, _arrivals(path) if path is not None else None)
+
+
+def read_windows(source: Path) -> dict[str, tuple[int, int]]:
+    """The first and last publication of each publisher that the profiles hold; none where the table does not say."""
+    rows = _read(_there(source, "publishers"), ("publisher",))
+    if not all(name in rows for name in _ENDS):
+        return {}
+    ends = zip(rows["publisher"], *(rows[name] for name in _ENDS), strict=True)
+    return {id: (first, last) for id, first, last in ends if first is not None and last is not None}
+
+
+def read_advertisements(source: Path) -> dict[str, str]:
+    """What publishers advertise, where a table ``publishers`` says so."""
+    rows = _read(_there(source, "publishers"), ("publisher",))
+    stated = zip(rows["publisher"], rows.get("advertisement") or (), strict=False)
+    return {id: filter for id, filter in stated if filter is not None}
 
 
 def _arrivals(path: Path) -> Reals:

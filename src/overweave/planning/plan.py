@@ -9,6 +9,7 @@ import numpy as np
 
 from overweave.errors import GoalNotMet, PlanningError
 from overweave.overlay.parts import link_ends
+from overweave.planning.evaluation import Evaluation
 from overweave.planning.evidence import Evidence
 from overweave.planning.load import Predicted, predict
 from overweave.planning.problem import Goals, Problem, Today, Whole
@@ -87,6 +88,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     goals: Goals
     #: None where nobody knows the network as it is.
     before: Before | None = None
+    #: What given publications did on it, where somebody asked.
+    evaluation: Evaluation | None = None
     #: The file beside the plan that says where clients are, if they are too many for JSON.
     placements: str | None = None
 
