@@ -23,7 +23,7 @@ def read_overlay(path: Path) -> Overlay:
 
 
 def _with_costs(scenario: Scenario) -> Overlay:
-    """Brokers without a ``[[broker]]`` are as ``[costs]`` has them; where bandwidth is unlimited, they have a broker's default."""
+    """Brokers without a ``[[broker]]`` are as ``[costs]`` has them; unlimited bandwidth is a broker's default."""
     overlay, own = scenario.make_overlay(), {spec.id for spec in scenario.broker}
     common = {name: value for name in CAPACITIES if (value := getattr(scenario.costs, name, None)) is not None}
     brokers = (overlay.broker(id) for id in overlay.ids)

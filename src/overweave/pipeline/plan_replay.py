@@ -21,7 +21,7 @@ from overweave.planning.plan import Plan
 from overweave.planning.problem import Problem
 
 #: Plans with more brokers, or publications that mean more messages than this, are simulated only if asked for.
-SIMULATED_BROKERS_MAX, SIMULATED_MESSAGES_MAX = 40, 300_000
+SIMULATED_BROKERS_MAX, SIMULATED_MESSAGES_MAX = 40, 500_000
 BY = ("replay", "simulator")
 #: The sequence numbers of each publisher's first and last publication that the profiles hold.
 Windows = Mapping[str, tuple[int, int]]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
@@ -19,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
+from overweave.pipeline.columns import positions, texts, words_of
 from overweave.pipeline.index_file import build_index
 from overweave.pipeline.steps.match import matched
 from overweave.pipeline.steps.profiles import BITS, profiled, windows_of
@@ -133,33 +135,28 @@ def _check_known(sent: DataFrame, publishers: DataFrame, source: Path) -> None:
 def read_problem(source: Path, network: Network, goals: Goals, *, correct: bool = False) -> Problem:
     """The problem of a directory of profiles. A publisher with the id of a client is that client's publishing side."""
     publishers, at = _publishers(source)
-    position = {id: i for i, id in enumerate(publishers.ids)}
-    rows = _read(_there(source, "profiles"), ("subscription", "publisher", "words"))
-    ids, clients, brokers = _subscriptions(source, rows["subscription"])
-    place = {id: i for i, id in enumerate(ids)}
-    for kind, known, names in (("publisher", position, rows["publisher"]), ("subscription", place, rows["subscription"])):
-        for name in names:
-            if name not in known:
-                raise InvalidInput(f"{source / 'profiles'}: {kind} {name!r}: expected one of the table {kind}s")
-    words = np.array(rows["words"], np.int64).view(np.uint64) if rows["words"] else np.zeros((0, BITS // 64), np.uint64)
+    path = _there(source, "profiles")
+    table = _table(path, ("subscription", "publisher", "words"))
+    ids, clients, brokers = _subscriptions(source, table["subscription"])
     profiles = Profiles(
-        np.array([place[id] for id in rows["subscription"]], np.int64),
-        np.array([position[id] for id in rows["publisher"]], np.int64),
-        words,
+        positions(path, "subscription", table["subscription"], ids),
+        positions(path, "publisher", table["publisher"], texts(publishers.ids)),
+        words_of(path, table["words"], BITS),
     )
     publishers = replace(publishers, window=_windows(publishers, profiles))
-    owners = set(clients)
-    known_places = any(broker is not None for broker in (*brokers, *at))
-    _check_places(source, network, (("client", clients, brokers), ("publisher", publishers.ids, at)))
+    known_places = brokers.null_count < len(brokers) or any(broker is not None for broker in at)
+    _check_places(source, network, (("client", clients, brokers), ("publisher", texts(publishers.ids), texts(at))))
+    owners = clients.to_pylist()
+    publishing = set(owners)
     return assemble(
         network.pool,
         publishers,
         profiles,
-        ids,
-        clients,
-        clients_at=brokers if known_places else None,
+        ids.to_pylist(),
+        owners,
+        clients_at=brokers.to_pylist() if known_places else None,
         publishers_at=at if known_places else None,
-        publishing=[id if id in owners else None for id in publishers.ids],
+        publishing=[id if id in publishing else None for id in publishers.ids],
         links=network.links if known_places else (),
         # A broker sends a client a publication once, however many of its subscriptions match.
         copies="client",
@@ -218,25 +215,28 @@ def _windows(publishers: Publishers, profiles: Profiles) -> Any:
     return np.maximum(np.minimum(publishers.window, profiles.words.shape[1] * 64), delivered)
 
 
-def _subscriptions(source: Path, profiled_ids: Sequence[str]) -> tuple[list[str], list[str], list[str | None]]:
+def _subscriptions(source: Path, profiled_ids: pa.ChunkedArray) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Subscriptions with their clients and brokers; where there is no table of them, each is a client of its own."""
     path = table_path(source, "subscriptions")
     if path is None:
-        ids = list(dict.fromkeys(profiled_ids))
-        return ids, ids, [None] * len(ids)
-    rows = _read(path, ("subscription", "client"))
-    return rows["subscription"], rows["client"], rows.get("broker") or [None] * len(rows["client"])
+        ids = texts(pc.unique(profiled_ids))
+        return ids, ids, pa.nulls(len(ids), pa.large_string())
+    table = _table(path, ("subscription", "client"))
+    nowhere = pa.nulls(table.num_rows, pa.large_string())
+    brokers = texts(table["broker"]) if "broker" in table.column_names else nowhere
+    return texts(table["subscription"]), texts(table["client"]), brokers
 
 
-def _check_places(source: Path, network: Network, parts: Sequence[tuple[str, Sequence[str], Sequence[str | None]]]) -> None:
-    known = set(network.pool.ids)
+def _check_places(source: Path, network: Network, parts: Sequence[tuple[str, pa.Array, pa.Array]]) -> None:
+    known = texts(network.pool.ids)
     for kind, ids, brokers in parts:
-        for id, broker in zip(ids, brokers, strict=True):
-            if broker is not None and broker not in known:
-                raise InvalidInput(
-                    f"{source}: {kind} {id!r} is at broker {broker!r}, which is not in {network.source}:"
-                    " expected the network that was profiled, found another"
-                )
+        lost = pc.and_(pc.is_valid(brokers), pc.invert(pc.is_in(brokers, value_set=known)))
+        if pc.any(lost).as_py():
+            at = pc.index(lost, True).as_py()
+            raise InvalidInput(
+                f"{source}: {kind} {ids[at].as_py()!r} is at broker {brokers[at].as_py()!r}, which is not in {network.source}:"
+                " expected the network that was profiled, found another"
+            )
 
 
 def _there(source: Path, name: str) -> Path:
@@ -247,7 +247,13 @@ def _there(source: Path, name: str) -> Path:
 
 
 def _read(path: Path, columns: Sequence[str]) -> Mapping[str, list[Any]]:
-    """All columns of a small table; ``columns`` have to be there, without null."""
+    """All columns of a small table as lists."""
+    table = _table(path, columns)
+    return {name: table[name].to_pylist() for name in table.column_names}
+
+
+def _table(path: Path, columns: Sequence[str]) -> pa.Table:
+    """A table; ``columns`` have to be there, without null."""
     files = files_of(path)
     try:
         if files.kind == "parquet":
@@ -261,7 +267,7 @@ def _read(path: Path, columns: Sequence[str]) -> Mapping[str, list[Any]]:
             raise InvalidInput(f"{path}: expected a column {name!r}, found {', '.join(table.column_names)}")
         if table[name].null_count:
             raise InvalidInput(f"{path}: column {name!r}: expected a value, found null")
-    return {name: table[name].to_pylist() for name in table.column_names}
+    return table
 
 
 def _numbers(path: Path, name: str, values: Sequence[Any]) -> Reals:
