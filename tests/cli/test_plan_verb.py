@@ -167,7 +167,13 @@ def test_a_workload_is_planned_and_replay_agrees(run, tmp_path, small_session):
     assert (status, "the load before is not known" in err) == (0, True)
     answer = json.loads(out)
     assert answer["evidence"]["fill_mean"] == pytest.approx(200 / 1280)
-    assert answer["evaluated"].keys() == {row["broker"] for row in answer["brokers"]}
-    for found in answer["evaluated"].values():
+    evaluated = answer["evaluated"]
+    assert evaluated["brokers"].keys() == {row["broker"] for row in answer["brokers"]}
+    assert (evaluated["on"], evaluated["publications"]) == ("profiled", 400)
+    for found in evaluated["brokers"].values():
         assert found["input_hz_replayed"] == pytest.approx(found["input_hz"], rel=0.01)
+        assert found["input_hz_simulated"] == pytest.approx(found["input_hz"], rel=0.02)
         assert found["output_utilisation_replayed"] == pytest.approx(found["output_utilisation"], rel=0.02)
+    text = run("plan", tmp_path / "w", "--evaluate", tmp_path / "w" / "publications", "--out", tmp_path / "plan.json").out
+    assert "evaluated on the profiled 400 of 400 publications: predicted input deviates by at most 0.00% from replay" in text
+    assert read_plan(tmp_path / "plan.json").evaluation.input_deviation_simulated < 0.02

@@ -73,6 +73,7 @@ def plan(
     from overweave.planning.evidence import check_evidence
     from overweave.planning.make import make_plan
     from overweave.planning.options import Options
+    from overweave.planning.planned_for import planned_for
 
     names = _checked(algorithm, rule, compare)
     by = _by(evaluate_by)
@@ -87,7 +88,7 @@ def plan(
         show(f"planning by {algorithm}")
         before, unknown = _before(problem)
         made = make_plan(problem, algorithm, options, seed, evidence)
-        made = msgspec.structs.replace(made, before=before)
+        made = msgspec.structs.replace(made, before=before, network=planned_for(problem, offer.added, by_table=offer.by_table))
         compared = _compared(problem, names, options, seed, evidence, show)
         evaluated = _evaluated(source, evaluate, by, made, problem, start, Path(scratch), show)
         made = msgspec.structs.replace(made, evaluation=evaluated)
@@ -151,18 +152,11 @@ def _goals(file: Path | None, headroom: float | None, without: tuple[str, ...]) 
 
 def _network(source: Path, network: Path | None, brokers: Path | None, add: Path | None) -> "Network":
     """Links from the network; what brokers can carry from a table, if there is one, else from the network."""
-    from overweave.drivers.overlay_file import read_overlay
-    from overweave.pipeline.planning import Network, kind_of, network_of, read_brokers, table_path
+    from overweave.pipeline.planning import kind_of, read_brokers, read_offer, table_path
 
     kind_of(source)
     path = brokers if brokers is not None else table_path(source, "brokers")
-    found = None if network is None else network_of(read_overlay(network), str(network))
-    if path is not None:
-        pool = read_brokers(path)
-        for id in () if found is None else found.pool.ids:
-            if id not in pool.ids:
-                raise InvalidInput(f"{network}: broker {id!r} is not in {path}: expected the same network, found another")
-        found = Network(pool, () if found is None else found.links, str(path))
+    found = read_offer(network, path)
     if found is None:
         raise InvalidInput(f"{source}: expected --network or --brokers, as there is no table 'brokers'")
     return found if add is None else found.with_more(read_brokers(add))

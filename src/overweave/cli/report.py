@@ -20,6 +20,11 @@ def report(
     directory: Annotated[
         Path, typer.Argument(metavar="SOURCE", help="A directory of 'overweave profile' or 'sweep', or a plan's file.")
     ],
+    network: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The network, or scenario, that a plan has to be for."),
+    ] = None,
+    brokers: Annotated[Path | None, typer.Option(metavar="TABLE", help="With --network: what its brokers can carry.")] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the page goes; else beside what it is about.")] = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
     conf: Annotated[
@@ -40,6 +45,10 @@ def report(
         from overweave.reports import write_report
 
         check_local(directory, page)
+        if network is not None or brokers is not None:
+            from overweave.pipeline.plan_files import check_plan
+
+            check_plan(directory, network, brokers)
         show("writing the report")
         kind = write_report(directory, page, lambda: stack.enter_context(session(master, conf=conf or [])))
     if json:

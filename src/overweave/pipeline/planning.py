@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from overweave.drivers.overlay_file import read_overlay
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.columns import positions, texts, words_of
@@ -48,12 +49,15 @@ class Network:
     links: tuple[tuple[str, str], ...] = ()
     #: Where this was read, for errors.
     source: str = "brokers"
+    #: Whether a table says what brokers can carry, and the brokers that are not there yet.
+    by_table: bool = False
+    added: tuple[str, ...] = ()
 
     def with_more(self, more: Pool) -> "Network":
         """With brokers that are not there yet."""
         parts = zip(_columns(self.pool), _columns(more), strict=True)
         pool = Pool(self.pool.ids + more.ids, *(np.concatenate(part) for part in parts))
-        return replace(self, pool=pool)
+        return replace(self, pool=pool, added=self.added + more.ids)
 
 
 def kind_of(source: Path) -> str:
@@ -98,6 +102,18 @@ def network_of(overlay: Overlay, source: str) -> Network:
         np.array([np.inf if each.capacity_hz is None else each.capacity_hz for each in brokers]),
     )
     return Network(pool, tuple(link.ends for link in overlay.links), source)
+
+
+def read_offer(network: Path | None, brokers: Path | None) -> Network | None:
+    """Links from the network; what brokers can carry from a table, if there is one, else from the network. None: neither."""
+    found = None if network is None else network_of(read_overlay(network), str(network))
+    if brokers is None:
+        return found
+    pool = read_brokers(brokers)
+    for id in () if found is None else found.pool.ids:
+        if id not in pool.ids:
+            raise InvalidInput(f"{network}: broker {id!r} is not in {brokers}: expected the same network, found another")
+    return Network(pool, () if found is None else found.links, str(brokers), by_table=True)
 
 
 def profile_workload(spark: SparkSession, source: Path, out: Path, bits: int = BITS) -> None:
