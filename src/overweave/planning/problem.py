@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.errors import DoesNotFit, GoalNotMet, PlanningError
+from overweave.planning.contradictions import check_contradictions
 
 Reals = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -144,6 +145,7 @@ class Problem:
         _check_vectors(self.vectors, self.publishers)
         _check_units(self.units, self.vectors)
         _check_goals(self)
+        check_contradictions(self)
         _check_sizes(self)
 
 
