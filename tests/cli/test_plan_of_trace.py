@@ -2,9 +2,9 @@
 
 import itertools
 import json
+from collections import Counter
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -13,7 +13,7 @@ from overweave.drivers.sim.workload import make_workload
 
 SCENARIO = """\
 seed = 3
-duration_s = 140
+duration_s = 70
 [overlay]
 shape = "balanced"
 brokers = 7
@@ -36,7 +36,7 @@ def test_what_profile_wrote_is_planned_and_is_what_the_trace_says(run, tmp_path,
     file = tmp_path / "scenario.toml"
     file.write_text(SCENARIO)
     assert run("simulate", file, "--trace", tmp_path / "traces").status == 0
-    assert run("profile", tmp_path / "traces", "--out", tmp_path / "profile").status == 0
+    assert run("profile", tmp_path / "traces", "--out", tmp_path / "profile", "--bits", 64).status == 0
     scenario = read_scenario(file)
     workload = make_workload(scenario, scenario.make_overlay())
     rows = [
@@ -52,17 +52,19 @@ def test_what_profile_wrote_is_planned_and_is_what_the_trace_says(run, tmp_path,
     )  # fmt: skip
     assert (status, err) == (0, "")
     answer = json.loads(out)
-    # The network as it is, predicted from profiles, is what its brokers really carried.
-    summary = pq.read_table(tmp_path / "profile" / "summary")
-    arrivals = pc.add(summary["deliveries"], summary["pure_forwards"]).to_pylist()
-    measured = {id: count / scenario.duration_s for id, count in zip(summary["broker"].to_pylist(), arrivals, strict=True)}
+    # The network as it is, predicted from profiles, is what its brokers really carried of the last 64 publications.
+    folder = next((tmp_path / "traces").glob("run=*"))
+    trace = pa.concat_tables(pq.ParquetFile(part).read() for part in folder.glob("*.parquet"))
+    arrivals = {(row["publisher"], row["sequence"], row["broker"]) for row in trace.to_pylist()}
+    measured = Counter(broker for _, sequence, broker in arrivals if sequence >= 70 - 64)
     before = {row["broker"]: row["before"]["input_hz"] for row in answer["brokers"] if row["before"]}
-    assert before == pytest.approx(measured, rel=0.01)
+    assert before == pytest.approx({id: count / 64 for id, count in measured.items()}, rel=0.01)
     # And the plan is what the same publications do on it.
     assert 1 < answer["after"]["brokers"] < 7
     assert answer["after"]["output_utilisation_max"] <= 0.8
     evaluated = answer["evaluated"]
-    assert (evaluated["on"], evaluated["publications"]) == ("profiled", len(rows))
+    # On the profiled ones: the last 64 of every publisher.
+    assert (evaluated["on"], evaluated["publications"], evaluated["publications_given"]) == ("profiled", 4 * 64, len(rows))
     assert evaluated["input_deviation_replayed"] <= 0.01
     assert evaluated["input_deviation_simulated"] <= 0.02
     assert evaluated["output_utilisation_max"] <= 0.81

@@ -5,6 +5,7 @@ import json
 import planned
 import pytest
 
+from overweave.cli.plan_text import said
 from overweave.pipeline import session
 from overweave.pipeline.plan_files import read_plan
 
@@ -163,7 +164,8 @@ def test_the_same_input_and_seed_give_the_same_bytes(run, source, network, tmp_p
 def test_a_workload_is_planned_and_replay_agrees(run, tmp_path, small_session):
     small = ("--publishers", 2, "--subscriptions", 30, "--publications", 400, "--brokers", 4)
     assert run("workload", "stock", "--out", tmp_path / "w", *small)[0] == 0
-    status, out, err = run("plan", tmp_path / "w", "--evaluate", tmp_path / "w" / "publications", "--json")
+    arguments = ("--evaluate", tmp_path / "w" / "publications", "--out", tmp_path / "plan.json", "--json")
+    status, out, err = run("plan", tmp_path / "w", *arguments)
     assert (status, "the load before is not known" in err) == (0, True)
     answer = json.loads(out)
     assert answer["evidence"]["fill_mean"] == pytest.approx(200 / 1280)
@@ -174,6 +176,7 @@ def test_a_workload_is_planned_and_replay_agrees(run, tmp_path, small_session):
         assert found["input_hz_replayed"] == pytest.approx(found["input_hz"], rel=0.01)
         assert found["input_hz_simulated"] == pytest.approx(found["input_hz"], rel=0.02)
         assert found["output_utilisation_replayed"] == pytest.approx(found["output_utilisation"], rel=0.02)
-    text = run("plan", tmp_path / "w", "--evaluate", tmp_path / "w" / "publications", "--out", tmp_path / "plan.json").out
-    assert "evaluated on the profiled 400 of 400 publications: predicted input deviates by at most 0.00% from replay" in text
     assert read_plan(tmp_path / "plan.json").evaluation.input_deviation_simulated < 0.02
+    text = said(answer)
+    assert "evaluated on the profiled 400 of 400 publications: predicted input deviates by at most 0.00% from replay" in text
+    assert "from the simulator; highest output" in text
