@@ -153,7 +153,9 @@ def read_problem(source: Path, network: Network, goals: Goals, *, correct: bool 
     publishers, at = _publishers(source)
     path = _there(source, "profiles")
     table = _table(path, ("subscription", "publisher", "words"))
-    ids, clients, brokers = _subscriptions(source, table["subscription"])
+    gone = _withdrawn(source)
+    table = table.filter(_others(table["subscription"], gone)) if len(gone) else table
+    ids, clients, brokers = _subscriptions(source, table["subscription"], gone)
     profiles = Profiles(
         positions(path, "subscription", table["subscription"], ids),
         positions(path, "publisher", table["publisher"], texts(publishers.ids)),
@@ -231,13 +233,31 @@ def _windows(publishers: Publishers, profiles: Profiles) -> Any:
     return np.maximum(np.minimum(publishers.window, profiles.words.shape[1] * 64), delivered)
 
 
-def _subscriptions(source: Path, profiled_ids: pa.ChunkedArray) -> tuple[pa.Array, pa.Array, pa.Array]:
+def _withdrawn(source: Path) -> pa.Array:
+    """Subscriptions that were withdrawn while the network still carried traffic: nobody needs a broker for them any more.
+
+    Those that were withdrawn with or after the last traffic (``load``) ended with the run, as all do when a network is stopped.
+    """
+    none, path, load = texts([]), table_path(source, "subscriptions"), table_path(source, "load")
+    if path is None or load is None or "withdrawn_at_s" not in (table := _table(path, ("subscription",))).column_names:
+        return none
+    last_s = pc.max(_table(load, ("at_s",))["at_s"])
+    gone = pc.fill_null(pc.less(table["withdrawn_at_s"].cast(pa.float64()), last_s.cast(pa.float64())), False)
+    return texts(table["subscription"].filter(gone)) if last_s.is_valid else none
+
+
+def _others(ids: pa.ChunkedArray, without: pa.Array) -> pa.ChunkedArray:
+    return pc.invert(pc.is_in(ids.cast(pa.large_string()), value_set=without))
+
+
+def _subscriptions(source: Path, profiled_ids: pa.ChunkedArray, without: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Subscriptions with their clients and brokers; where there is no table of them, each is a client of its own."""
     path = table_path(source, "subscriptions")
     if path is None:
         ids = texts(pc.unique(profiled_ids))
         return ids, ids, pa.nulls(len(ids), pa.large_string())
     table = _table(path, ("subscription", "client"))
+    table = table.filter(_others(table["subscription"], without)) if len(without) else table
     nowhere = pa.nulls(table.num_rows, pa.large_string())
     brokers = texts(table["broker"]) if "broker" in table.column_names else nowhere
     return texts(table["subscription"]), texts(table["client"]), brokers

@@ -78,13 +78,11 @@ def plan_load(publications: DataFrame, index_directory: Path | str, overlay: Ove
 
 
 def _client_of_slots(index_directory: Path | str, placed: Placed) -> NDArray[np.int64]:
+    """The client of each slot of an index; -1 for subscriptions that the plan does not place, as they were withdrawn."""
     names = open_index(index_directory).names
-    found = pc.index_in(names, value_set=pa.array(placed.subscriptions, pa.large_string()))
-    lost = pc.and_(found.is_null(), pc.greater(pc.binary_length(names), 0))
-    if pc.any(lost).as_py():
-        id = names[lost.index(pa.scalar(True)).as_py()].as_py()
-        raise InvalidInput(f"subscription {excerpt(id)}: expected one that the plan places")
-    return placed.client[pc.fill_null(found, 0).to_numpy(zero_copy_only=False)] if len(placed.client) else np.zeros(0, np.int64)
+    found = pc.fill_null(pc.index_in(names, value_set=pa.array(placed.subscriptions, pa.large_string())), -1)
+    clients: NDArray[np.int64] = np.append(placed.client, -1)[found.to_numpy(zero_copy_only=False)]
+    return clients
 
 
 def _publishers(batch: pa.RecordBatch, known: pa.Array) -> NDArray[np.int64]:
@@ -114,7 +112,7 @@ def walk(
         while at < ends[row]:
             who = client[slots[at]]
             at += 1
-            if got[who] == mark:
+            if who < 0 or got[who] == mark:
                 continue
             got[who] = mark
             here = broker[who]
