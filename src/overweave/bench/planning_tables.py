@@ -23,14 +23,14 @@ def write_profile(problem: Problem, directory: Path) -> None:
             "publisher": pa.array(publishers.ids).take(pa.array(problem.vectors.publisher[units.rows])),
             "words": pa.ListArray.from_arrays(pa.array(starts), pa.array(words.ravel())),
         },
-        "publishers": {
+        "publisher_profiles": {
             "publisher": list(publishers.ids),
             "broker": [pool.ids[0]] * len(publishers),
             "window_publications": publishers.window,
             "rate_hz": publishers.rate_hz,
             "bytes_per_s": publishers.bytes_per_s,
         },
-        "subscriptions": {
+        "subscription_lifetimes": {
             "subscription": ids,
             "client": ids,
             "broker": [pool.ids[i % len(pool)] for i in range(len(units))],
@@ -51,9 +51,9 @@ def write_profile(problem: Problem, directory: Path) -> None:
 def plain_profiles(directory: Path) -> Profiles:
     """Profiles as one would read them: lists of Python values, and a dictionary for each kind of id."""
     rows = pq.read_table(directory / "profiles").to_pydict()
+    tables = {"subscription": "subscription_lifetimes", "publisher": "publisher_profiles"}
     known = {
-        kind: {id: i for i, id in enumerate(pq.read_table(directory / f"{kind}s").to_pydict()[kind])}
-        for kind in ("subscription", "publisher")
+        kind: {id: i for i, id in enumerate(pq.read_table(directory / name).to_pydict()[kind])} for kind, name in tables.items()
     }
     subscription, publisher = (np.array([known[kind][id] for id in rows[kind]], np.int64) for kind in known)
     return Profiles(subscription, publisher, np.array(rows["words"], np.int64).view(np.uint64))

@@ -1,13 +1,13 @@
 """Columns of Arrow tables as what planning works on: positions instead of ids, and bit vectors as one matrix."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from overweave.errors import InvalidInput
+from overweave.pipeline.locations import Location
 from overweave.planning.problem import Whole, Words
 
 _WORD = 64
@@ -25,17 +25,17 @@ def texts(values: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> pa.Array
     return cast.combine_chunks() if isinstance(cast, pa.ChunkedArray) else cast
 
 
-def positions(path: Path, kind: str, ids: pa.ChunkedArray, known: pa.Array) -> Whole:
+def positions(path: Location, kind: str, ids: pa.ChunkedArray, known: pa.Array) -> Whole:
     """The position of every id of a column in the table of its kind; one that is not there is named."""
     given = texts(ids)
     found = pc.index_in(given, value_set=known)
     if found.null_count:
         id = given[pc.index(pc.is_null(found), True).as_py()].as_py()
-        raise InvalidInput(f"{path}: {kind} {id!r}: expected one of the table {kind}s")
+        raise InvalidInput(f"{path}: {kind} {id!r}: expected one that the profile knows")
     return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
 
 
-def words_of(path: Path, column: pa.ChunkedArray, bits: int) -> Words:
+def words_of(path: Location, column: pa.ChunkedArray, bits: int) -> Words:
     """The bit vectors of a column of lists, which are all equally long; of none, they would have so many ``bits``."""
     if not len(column):
         return np.zeros((0, bits // _WORD), np.uint64)

@@ -13,6 +13,7 @@ from overweave.drivers.sim.plan_run import BrokerWork, run_plan
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.index_file import build_index
+from overweave.pipeline.locations import LocationLike
 from overweave.pipeline.plan_simulation import planned_network
 from overweave.pipeline.steps.plan_load import Placed, plan_load
 from overweave.pipeline.tables import read_table
@@ -31,8 +32,8 @@ Windows = Mapping[str, tuple[int, int]]
 class Truth:
     """What a plan is evaluated by."""
 
-    subscriptions: Path
-    publications: Path
+    subscriptions: LocationLike
+    publications: LocationLike
     #: None: publications are not told apart by whether they were profiled.
     windows: Windows | None = None
     #: Advertisements of publishers; those of others are made of what they publish.
@@ -93,7 +94,7 @@ def evaluate(
     )
 
 
-def _check_publishers(given: DataFrame, problem: Problem, path: Path) -> None:
+def _check_publishers(given: DataFrame, problem: Problem, path: LocationLike) -> None:
     known = set(problem.publishers.ids)
     for row in given.select("publisher").distinct().orderBy("publisher").collect():
         if row.publisher not in known:

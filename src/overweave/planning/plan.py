@@ -57,6 +57,8 @@ class Totals(msgspec.Struct, frozen=True):
     delay_s: float | None
     clusters: int
     moves: int | None
+    #: What the brokers cost together, where somebody says what they cost.
+    cost: float | None = None
 
 
 class Before(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +118,7 @@ def fingerprint(problem: Problem) -> str:
     return fingerprint_of(planned_for(problem), problem.publishers.ids, problem.units.ids)
 
 
-def totals_of(load: Predicted, clusters: int, moves: int | None) -> Totals:
+def totals_of(load: Predicted, clusters: int, moves: int | None, cost: float | None = None) -> Totals:
     """The numbers of a prediction."""
 
     def number(value: float) -> float | None:
@@ -136,6 +138,7 @@ def totals_of(load: Predicted, clusters: int, moves: int | None) -> Totals:
         delay_s=number(load.delay_s),
         clusters=clusters,
         moves=moves,
+        cost=cost,
     )
 
 
