@@ -69,9 +69,9 @@ def test_no_brokers(run, tmp_path):
 
 def test_an_unknown_publisher(run, tmp_path):
     source = planned.profile(tmp_path / "profile")
-    planned.put(source / "publishers", publisher=["p1"], publications=[64], rate_hz=[1.0], bytes_per_s=[100.0])
+    planned.put(source / "publisher_profiles", publisher=["p1"], publications=[64], rate_hz=[1.0], bytes_per_s=[100.0])
     status, _, err = run("plan", source)
-    assert (status, "profiles: publisher 'p2': expected one of the table publishers" in err) == (2, True)
+    assert (status, "profiles: publisher 'p2': expected one that the profile knows" in err) == (2, True)
 
 
 def test_no_broker_can_join_others(run, tmp_path):

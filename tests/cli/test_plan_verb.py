@@ -174,8 +174,10 @@ def test_the_same_input_and_seed_give_the_same_bytes(run, source, network, tmp_p
 
 def test_subscriptions_that_were_withdrawn_meanwhile_are_not_planned(run, source, network):
     """The last traffic is of 1 s: who left before is gone, who left then ended with the run."""
-    rows = pq.read_table(source / "subscriptions").to_pydict()
-    planned.put(source / "subscriptions", **rows, withdrawn_at_s=pa.array([0.5, 1.5, None, 1.0, *[None] * 4], pa.float64()))
+    rows = pq.read_table(source / "subscription_lifetimes").to_pydict()
+    planned.put(
+        source / "subscription_lifetimes", **rows, withdrawn_at_s=pa.array([0.5, 1.5, None, 1.0, *[None] * 4], pa.float64())
+    )
     answer = json.loads(run("plan", source, "--network", network, "--json").out)
     assert (answer["clients"], answer["evidence"]["subscriptions"]) == (7, 7)
     assert answer["after"]["output_utilisation_max"] == pytest.approx(0.6)
