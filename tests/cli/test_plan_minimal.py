@@ -27,8 +27,10 @@ def with_column(path, name, values):
 @pytest.fixture
 def source(tmp_path):
     found = planned.profile(tmp_path / "profile")
-    with_column(found / "publishers", "advertisement", ["[class,eq,'A'],[x,>=,0],[x,<=,9]", "[class,eq,'B'],[x,>=,0],[x,<=,9]"])
-    with_column(found / "subscriptions", "filter", [f"[class,eq,'{'AB'[i % 2]}'],[x,<=,{9 - i}]" for i in range(8)])
+    with_column(
+        found / "publisher_profiles", "advertisement", ["[class,eq,'A'],[x,>=,0],[x,<=,9]", "[class,eq,'B'],[x,>=,0],[x,<=,9]"]
+    )
+    with_column(found / "subscription_lifetimes", "filter", [f"[class,eq,'{'AB'[i % 2]}'],[x,<=,{9 - i}]" for i in range(8)])
     return found
 
 
@@ -75,7 +77,7 @@ def test_what_is_impossible_is_named(run, source, arguments, text):
 
 def test_oversize_clients_get_a_broker_of_their_own(run, source):
     """The clients of p2 receive half a broker each, which is more than MINIMAL gives them."""
-    with_column(source / "publishers", "bytes_per_s", [10.0, 500.0])
+    with_column(source / "publisher_profiles", "bytes_per_s", [10.0, 500.0])
     arguments = ("plan", source, "--algorithm", "minimal-gli", "--headroom", 0, "--lcf", 0.4, "--out", source / "plan.json")
     status, _, err = run(*arguments)
     assert (status, "brokers left has room" in err) == (2, True)
@@ -93,10 +95,10 @@ def test_filters_that_boxes_cannot_be_made_of_are_named(run, source):
         assert status == 2
         return err
 
-    with_column(source / "subscriptions", "filter", ["[x,<"] * 8)
-    assert "subscriptions: column 'filter': column 5: expected" in said()
-    with_column(source / "subscriptions", "filter", pa.array([None] * 8, pa.string()))
+    with_column(source / "subscription_lifetimes", "filter", ["[x,<"] * 8)
+    assert "subscription_lifetimes: column 'filter': column 5: expected" in said()
+    with_column(source / "subscription_lifetimes", "filter", pa.array([None] * 8, pa.string()))
     assert "column 'filter': expected a value, found null" in said()
-    planned.put(source / "publishers", publisher=["p1"], publications=[64], rate_hz=[1.0], bytes_per_s=[1.0])
+    planned.put(source / "publisher_profiles", publisher=["p1"], publications=[64], rate_hz=[1.0], bytes_per_s=[1.0])
     with_column(source / "profiles", "publisher", ["p1"] * 7)
-    assert "publishers: expected a column 'advertisement'" in said()
+    assert "publisher_profiles: expected a column 'advertisement'" in said()

@@ -6,6 +6,7 @@ import pytest
 from dumb_minimal import Matrices, some_clients
 
 from overweave.errors import DoesNotFit, GoalNotMet, PlanningError
+from overweave.language.space import ContentSpace, NumberDomain
 from overweave.language.syntax import parse_filter
 from overweave.planning.box_design import TREES, design_boxes
 from overweave.planning.box_similarity import BoxClients, BoxSimilarity
@@ -16,6 +17,7 @@ from overweave.planning.rank import RANKINGS
 from overweave.planning.rank.pairs import pair_row
 
 SEEDS = range(12)
+NUMBERS = {"A": {"n": NumberDomain(1, 100)}, "B": {"n": NumberDomain(1, 300)}}
 
 
 def placed(seed, clients, brokers=4):
@@ -233,5 +235,13 @@ def test_clients_from_filters():
     assert clients.ids == ("P1", "c2", "c1", "c3", "c4")
     # Half of P1's and a third of c2's; a quarter of P1's and its own; a third of c2's, twice (the words are x, y and z).
     assert BoxSimilarity(clients.ordered()[0]).impact_hz.sum() == pytest.approx(10 + (5 + 4 / 3) + (2.5 + 4) + 4 / 3 + 4 / 3)
+    # An advertisement without a class publishes in both, by volume: 100 values of n are A's, 300 are B's.
+    known = [
+        ("c1", parse_filter("[class,eq,'A'],[n,>=,1],[n,<=,100]")),
+        ("c2", parse_filter("[class,eq,'B'],[n,>=,1],[n,<=,300]")),
+    ]
+    anywhere = box_clients([("P", parse_filter("[n,>=,0]"), 4.0)], known, ContentSpace(NUMBERS))
+    assert anywhere.rate_hz.tolist() == [1.0, 3.0]
+    assert BoxSimilarity(anywhere.ordered()[0]).impact_hz.sum() == pytest.approx(4 + 1 + 3)
     with pytest.raises(PlanningError, match="publisher 'P': advertisement: expected some values"):
         box_clients([("P", parse_filter("[class,eq,'A'],[n,>,5],[n,<,3]"), 1.0)], [])

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from overweave.errors import DoesNotFit, GoalNotMet, PlanningError
 from overweave.planning.boxes import FilterBoxes
+from overweave.planning.contradictions import check_contradictions
 
 Reals = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -157,6 +158,7 @@ class Problem:
         _check_vectors(self.vectors, self.publishers)
         _check_units(self.units, self.vectors)
         _check_goals(self)
+        check_contradictions(self)
         _check_sizes(self)
 
 

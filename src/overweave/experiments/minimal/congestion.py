@@ -95,7 +95,7 @@ def congest(
         )  # fmt: skip
         _plan(slices, sent.take(slice(count)), number + 1)
     latency, deliveries = totals.tolist()
-    links = float(counts["client_hops"].sum())
+    links = float(counts["delivery_hops"].sum())
     mean = latency / max(deliveries, 1.0)
     delay = (latency - LINK_TICKS * links) / max(deliveries, 1.0)
     return Congestion(mean, delay, int(deliveries), (newest - begin)[tree.number], peak[tree.number])

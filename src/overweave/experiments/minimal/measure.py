@@ -108,7 +108,7 @@ def measure(workload: Workload, network: Network) -> dict[str, float]:
         "messages": counts["hops"].sum() / workload.publications,
         "latency_ticks": congestion.latency_ticks,
         "processing_delay_ticks": congestion.delay_ticks,
-        "hops": counts["client_hops"].sum() / max(congestion.deliveries, 1),
+        "hops": counts["delivery_hops"].sum() / max(congestion.deliveries, 1),
         "pure_forwarding": float((forwards[busy] / arrivals[busy]).mean()),
         "peak_load_mean": float(congestion.peak.mean()),
         "peak_load_max": float(congestion.peak.max()),
