@@ -170,7 +170,7 @@ def test_old_versions_stay_for_a_while(tmp_path, monkeypatch):
     monkeypatch.setattr(versions_module, "KEPT_S", -1.0)
     versions.write(3, fill)
     assert [versions.path(number) is not None for number in range(4)] == [False, False, True, True]
-    assert current(tmp_path) == tmp_path
+    assert current(tmp_path).local == tmp_path
 
 
 def test_who_goes_on_asks_for_the_same(spark, followed):
