@@ -90,12 +90,13 @@ def trees_of(brokers: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
         return
     for sequence in itertools.product(brokers, repeat=len(brokers) - 2):
         degree = {broker: 1 + sequence.count(broker) for broker in brokers}
-        links = []
+        links: list[tuple[int, int]] = []
         for broker in sequence:
             leaf = next(each for each in brokers if degree[each] == 1)
             links.append((leaf, broker))
             degree[leaf], degree[broker] = 0, degree[broker] - 1
-        yield (*links, tuple(each for each in brokers if degree[each] == 1))  # type: ignore[misc]
+        first, second = (each for each in brokers if degree[each] == 1)
+        yield (*links, (first, second))
 
 
 def _least_input(
@@ -104,7 +105,7 @@ def _least_input(
     """The least total input of a tree, with everybody at their best place; None: no placement keeps the headroom."""
     import highspy
 
-    solver = highspy.Highs()
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("mip_rel_gap", 0.0)
     client = {(c, b): solver.addBinary() for c in range(len(problem.units)) for b in brokers}
