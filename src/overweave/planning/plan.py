@@ -66,6 +66,16 @@ class Before(msgspec.Struct, frozen=True, kw_only=True):
     totals: Totals
 
 
+class FrontierPoint(msgspec.Struct, frozen=True):
+    """What can be had for some moves: a plan of its own, in a few numbers."""
+
+    moves: int
+    brokers: int
+    input_hz_mean: float
+    output_utilisation_max: float
+    overloaded: int
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What `plan.json` says."""
 
@@ -87,6 +97,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     goals: Goals
     #: None where nobody knows the network as it is.
     before: Before | None = None
+    #: Savings against moves, from today's network to the plan as it would be without a limit on moves; empty: not computed.
+    frontier: tuple[FrontierPoint, ...] = ()
     #: The file beside the plan that says where clients are, if they are too many for JSON.
     placements: str | None = None
 
