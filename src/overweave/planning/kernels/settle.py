@@ -45,6 +45,30 @@ def arrive(parent, depth, home, local, rate, size, window, arrival, input, outpu
     input[home] += window * rate
 
 
+@kernel
+def best_home(
+    parent, depth, local, rate, size, window, arrival, more_input, more_output, input, output, room, input_max
+):  # fmt: skip
+    """The node of a publisher at which all brokers together get least, of those where none gets too much, if there are any."""
+    nodes = len(parent)
+    best, best_over, best_cost = 0, True, 0.0
+    for home in range(nodes):
+        for v in range(nodes):
+            more_input[v] = 0.0
+            more_output[v] = 0.0
+        arrive(parent, depth, home, local, rate, size, window, arrival, more_input, more_output)
+        over, cost = False, 0.0
+        for v in range(nodes):
+            cost += more_input[v]
+            if more_output[v] > 0.0 and output[v] + more_output[v] > room[v]:
+                over = True
+            if more_input[v] > 0.0 and input[v] + more_input[v] > input_max[v]:
+                over = True
+        if home == 0 or (over, cost) < (best_over, best_cost):
+            best, best_over, best_cost = home, over, cost
+    return best
+
+
 @inlined
 def _walk(
     start, count, publisher, words, parent, depth, homes, arrival, rate, size, node, more_input, more_output, touched, keep

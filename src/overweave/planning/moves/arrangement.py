@@ -94,3 +94,19 @@ def links_between(tree: Tree) -> tuple[tuple[int, int], ...]:
     """The links of a tree by brokers, in one order; the broker itself where it is alone."""
     pairs = ((int(tree.broker[node]), int(tree.broker[max(int(tree.parent[node]), 0)])) for node in range(len(tree)))
     return tuple(sorted((min(pair), max(pair)) for pair in pairs if pair[0] != pair[1] or len(tree) == 1))
+
+
+def rerooted(tree: Tree) -> Tree:
+    """The same links from the first broker down, in one order: what is decided by order does not depend on the root."""
+    neighbours: dict[int, list[int]] = {broker: [] for broker in sorted(tree.broker.tolist())}
+    for one, other in links_between(tree) if len(tree) > 1 else ():
+        neighbours[one].append(other)
+        neighbours[other].append(one)
+    order = [min(neighbours)]
+    parents = {order[0]: -1}
+    for at, broker in enumerate(order):  # grows as it goes
+        for other in sorted(neighbours[broker]):
+            if other not in parents:
+                parents[other] = at
+                order.append(other)
+    return Tree.of(order, [parents[broker] for broker in order])[0]

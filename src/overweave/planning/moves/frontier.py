@@ -1,16 +1,20 @@
 """The savings-against-moves frontier: how many brokers are needed when only so many clients and publishers may move."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from overweave.errors import GoalNotMet, PlanningError
 from overweave.planning.canonical import canonical
 from overweave.planning.current import current_load, current_tree
 from overweave.planning.load import Predicted, predict
 from overweave.planning.model import Model, make_model
-from overweave.planning.moves.arrangement import Arrangement, Settled, moves_from_today
+from overweave.planning.moves.arrangement import Arrangement, Settled, moves_from_today, rerooted
 from overweave.planning.moves.search import Rank, Search
 from overweave.planning.plan import FrontierPoint, Plan, read_plan
 from overweave.planning.problem import Problem
+
+#: Of two points with as many brokers, the one with more moves has to have a mean rate that is lower by this share.
+CLEARLY = 0.02
 
 
 def frontier_of(problem: Problem, plan: Plan) -> tuple[FrontierPoint, ...]:
@@ -20,9 +24,10 @@ def frontier_of(problem: Problem, plan: Plan) -> tuple[FrontierPoint, ...]:
     tree, unit_node, homes = read_plan(plan, ordered)
     full = Arrangement(tree, tree.broker[unit_node], tree.broker[homes])
     points = Frontier(make_model(ordered), full, plan.parameters.get("link_delay_s", 0.0)).points()
-    found = [_point(each.moves, each.load) for each in points]
-    # Today's own network comes first also where it lacks the headroom.
-    return tuple(found if found[0].moves == 0 else [_point(0, now), *found])
+    # Today's own network comes first, also where it lacks the headroom.
+    today = _point(0, now)
+    found = (_point(each.moves, each.load) for each in points)
+    return today, *(each for each in found if each.moves or each.brokers < today.brokers)
 
 
 def _point(moves: int, load: Predicted) -> FrontierPoint:
@@ -35,6 +40,7 @@ class Frontier:
     """What can be had for how many moves, between today's network and a plan."""
 
     def __init__(self, model: Model, plan: Arrangement, link_delay_s: float = 0.0) -> None:
+        plan = replace(plan, tree=rerooted(plan.tree))
         self._problem, self._plan, self._search = model.problem, plan, Search(model, link_delay_s)
         node_of = plan.node_of(len(model.problem.pool))
         load = predict(model.problem, plan.tree, node_of[plan.units], node_of[plan.publishers], link_delay_s=link_delay_s)
@@ -56,15 +62,19 @@ class Frontier:
         except PlanningError as error:
             # Without links nobody knows how many brokers are too many.
             return self._best(near, moves_max, f"the plan moves {self.end.moves} ({error})")
-        if start is None or start.moves > moves_max:
-            least = min(each.moves for each in (start, self.end) if each is not None)
-            return self._best(near, moves_max, f"to keep pins, exclusions and headroom takes {least}")
-        wide = [each for each in self._search.widen(start) if each.moves <= moves_max]
-        found = [start, *self._descents(start, moves_max), *wide, *near]
-        fewer = [each for each in found if each.brokers < brokers]
-        needed = self._first_removal(start, brokers)
-        if fewer or needed is not None:
-            return self._best(fewer, moves_max, f"to remove one of {brokers} brokers takes {needed}")
+        # A way without a limit may come back below it: who made room meanwhile stays after all.
+        ways = [] if start is None else [start, *self._search.widen(start), *self._descents(start, None)]
+        if start is not None and start.moves <= moves_max:
+            ways += self._descents(start, moves_max)
+        found = [*near, *(each for each in ways if each.moves <= moves_max)]
+        if start is None or start.moves:
+            least = min(each.moves for each in (*ways, self.end))
+            return self._best(found, moves_max, f"to keep pins, exclusions and headroom takes {least}")
+        if not any(each.brokers < brokers for each in found):
+            # Nothing to mend and nothing saved: to leave all as it is would be no plan, unless it is the best one.
+            needed = min((each.moves for each in (*ways, self.end) if each.brokers < brokers), default=None)
+            found = found if needed is None else []
+            return self._best(found, moves_max, f"to remove one of {brokers} brokers takes {needed}")
         return self._best(found, moves_max, f"the plan moves {self.end.moves}")
 
     def _best(self, found: Iterable[Settled], moves_max: int, otherwise: str) -> Settled:
@@ -72,11 +82,6 @@ class Frontier:
         if not good:
             raise GoalNotMet("moves_max", f"at most {moves_max}, {otherwise}")
         return min(good, key=_quality)
-
-    def _first_removal(self, start: Settled, brokers: int) -> int | None:
-        """How many moves it takes to have fewer brokers (none: no way was found)."""
-        first = [start, *self._search.descend(start, _any, steps=1), *self._search.widen(start), self.end]
-        return min((each.moves for each in first if each.brokers < brokers), default=None)
 
     def _descents(self, start: Settled, moves_max: int | None) -> list[Settled]:
         """By the fewest moves alone, and towards the plan: its brokers are removed last."""
@@ -94,10 +99,15 @@ def meets(problem: Problem, found: Settled) -> bool:
 
 
 def best_of(found: Iterable[Settled]) -> list[Settled]:
-    """By moves, those with fewer brokers than all with fewer moves, or as many brokers and a lower mean rate."""
+    """By moves, those with fewer brokers than all with fewer moves, or as many brokers and a mean rate that is clearly lower."""
     kept: list[Settled] = []
     for each in sorted(found, key=lambda each: (each.moves, *_quality(each))):
-        if not kept or _quality(each)[:2] < _quality(kept[-1])[:2]:
+        last = kept[-1] if kept else None
+        if (
+            last is None
+            or each.brokers < last.brokers
+            or (each.brokers == last.brokers and each.input_hz_mean < last.input_hz_mean * (1 - CLEARLY))
+        ):
             kept.append(each)
     return kept
 

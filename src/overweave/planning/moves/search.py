@@ -95,13 +95,13 @@ class Search:
             tree = extended(tree, broker, self._strongest(tree.broker))
             yield tree
 
-    def descend(self, start: Settled, rank: Rank, moves_max: int | None = None, steps: int = STEPS_MAX) -> list[Settled]:
+    def descend(self, start: Settled, rank: Rank, moves_max: int | None = None) -> list[Settled]:
         """Arrangements with fewer and fewer brokers, from one on (which is not among them), with so many moves at most."""
         found: list[Settled] = []
         now = start
-        chunk = max(1, len(start.arrangement.tree) // STEPS_MAX)
+        chunk = -(-start.brokers // STEPS_MAX)
         blocked = set(self._pinned)
-        while len(found) < steps:
+        while len(found) < STEPS_MAX:
             brokers = [b for b in now.arrangement.tree.broker.tolist() if b not in blocked]
             cost = self._unmoved(now.arrangement)
             brokers.sort(key=lambda b: (*rank(b), int(cost[b]), float(self._problem.pool.bandwidth_bytes_per_s[b]), b))

@@ -11,15 +11,15 @@ import numpy as np
 
 from overweave.errors import PlanningError
 from overweave.planning.flows import per_bit
-from overweave.planning.kernels.settle import arrive, settle
+from overweave.planning.kernels.settle import arrive, best_home, settle
 from overweave.planning.load import Predicted, predict
 from overweave.planning.model import Model
 from overweave.planning.moves.arrangement import Arrangement, Settled, moves_from_today
 from overweave.planning.problem import Reals, Whole, Words
 from overweave.planning.tree import Tree
 
-#: How often somebody more may lose its place.
-ROUNDS_MAX = 12
+#: How often somebody more may lose its place, and how often where clients are many.
+ROUNDS_MAX, ROUNDS_OF_MANY, MANY = 12, 3, 1_000
 #: Words of vectors, for all publishers and brokers together, that are kept in memory (256 MB).
 WORDS_MAX = 1 << 25
 _CLOSE = 1e-9
@@ -55,6 +55,8 @@ class Settler:
             self._input_max = np.minimum(free / match_s, pool.capacity_hz * free)
         #: Who stays whatever happens, by pins of clients and of their publishing sides.
         self._pinned = model.items.fixed[: len(units)] >= 0
+        pins = problem.goals.pins
+        self._free_publishers = np.array([id not in pins for id in publishers.ids], np.bool_) & ~hosted
         self._rows_max = int(model.table.count[model.items.profile].max(initial=1))
 
     def check_size(self, brokers: int) -> None:
@@ -67,9 +69,9 @@ class Settler:
 
     def settled(self, arrangement: Arrangement) -> Settled | None:
         """The arrangement with everybody in place, or none."""
-        places = arrangement.units.copy()
-        for _ in range(ROUNDS_MAX):
-            now = Arrangement(arrangement.tree, places, arrangement.publishers)
+        places, homes = arrangement.units.copy(), arrangement.publishers.copy()
+        for _ in range(ROUNDS_MAX if len(places) <= MANY else ROUNDS_OF_MANY):
+            now = Arrangement(arrangement.tree, places, homes)
             made, loser = self._placed(now)
             if made is None:
                 if loser < 0:
@@ -80,10 +82,13 @@ class Settler:
             over = self._overloaded(load)
             if not len(over):
                 return Settled(made, load, moves_from_today(self._problem, made))
+            senders = np.concatenate([self._sends_too_much(made.tree, homes, load, node) for node in over.tolist()])
+            homes[senders] = -1
             losers = np.concatenate([self._too_much(made.tree, places, load, node) for node in over.tolist()])
-            if not len(losers):
+            if not len(losers) and not len(senders):
                 return None
-            places[losers] = -1
+            # What publishers leave behind may be enough.
+            places[losers[: 0 if len(senders) else None]] = -1
         return None
 
     def busiest(self, arrangement: Arrangement) -> int:
@@ -137,16 +142,12 @@ class Settler:
         return fill, homes
 
     def _best_home(self, p: int, tree: Tree, depth: Whole, local: Words, fill: _Fill, room: Reals) -> int:
-        """The node of a publisher at which brokers get least, of those where none gets too much, if there are any."""
-        found: list[tuple[bool, float, int]] = []
-        for node in range(len(tree)):
-            input, output = np.zeros((2, len(tree)))
-            self._arrive(p, node, tree, depth, local, fill.arrival[p], input, output)
-            too_much = (fill.output + output > np.maximum(room, fill.output)) | (
-                fill.input + input > np.maximum(self._input_max[tree.broker], fill.input)
-            )
-            found.append((bool(too_much.any()), float(input.sum()), node))
-        return min(found)[2]
+        more_input, more_output = np.zeros((2, len(tree)))
+        found = best_home(
+            tree.parent, depth, local, float(self._rate[p]), float(self._size[p]), int(self._problem.publishers.window[p]),
+            fill.arrival[p], more_input, more_output, fill.input, fill.output, room, self._input_max[tree.broker],
+        )  # fmt: skip
+        return int(found)
 
     def _arrive(
         self, p: int, home: int, tree: Tree, depth: Whole, local: Words, arrival: Words, input: Reals, output: Reals
@@ -185,6 +186,13 @@ class Settler:
     def _overloaded(self, load: Predicted) -> Whole:
         most = 1 - self._problem.goals.headroom
         return np.flatnonzero((load.input_utilisation > most * (1 + _CLOSE)) | (load.output_utilisation > most * (1 + _CLOSE)))
+
+    def _sends_too_much(self, tree: Tree, homes: Whole, load: Predicted, node: int) -> Whole:
+        """The publisher with the highest rate at a broker whose input is too much, if it may go; never more than one."""
+        if load.input_utilisation[node] <= 1 - self._problem.goals.headroom:
+            return np.zeros(0, np.int64)
+        there = np.flatnonzero((homes == tree.broker[node]) & self._free_publishers)
+        return there[np.argsort(-self._problem.publishers.rate_hz[there], kind="stable")][:1]
 
     def _too_much(self, tree: Tree, places: Whole, load: Predicted, node: int) -> Whole:
         """Clients that leave an overloaded broker: as few of the largest as its output needs, or a share of all for its input."""
