@@ -70,6 +70,25 @@ def test_narrow_questions(run, source, network, tmp_path):
     assert (status, json.loads(out)["verdict"]) == (0, "4 of 4 brokers can be removed and 1 added; 8 of 8 clients move")
 
 
+def test_savings_against_moves(run, source, network, tmp_path):
+    status, out, _ = run("plan", source, "--network", network, "--json", "--out", tmp_path / "plan.json")
+    points = json.loads(out)["frontier"]
+    # Every broker has two clients; those of p1 and p2 have a publisher beside them.
+    assert [(point["moves"], point["brokers"]) for point in points] == [(0, 4), (2, 3), (4, 2), (7, 1)]
+    assert [(each.moves, each.brokers) for each in read_plan(tmp_path / "plan.json").frontier][1] == (2, 3)
+    (tmp_path / "goals.toml").write_text("[goals]\nmoves_max = 5")
+    status, out, _ = run("plan", source, "--network", network, "--goals", tmp_path / "goals.toml", "--json")
+    answer = json.loads(out)
+    assert (status, answer["after"]["brokers"], answer["after"]["moves"]) == (0, 2, 4)
+    assert answer["frontier"] == points
+    status, out, _ = run("plan", source, "--network", network, "--no-frontier", "--json")
+    assert (status, "frontier" in json.loads(out)) == (0, False)
+    status, _, err = run("plan", source, "--frontier")
+    assert (status, "--frontier: today: links: expected a tree over the 4 brokers in use" in err) == (2, True)
+    status, out, _ = run("plan", source, "--network", network)
+    assert "moves  brokers  message rate, mean (1/s)" in out
+
+
 def test_compare_and_explain(run, source, network):
     status, out, _ = run("plan", source, "--network", network, "--compare", "all", "--explain", "c0", "--json")
     answer = json.loads(out)
@@ -86,7 +105,7 @@ def test_compare_and_explain(run, source, network):
 @pytest.mark.parametrize(
     ("goals", "text"),
     [
-        ("[goals]\nmoves_max = 1", "goal moves_max: at most 1, the plan moves"),
+        ("[goals]\nmoves_max = 1", "goal moves_max: at most 1, to remove one of 4 brokers takes 2"),
         ("[goals]\ndelay_s_max = 1e-9", "goal delay_s_max: at most 1e-09 s"),
         ("[goals]\nexclude = ['B1']\npins = {c0 = 'B1'}", "goal pins: 'c0' is pinned to 'B1', which is excluded"),
         ("[goals]\npins = {c99 = 'B1'}", "goal pins: client or publisher 'c99' is not in the problem"),

@@ -50,6 +50,10 @@ def plan(
     goals: Annotated[Path | None, typer.Option(metavar="FILE", help="Constraints, a table [goals] in TOML.")] = None,
     without: Annotated[list[str] | None, typer.Option(metavar="BROKER", help="Do not use this broker; may be repeated.")] = None,
     add: Annotated[Path | None, typer.Option(metavar="TABLE", help="Brokers on offer that are not there today.")] = None,
+    frontier: Annotated[
+        bool | None,
+        typer.Option("--frontier/--no-frontier", help="What fewer moves would save, in steps; else where that is quick."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Plan although there is too little evidence.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the plan goes, as JSON.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn at random.")] = 0,
@@ -63,6 +67,7 @@ def plan(
 
     The load before needs the links of today's network: they come with --network. --brokers beside it says what brokers can carry.
     """
+    from overweave.cli.plan_frontier import frontier as frontier_points
     from overweave.planning.bounds import brokers_min
     from overweave.planning.evidence import check_evidence
     from overweave.planning.make import make_plan
@@ -80,7 +85,8 @@ def plan(
         show(f"planning by {algorithm}")
         before, unknown = _before(problem)
         made = make_plan(problem, algorithm, options, seed, evidence)
-        made = msgspec.structs.replace(made, before=before)
+        points = frontier_points(problem, made, evidence, frontier, show)
+        made = msgspec.structs.replace(made, before=before, frontier=points)
         compared = _compared(problem, names, options, seed, evidence, show)
         evaluated = _evaluated(source, evaluate, made, problem, start, Path(scratch), show)
     from overweave.cli.plan_text import answer_of, said

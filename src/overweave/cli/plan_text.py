@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from overweave.cli.plan_frontier import frontier_rows
 from overweave.planning.explain import explain
 from overweave.planning.plan import Plan
 from overweave.planning.problem import Problem
@@ -68,6 +69,8 @@ def answer_of(
         "clients_to_move": sum(change.kind == "client" for change in moves),
         "publishers_to_move": sum(change.kind == "publisher" for change in moves),
     }
+    if plan.frontier:
+        answer["frontier"] = msgspec.to_builtins(plan.frontier)
     if compared:
         answer["compared"] = {plan.algorithm: after, **compared}
     if evaluated is not None:
@@ -84,6 +87,9 @@ def said(answer: Mapping[str, Any]) -> str:
     parts.append(_table(["broker", *_headings("before"), *_headings("after"), ""], map(_broker_row, rows[:_ROWS_MAX])))
     if len(rows) > _ROWS_MAX:
         parts.append(f"… and {len(rows) - _ROWS_MAX:,} more brokers; --json has all\n")
+    if "frontier" in answer:
+        headings = ["moves", "brokers", "message rate, mean (1/s)", "output utilisation, maximum", "overloaded"]
+        parts.append(_table(headings, ([_figure(value) for value in row.values()] for row in frontier_rows(answer["frontier"]))))
     if "compared" in answer:
         names = [name for name, _, _ in _TOTALS]
         body = (

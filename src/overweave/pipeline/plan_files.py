@@ -1,6 +1,6 @@
-"""Plans in files: ``plan.json``, and the placements as Parquet beside it where clients are too many for JSON."""
+"""Plans in files: ``plan.json``, and placements and changes as Parquet beside it where clients are too many for JSON."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -8,12 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from overweave.errors import InvalidInput
-from overweave.planning.plan import Plan
+from overweave.planning.plan import Change, Plan
 
 #: More clients than this are written as Parquet.
 CLIENTS_MAX = 100_000
 _KINDS = ("clients", "subscribers", "publishers")
 _SCHEMA = pa.schema([("kind", pa.string()), ("id", pa.string()), ("broker", pa.string())])
+_CHANGES = pa.schema([(name, pa.string()) for name in Change.__struct_fields__])
 
 
 def write_plan(plan: Plan, path: Path) -> list[Path]:
@@ -21,12 +22,14 @@ def write_plan(plan: Plan, path: Path) -> list[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     written = []
     if len(plan.clients) > CLIENTS_MAX:
-        beside = path.with_name(f"{path.stem}.placements.parquet")
+        beside, changes = (path.with_name(f"{path.stem}.{name}.parquet") for name in ("placements", "changes"))
         rows = [(kind, id, broker) for kind in _KINDS for id, broker in getattr(plan, kind).items()]
-        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
-        _put(beside, lambda hidden: pq.write_table(pa.table(columns, schema=_SCHEMA), hidden, compression="zstd"))
-        plan = msgspec.structs.replace(plan, clients={}, subscribers={}, publishers={}, placements=beside.name)
-        written.append(beside)
+        _put_rows(beside, rows, _SCHEMA)
+        _put_rows(changes, [msgspec.structs.astuple(change) for change in plan.changes], _CHANGES)
+        plan = msgspec.structs.replace(
+            plan, clients={}, subscribers={}, publishers={}, placements=beside.name, changes=(), changes_file=changes.name
+        )
+        written += [beside, changes]
     _put(path, lambda hidden: hidden.write_bytes(plan.encode()))
     return [*written, path]
 
@@ -41,6 +44,8 @@ def read_plan(path: Path) -> Plan:
         plan = Plan.decode(data)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
+    if plan.changes_file is not None:
+        plan = msgspec.structs.replace(plan, changes=_read_changes(path, plan.changes_file), changes_file=None)
     if plan.placements is None:
         return plan
     beside = path.with_name(Path(plan.placements).name)
@@ -52,6 +57,20 @@ def read_plan(path: Path) -> Plan:
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InvalidInput(f"{beside}: expected the placements of {path.name}, found: {error}") from None
     return msgspec.structs.replace(plan, **placed, placements=None)
+
+
+def _read_changes(path: Path, name: str) -> tuple[Change, ...]:
+    beside = path.with_name(Path(name).name)
+    try:
+        rows = pq.read_table(beside).to_pydict()
+        return tuple(Change(*row) for row in zip(*(rows[column] for column in _CHANGES.names), strict=True))
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise InvalidInput(f"{beside}: expected the changes of {path.name}, found: {error}") from None
+
+
+def _put_rows(path: Path, rows: Sequence[Sequence[str | None]], schema: pa.Schema) -> None:
+    columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)] if rows else [[] for _ in schema]
+    _put(path, lambda hidden: pq.write_table(pa.table(columns, schema=schema), hidden, compression="zstd"))
 
 
 def _put(path: Path, write: Callable[[Path], object]) -> None:

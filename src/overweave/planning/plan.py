@@ -101,6 +101,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     frontier: tuple[FrontierPoint, ...] = ()
     #: The file beside the plan that says where clients are, if they are too many for JSON.
     placements: str | None = None
+    #: Likewise the file that has the changes.
+    changes_file: str | None = None
 
     def encode(self) -> bytes:
         """The canonical JSON: equal plans are equal bytes."""

@@ -14,6 +14,7 @@ from overweave.planning.plan import BrokerLoad, Plan
 from overweave.reports.labels import label, scale, shown
 from overweave.reports.look import COLOURS, Picture, drawn, explain, from_zero, plain_numbers
 from overweave.reports.page import Text, element, facts, image, section, table
+from overweave.reports.plan_frontier import frontier_section
 
 #: So many brokers have a bar or a row, and so many moves are listed; the rest is in the file.
 BROKERS_MAX, MOVES_MAX = 60, 200
@@ -49,6 +50,7 @@ def plan_contents(file: Path) -> list[Element]:
         section("Overlay", *map(image, overlays(plan))),
         section("Totals", _totals(plan)),
         section("Load of brokers", image(utilisations(plan)), image(rates(plan)), *_loads(plan)),
+        *frontier_section(plan),
         section("Who moves", *_moves(plan)),
     ]
 
