@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from report_pages import SCRIPT, Page, check_stands_alone
 
-from overweave.cli.plan import _before
+from overweave.cli.plan import before_of
 from overweave.errors import InvalidInput
 from overweave.pipeline import plan_files
 from overweave.pipeline.plan_files import read_plan, write_plan
@@ -19,7 +19,7 @@ from overweave.testing.planning import random_problem
 @pytest.fixture(scope="module")
 def plan():
     problem = random_problem(3, clients=30, fill=0.2, with_today=True, equal_brokers=True)
-    before, unknown = _before(problem)
+    before, unknown = before_of(problem)
     assert unknown is None
     made = make_plan(problem)
     return msgspec.structs.replace(made, before=before, frontier=frontier_of(problem, made))

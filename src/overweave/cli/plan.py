@@ -83,7 +83,7 @@ def plan(
         if not force:
             check_evidence(evidence)
         show(f"planning by {algorithm}")
-        before, unknown = _before(problem)
+        before, unknown = before_of(problem)
         made = make_plan(problem, algorithm, options, seed, evidence)
         points = frontier_points(problem, made, evidence, frontier, show)
         made = msgspec.structs.replace(made, before=before, frontier=points)
@@ -190,7 +190,7 @@ def _problem(
     return problem, read_evidence(source, problem)
 
 
-def _before(problem: "Problem") -> tuple["Before | None", str | None]:
+def before_of(problem: "Problem") -> tuple["Before | None", str | None]:
     """The network as it is, or why nobody knows it."""
     from overweave.planning.current import current_load
     from overweave.planning.plan import Before, BrokerLoad, totals_of

@@ -82,7 +82,7 @@ def answer_of(
 
 def said(answer: Mapping[str, Any]) -> str:
     """The answer as text."""
-    parts = [_evidence(answer["evidence"]), _totals(answer)]
+    parts = [_evidence(answer["evidence"]), totals_text(answer)]
     rows = answer["brokers"]
     parts.append(_table(["broker", *_headings("before"), *_headings("after"), ""], map(_broker_row, rows[:_ROWS_MAX])))
     if len(rows) > _ROWS_MAX:
@@ -164,7 +164,8 @@ def _evidence(evidence: Mapping[str, Any]) -> str:
     return f"evidence: {', '.join(parts)}{enough}\n"
 
 
-def _totals(answer: Mapping[str, Any]) -> str:
+def totals_text(answer: Mapping[str, Any]) -> str:
+    """Before, after and difference of all brokers together."""
     before, after, difference = answer["before"], answer["after"], answer["difference"]
     rows = (
         [_named(text, unit), *(_figure(None if some is None else some[name]) for some in (before, after, difference))]
