@@ -107,7 +107,7 @@ class _Market:
         self._stack = stack
         self._urls = list(urls.values())
         self._publishers: dict[str, Client] = {}
-        self._subscriptions: list[Subscription] = []
+        self._takers: list[asyncio.Task[None]] = []
         self._delivered: Account = Counter()
 
     async def open(self, wanted: Sequence[Filter], published: Sequence[Publication]) -> None:
@@ -120,8 +120,8 @@ class _Market:
             client = await self._client(number, f"trader-{number + 1}")
             for at in range(first, min(first + FILTERS_PER_CLIENT, len(wanted))):
                 subscription = await self._stack.enter_async_context(client.subscribe(wanted[at]))
-                self._subscriptions.append(subscription)
-                self._stack.callback(asyncio.create_task(self._take(at + 1, subscription)).cancel)
+                self._takers.append(asyncio.create_task(self._take(at + 1, subscription)))
+                self._stack.callback(self._takers[-1].cancel)
 
     async def publish(
         self, published: Sequence[Publication], seconds: float, expected: int, done: Callable[[int], None]
@@ -145,6 +145,9 @@ class _Market:
         while (now := self._delivered.total()) < expected and time.perf_counter() - since_s < _LAST_S_MAX:
             if now > before:
                 before, since_s = now, time.perf_counter()
+            for taker in self._takers:
+                if taker.done():
+                    taker.result()  # who was cut off says why
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.1)
 
