@@ -89,7 +89,7 @@ def test_savings_against_moves(run, source, network, tmp_path):
     assert "moves  brokers  message rate, mean (1/s)" in out
 
 
-def test_compare_and_explain(run, source, network):
+def test_compare_and_explain(run, source, network, tmp_path):
     status, out, _ = run("plan", source, "--network", network, "--compare", "all", "--explain", "c0", "--json")
     answer = json.loads(out)
     assert status == 0
@@ -97,7 +97,11 @@ def test_compare_and_explain(run, source, network):
     assert answer["compared"]["manual"]["brokers"] == 4
     assert [each["chosen"] for each in answer["explained"]["places"]] == [True]
     status, out, _ = run("plan", source, "--network", network, "--explain", "p1")
-    assert (status, "p1 at" in out) == (0, True)
+    assert (status, "p1 at" in out, "no other broker of the plan has room for it" in out) == (0, True, True)
+    # With a broker kept busy there are two places, and the sentence says what the other one would cost.
+    (tmp_path / "goals.toml").write_text("[goals]\npins = {c0 = 'B1', c1 = 'B2'}")
+    status, out, _ = run("plan", source, "--network", network, "--goals", tmp_path / "goals.toml", "--explain", "c2")
+    assert (status, "added input (1/s)" in out, "c2 is at B" in out, "brokers would get" in out) == (0, True, True, True)
     status, out, _ = run("plan", source, "--network", network, "--explain", "B4", "--without", "B4")
     assert "broker B4 (1,000 bytes/s) is not used: the goals exclude it" in out
 
@@ -111,6 +115,8 @@ def test_compare_and_explain(run, source, network):
         ("[goals]\npins = {c99 = 'B1'}", "goal pins: client or publisher 'c99' is not in the problem"),
         ("[goals]\nheadroom = 1.5", "goal headroom: expected a share from 0 to below 1, found 1.5"),
         ("[goals]\nmoves = 1", "goals.moves: unknown key"),
+        ("[goals]\nmoves_max = -1", "goals.toml: goal moves_max: expected a whole number from 0 on, found -1"),
+        ("[goals]\nmoves_max = 'few'", "goals.toml: goals.moves_max: expected an integer, got 'few'"),
     ],
 )
 def test_goals_that_cannot_be_met_are_named(run, source, network, tmp_path, goals, text):
@@ -141,8 +147,8 @@ def test_goals_that_can_be_met_are(run, source, network, tmp_path):
         ({}, ["--algorithm", "best"], "--algorithm: expected one of fbf, bin-packing"),
         ({}, ["--rule", "best"], "--rule: expected one of literal"),
         ({}, ["--compare", "fbf,best"], "--compare: expected one of fbf"),
-        ({}, ["--explain", "c99"], "'c99': expected a client"),
-        ({}, ["--without", "B9"], "goal exclude: broker 'B9' is not in the pool"),
+        ({}, ["--explain", "c99"], "'c99': expected a client, a publisher or a broker"),
+        ({}, ["--without", "B9"], "--without: broker 'B9' is not in the pool"),
         ({}, ["--headroom", "0.9", "--without", "B1"], "needs 100 bytes/s, the largest broker has 100"),
     ],
 )

@@ -1,14 +1,18 @@
 """The allocation test of CRAM remembers what it has packed: the same clusters as when everything is packed again."""
 
+from importlib import import_module
+
 import numpy as np
 
-import overweave.planning.allocate.cram as cram
 from overweave.errors import DoesNotFit
 from overweave.planning.allocate.cram.allocatable import Allocatable
 from overweave.planning.allocate.cram.options import CramOptions
 from overweave.planning.canonical import canonical
 from overweave.planning.model import make_model
 from overweave.testing.planning import random_problem
+
+#: The package; in `allocate` its name is that of a function.
+cram = import_module("overweave.planning.allocate.cram")
 
 
 class Forgetful(Allocatable):

@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,7 @@ import typer
 
 from overweave.cli.answers import put
 from overweave.cli.terminal import say, waiting
-from overweave.errors import InvalidInput
+from overweave.errors import GoalNotMet, InvalidInput
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +76,8 @@ def plan(
     names = _checked(algorithm, rule, compare)
     chosen = _goals(goals, headroom, tuple(without or ()))
     options = Options(rule=rule)
-    with waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
+    named = _where_goals_stand(goals, without)
+    with named, waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         start = _starter(stack, master, show)
         offer = _network(source, network, brokers, add)
         problem, evidence = _problem(source, offer, chosen, start, Path(scratch), show)
@@ -135,6 +136,17 @@ def _goals(file: Path | None, headroom: float | None, without: tuple[str, ...]) 
             raise InvalidInput(f"--headroom: expected {goals.headroom:g}, as goals.headroom of {file} has it, found {headroom:g}")
         goals = msgspec.structs.replace(goals, headroom=headroom)
     return msgspec.structs.replace(goals, exclude=tuple(dict.fromkeys((*goals.exclude, *without))))
+
+
+@contextlib.contextmanager
+def _where_goals_stand(file: Path | None, without: list[str] | None) -> Iterator[None]:
+    """Errors about goals name the file or the option that they come from."""
+    try:
+        yield
+    except GoalNotMet as error:
+        if error.goal == "exclude" and any(repr(id) in error.text for id in without or ()):
+            raise InvalidInput(f"--without: {error.text}") from None
+        raise InvalidInput(str(error) if file is None else f"{file}: {error}") from None
 
 
 def _network(source: Path, network: Path | None, brokers: Path | None, add: Path | None) -> "Network":
