@@ -159,11 +159,20 @@ def test_what_is_impossible_is_named(run, tmp_path, changed, arguments, text):
     assert text in err
 
 
+def test_tables_by_their_earlier_names_are_planned_alike(run, tmp_path):
+    source = planned.profile(tmp_path / "profile")
+    expected = run("plan", source, "--json")
+    for name, earlier in (("publisher_profiles", "publishers"), ("subscription_lifetimes", "subscriptions")):
+        (source / name).rename(source / earlier)
+    assert run("plan", source, "--json") == expected
+    assert expected[0] == 0
+
+
 def test_an_unknown_publisher_and_no_brokers_are_named(run, tmp_path):
     source = planned.profile(tmp_path / "profile")
-    planned.put(source / "publishers", publisher=["p1"], publications=[64], rate_hz=[1.0], bytes_per_s=[100.0])
+    planned.put(source / "publisher_profiles", publisher=["p1"], publications=[64], rate_hz=[1.0], bytes_per_s=[100.0])
     status, _, err = run("plan", source)
-    assert (status, "publisher 'p2': expected one of the table publishers" in err) == (2, True)
+    assert (status, "publisher 'p2': expected one that the profile knows" in err) == (2, True)
     planned.brokers(source / "brokers", 0)
     status, _, err = run("plan", source)
     assert (status, "brokers: expected at least one, found none" in err) == (2, True)

@@ -13,6 +13,7 @@ import typer
 from overweave.cli.answers import put
 from overweave.cli.terminal import say, waiting
 from overweave.errors import GoalNotMet, InvalidInput
+from overweave.pipeline.locations import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,33 +32,36 @@ overweave plan quotes --network twelve.toml --out plan.json"""
 
 def plan(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A directory of 'overweave profile' or of 'workload'.", show_default=False)
+        str, typer.Argument(metavar="SOURCE", help="A directory of 'overweave profile' or of 'workload'.", show_default=False)
     ],
     network: Annotated[Path | None, typer.Option(metavar="FILE", help="The network as it is, for its brokers and links.")] = None,
     brokers: Annotated[
-        Path | None, typer.Option(metavar="TABLE", help="The brokers on offer and what they can carry; else those of SOURCE.")
+        str | None, typer.Option(metavar="TABLE", help="The brokers on offer and what they can carry; else those of SOURCE.")
     ] = None,
     algorithm: Annotated[str, typer.Option(metavar="NAME", help="How brokers are chosen.")] = "cram-iou",
     rule: Annotated[str, typer.Option(metavar="NAME", help="What CRAM accepts: literal, no-worse or split.")] = "split",
     headroom: Annotated[float | None, typer.Option(metavar="SHARE", help="What stays free of every broker (0.2).")] = None,
     compare: Annotated[str | None, typer.Option(metavar="A,B,…|all", help="Other algorithms beside this one.")] = None,
     evaluate: Annotated[
-        Path | None, typer.Option(metavar="PUBLICATIONS", help="Replay these publications on the plan, beside the prediction.")
+        str | None, typer.Option(metavar="PUBLICATIONS", help="Replay these publications on the plan, beside the prediction.")
     ] = None,
     explain: Annotated[
         str | None, typer.Option(metavar="ID", help="Why a client, a publisher or a broker is where it is.")
     ] = None,
     goals: Annotated[Path | None, typer.Option(metavar="FILE", help="Constraints, a table [goals] in TOML.")] = None,
     without: Annotated[list[str] | None, typer.Option(metavar="BROKER", help="Do not use this broker; may be repeated.")] = None,
-    add: Annotated[Path | None, typer.Option(metavar="TABLE", help="Brokers on offer that are not there today.")] = None,
+    add: Annotated[str | None, typer.Option(metavar="TABLE", help="Brokers on offer that are not there today.")] = None,
     frontier: Annotated[
         bool | None,
         typer.Option("--frontier/--no-frontier", help="What fewer moves would save, in steps; else where that is quick."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Plan although there is too little evidence.")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the plan goes, as JSON.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="Where the plan goes, as JSON.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn at random.")] = 0,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write the answer as JSON.")] = False,
 ) -> None:
     """Plan which brokers are needed, how they are linked, and where clients and publishers should be.
@@ -78,9 +82,13 @@ def plan(
     options = Options(rule=rule)
     named = _where_goals_stand(goals, without)
     with named, waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
-        start = _starter(stack, master, show)
-        offer = _network(source, network, brokers, add)
-        problem, evidence = _problem(source, offer, chosen, start, Path(scratch), show)
+        start = _starter(stack, master, conf or [], show)
+        if any(each is not None and Location.of(each).is_remote for each in (source, brokers, evaluate, add, out)):
+            start()
+        # Who follows a run may put other tables there while we read.
+        tables = _tables(source)
+        offer = _network(tables, network, brokers, add)
+        problem, evidence = _problem(tables, offer, chosen, start, Path(scratch), show)
         if not force:
             check_evidence(evidence)
         show(f"planning by {algorithm}")
@@ -89,14 +97,14 @@ def plan(
         points = frontier_points(problem, made, evidence, frontier, show)
         made = msgspec.structs.replace(made, before=before, frontier=points)
         compared = _compared(problem, names, options, seed, evidence, show)
-        evaluated = _evaluated(source, evaluate, made, problem, start, Path(scratch), show)
-    from overweave.cli.plan_text import answer_of, said
+        evaluated = _evaluated(tables, evaluate, made, problem, start, Path(scratch), show)
+        from overweave.cli.plan_text import answer_of, said
 
-    answer = answer_of(made, problem, brokers_min(problem), compared, evaluated, explain)
-    if out is not None:
-        from overweave.pipeline.plan_files import write_plan
+        answer = answer_of(made, problem, brokers_min(problem), compared, evaluated, explain)
+        if out is not None:
+            from overweave.pipeline.plan_files import write_plan
 
-        answer["files"] = [str(path) for path in write_plan(made, out)]
+            answer["files"] = [str(path) for path in write_plan(made, out)]
     if unknown is not None:
         say(f"the load before is not known: {unknown}")
     if json:
@@ -149,13 +157,19 @@ def _where_goals_stand(file: Path | None, without: list[str] | None) -> Iterator
         raise InvalidInput(str(error) if file is None else f"{file}: {error}") from None
 
 
-def _network(source: Path, network: Path | None, brokers: Path | None, add: Path | None) -> "Network":
+def _tables(source: str) -> Location:
+    from overweave.pipeline.streaming.versions import current
+
+    return current(source)
+
+
+def _network(source: Location, network: Path | None, brokers: str | None, add: str | None) -> "Network":
     """Links from the network; what brokers can carry from a table, if there is one, else from the network."""
     from overweave.drivers.tcp.network_file import read_network
     from overweave.pipeline.planning import Network, kind_of, network_of, read_brokers, table_path
 
     kind_of(source)
-    path = brokers if brokers is not None else table_path(source, "brokers")
+    path = Location.of(brokers) if brokers is not None else table_path(source, "brokers")
     found = None if network is None else network_of(read_network(network).overlay, str(network))
     if path is not None:
         pool = read_brokers(path)
@@ -168,7 +182,9 @@ def _network(source: Path, network: Path | None, brokers: Path | None, add: Path
     return found if add is None else found.with_more(read_brokers(add))
 
 
-def _starter(stack: contextlib.ExitStack, master: str | None, show: Callable[[str], None]) -> Callable[[], "SparkSession"]:
+def _starter(
+    stack: contextlib.ExitStack, master: str | None, conf: list[str], show: Callable[[str], None]
+) -> Callable[[], "SparkSession"]:
     """Starts Spark when somebody first needs it, which those with a profile do not."""
     started: list[SparkSession] = []
 
@@ -177,14 +193,14 @@ def _starter(stack: contextlib.ExitStack, master: str | None, show: Callable[[st
             show("starting Spark")
             from overweave.pipeline import session
 
-            started.append(stack.enter_context(session.session(master)))
+            started.append(stack.enter_context(session.session(master, conf=conf)))
         return started[0]
 
     return start
 
 
 def _problem(
-    source: Path,
+    source: Location,
     network: "Network",
     goals: "Goals",
     start: Callable[[], "SparkSession"],
@@ -197,7 +213,7 @@ def _problem(
         spark = start()
         show("profiling the workload")
         profile_workload(spark, source, scratch)
-        source = scratch
+        source = Location.of(scratch)
     problem = read_problem(source, network, goals)
     return problem, read_evidence(source, problem)
 
@@ -239,8 +255,8 @@ def _compared(
 
 
 def _evaluated(
-    source: Path,
-    publications: Path | None,
+    source: Location,
+    publications: str | None,
     made: "Plan",
     problem: "Problem",
     start: Callable[[], "SparkSession"],
@@ -252,7 +268,7 @@ def _evaluated(
     from overweave.pipeline.plan_replay import evaluate
     from overweave.pipeline.planning import table_path
 
-    subscriptions = table_path(source, "subscriptions")
+    subscriptions = table_path(source, "subscription_lifetimes")
     if subscriptions is None:
         raise InvalidInput(f"--evaluate: expected a table 'subscriptions' with filters in {source}, found none")
     spark = start()

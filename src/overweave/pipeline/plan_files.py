@@ -1,6 +1,7 @@
 """Plans in files: ``plan.json``, and placements and changes as Parquet beside it where clients are too many for JSON."""
 
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -8,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from overweave.errors import InvalidInput
+from overweave.pipeline.locations import Location, LocationLike
 from overweave.planning.plan import Change, Plan
 
 #: More clients than this are written as Parquet.
@@ -17,12 +19,12 @@ _SCHEMA = pa.schema([("kind", pa.string()), ("id", pa.string()), ("broker", pa.s
 _CHANGES = pa.schema([(name, pa.string()) for name in Change.__struct_fields__])
 
 
-def write_plan(plan: Plan, path: Path) -> list[Path]:
+def write_plan(plan: Plan, out: LocationLike) -> list[Location]:
     """Write a plan; answers with the files, the plan itself last, which is there when all is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written = []
+    path, written = Location.of(out), []
     if len(plan.clients) > CLIENTS_MAX:
-        beside, changes = (path.with_name(f"{path.stem}.{name}.parquet") for name in ("placements", "changes"))
+        stem = path.name.removesuffix(path.suffix)
+        beside, changes = (path.with_name(f"{stem}.{name}.parquet") for name in ("placements", "changes"))
         rows = [(kind, id, broker) for kind in _KINDS for id, broker in getattr(plan, kind).items()]
         _put_rows(beside, rows, _SCHEMA)
         _put_rows(changes, [msgspec.structs.astuple(change) for change in plan.changes], _CHANGES)
@@ -30,12 +32,13 @@ def write_plan(plan: Plan, path: Path) -> list[Path]:
             plan, clients={}, subscribers={}, publishers={}, placements=beside.name, changes=(), changes_file=changes.name
         )
         written += [beside, changes]
-    _put(path, lambda hidden: hidden.write_bytes(plan.encode()))
+    path.write_bytes(plan.encode())
     return [*written, path]
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(file: LocationLike) -> Plan:
     """The plan of a file, with its placements wherever they are."""
+    path = Location.of(file)
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -50,7 +53,8 @@ def read_plan(path: Path) -> Plan:
         return plan
     beside = path.with_name(Path(plan.placements).name)
     try:
-        rows = pq.read_table(beside).to_pydict()
+        with beside.fetched() as fetched:
+            rows = pq.read_table(fetched).to_pydict()
         placed: dict[str, dict[str, str]] = {kind: {} for kind in _KINDS}
         for kind, id, broker in zip(rows["kind"], rows["id"], rows["broker"], strict=True):
             placed[kind][id] = broker
@@ -59,21 +63,18 @@ def read_plan(path: Path) -> Plan:
     return msgspec.structs.replace(plan, **placed, placements=None)
 
 
-def _read_changes(path: Path, name: str) -> tuple[Change, ...]:
+def _read_changes(path: Location, name: str) -> tuple[Change, ...]:
     beside = path.with_name(Path(name).name)
     try:
-        rows = pq.read_table(beside).to_pydict()
+        with beside.fetched() as fetched:
+            rows = pq.read_table(fetched).to_pydict()
         return tuple(Change(*row) for row in zip(*(rows[column] for column in _CHANGES.names), strict=True))
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InvalidInput(f"{beside}: expected the changes of {path.name}, found: {error}") from None
 
 
-def _put_rows(path: Path, rows: Sequence[Sequence[str | None]], schema: pa.Schema) -> None:
+def _put_rows(path: Location, rows: Sequence[Sequence[str | None]], schema: pa.Schema) -> None:
     columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)] if rows else [[] for _ in schema]
-    _put(path, lambda hidden: pq.write_table(pa.table(columns, schema=schema), hidden, compression="zstd"))
-
-
-def _put(path: Path, write: Callable[[Path], object]) -> None:
-    hidden = path.with_name(f".{path.name}.new")
-    write(hidden)
-    hidden.replace(path)
+    with tempfile.NamedTemporaryFile() as file:
+        pq.write_table(pa.table(columns, schema=schema), file.name, compression="zstd")
+        path.put(Path(file.name))

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.index_file import build_index
+from overweave.pipeline.locations import LocationLike
 from overweave.pipeline.steps.replay import replayed
 from overweave.pipeline.tables import read_table
 from overweave.planning.plan import Plan
@@ -26,7 +27,7 @@ class Evaluated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def evaluate(
-    spark: SparkSession, plan: Plan, problem: Problem, subscriptions: Path, publications: Path, scratch: Path
+    spark: SparkSession, plan: Plan, problem: Problem, subscriptions: LocationLike, publications: LocationLike, scratch: Path
 ) -> Mapping[str, Evaluated]:
     """Replay a table of publications on a plan.
 
@@ -50,10 +51,7 @@ def evaluate(
             input_hz=plan.load[row.broker].input_hz,
             input_hz_replayed=row.arrivals / duration_s,
             output_utilisation=plan.load[row.broker].output_utilisation,
-            output_utilisation_replayed=(row.forwards + row.client_deliveries)
-            * message_bytes
-            / duration_s
-            / bandwidth[row.broker],
+            output_utilisation_replayed=(row.forwards + row.deliveries) * message_bytes / duration_s / bandwidth[row.broker],
         )
         for row in sorted(found, key=lambda row: plan.brokers.index(row.broker))
     }

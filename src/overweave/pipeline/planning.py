@@ -20,15 +20,18 @@ from pyspark.sql import functions as F  # noqa: N812
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.index_file import build_index
+from overweave.pipeline.locations import Location, LocationLike
+from overweave.pipeline.schemas import EARLIER_NAMES
 from overweave.pipeline.steps.match import matched
 from overweave.pipeline.steps.profiles import BITS, profiled, windows_of
+from overweave.pipeline.streaming.versions import current
 from overweave.pipeline.tables import files_of, read_table, write_tables
 from overweave.planning.evidence import Evidence, evidence_of
 from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals
 from overweave.planning.profiles import Profiles, assemble
 
 #: What makes a directory a profile, and a workload.
-PROFILE_TABLES, WORKLOAD_TABLES = ("profiles", "publishers"), ("publishers", "subscriptions", "publications")
+PROFILE_TABLES, WORKLOAD_TABLES = ("profiles", "publisher_profiles"), ("publishers", "subscriptions", "publications")
 _WINDOW = "window_publications"
 _BROKER_COLUMNS = (
     "broker",
@@ -54,27 +57,31 @@ class Network:
         return replace(self, pool=pool)
 
 
-def kind_of(source: Path) -> str:
+def kind_of(source: LocationLike) -> str:
     """Whether a directory is a profile or a workload."""
     for kind, names in (("profile", PROFILE_TABLES), ("workload", WORKLOAD_TABLES)):
-        if source.is_dir() and all((source / name).exists() or _file(source, name) for name in names):
+        if all(table_path(source, name) is not None for name in names):
             return kind
-    found = "a file" if source.is_file() else "other files" if source.is_dir() else "nothing"
+    there = Location.of(source).status()
+    found = "nothing" if there is None else "other files" if there.is_dir else "a file"
     expected = " and ".join(f"{', '.join(names)}" for names in (PROFILE_TABLES, WORKLOAD_TABLES))
     raise InvalidInput(f"{source}: expected a directory with the tables of a profile or a workload ({expected}), found {found}")
 
 
-def table_path(source: Path, name: str) -> Path | None:
-    """Where a table of a directory is: a folder of Parquet files, or a file with the table's name."""
-    return source / name if (source / name).is_dir() else _file(source, name)
+def table_path(source: LocationLike, name: str) -> Location | None:
+    """Where a table of a directory is: a folder of Parquet files, or a file with the table's name, or its earlier name."""
+    directory = current(source)
+    for table in dict.fromkeys((name, EARLIER_NAMES.get(name, name))):
+        for each in (table, *(f"{table}.{suffix}" for suffix in ("parquet", "csv", "jsonl"))):
+            there = (directory / each).status()
+            if there is not None and there.is_dir == (each == table):
+                return directory / each
+    return None
 
 
-def _file(source: Path, name: str) -> Path | None:
-    return next((path for suffix in ("parquet", "csv", "jsonl") if (path := source / f"{name}.{suffix}").is_file()), None)
-
-
-def read_brokers(path: Path) -> Pool:
+def read_brokers(table: LocationLike) -> Pool:
     """The brokers of a table ``brokers``."""
+    path = Location.of(table)
     rows = _read(path, _BROKER_COLUMNS)
     count = len(rows["broker"])
     capacity = rows.get("capacity_hz") or [None] * count
@@ -98,8 +105,8 @@ def network_of(overlay: Overlay, source: str) -> Network:
     return Network(pool, tuple(link.ends for link in overlay.links), source)
 
 
-def profile_workload(spark: SparkSession, source: Path, out: Path, bits: int = BITS) -> None:
-    """Write the tables profiles, publishers and subscriptions of a workload, as if all of it had been traced."""
+def profile_workload(spark: SparkSession, source: LocationLike, out: Path, bits: int = BITS) -> None:
+    """Write what plans need of the profile of a workload, as if all of it had been traced; subscriptions are as they were."""
     tables = {name: read_table(spark, _there(source, name), name) for name in WORKLOAD_TABLES}
     publications, subscriptions = tables["publications"], tables["subscriptions"]
     build_index(subscriptions, out / "index")
@@ -121,16 +128,18 @@ def profile_workload(spark: SparkSession, source: Path, out: Path, bits: int = B
         )
     )
     found = profiled(deliveries, bits) if not sent.isEmpty() else profiled(deliveries.limit(0), bits)
-    write_tables({out / "profiles": found, out / "publishers": publishers, out / "subscriptions": subscriptions})
+    write_tables({out / "profiles": found, out / "publisher_profiles": publishers, out / "subscriptions": subscriptions})
 
 
-def _check_known(sent: DataFrame, publishers: DataFrame, source: Path) -> None:
+def _check_known(sent: DataFrame, publishers: DataFrame, source: LocationLike) -> None:
     for row in sent.select("publisher").distinct().join(publishers, "publisher", "left_anti").orderBy("publisher").take(1):
         raise InvalidInput(f"{source}: publications: publisher {row.publisher!r}: expected one of the table publishers")
 
 
-def read_problem(source: Path, network: Network, goals: Goals, *, correct: bool = False) -> Problem:
+def read_problem(source: LocationLike, network: Network, goals: Goals, *, correct: bool = False) -> Problem:
     """The problem of a directory of profiles. A publisher with the id of a client is that client's publishing side."""
+    # All tables of one version.
+    source = current(source)
     publishers, at = _publishers(source)
     position = {id: i for i, id in enumerate(publishers.ids)}
     rows = _read(_there(source, "profiles"), ("subscription", "publisher", "words"))
@@ -139,7 +148,7 @@ def read_problem(source: Path, network: Network, goals: Goals, *, correct: bool 
     for kind, known, names in (("publisher", position, rows["publisher"]), ("subscription", place, rows["subscription"])):
         for name in names:
             if name not in known:
-                raise InvalidInput(f"{source / 'profiles'}: {kind} {name!r}: expected one of the table {kind}s")
+                raise InvalidInput(f"{source / 'profiles'}: {kind} {name!r}: expected one that the profile knows")
     words = np.array(rows["words"], np.int64).view(np.uint64) if rows["words"] else np.zeros((0, BITS // 64), np.uint64)
     profiles = Profiles(
         np.array([place[id] for id in rows["subscription"]], np.int64),
@@ -165,21 +174,21 @@ def read_problem(source: Path, network: Network, goals: Goals, *, correct: bool 
     )
 
 
-def read_evidence(source: Path, problem: Problem) -> Evidence:
+def read_evidence(source: LocationLike, problem: Problem) -> Evidence:
     """The evidence of profiles; how much the traffic swings is that of arrivals at all brokers, where ``load`` tells."""
     path = table_path(source, "load")
     return evidence_of(problem, _arrivals(path) if path is not None else None)
 
 
-def _arrivals(path: Path) -> Reals:
+def _arrivals(path: Location) -> Reals:
     rows = _read(path, ("at_s", "input_hz"))
     at, rate = np.array(rows["at_s"], np.float64), np.array(rows["input_hz"], np.float64)
     _, bucket = np.unique(at, return_inverse=True)
     return np.bincount(bucket, rate).astype(np.float64)
 
 
-def _publishers(source: Path) -> tuple[Publishers, list[str | None]]:
-    path = _there(source, "publishers")
+def _publishers(source: Location) -> tuple[Publishers, list[str | None]]:
+    path = _there(source, "publisher_profiles")
     rows = _read(path, ("publisher", "rate_hz", "bytes_per_s"))
     window = rows.get(_WINDOW) or rows.get("publications")
     if window is None:
@@ -199,9 +208,9 @@ def _windows(publishers: Publishers, profiles: Profiles) -> Any:
     return np.maximum(np.minimum(publishers.window, profiles.words.shape[1] * 64), delivered)
 
 
-def _subscriptions(source: Path, profiled_ids: Sequence[str]) -> tuple[list[str], list[str], list[str | None]]:
+def _subscriptions(source: Location, profiled_ids: Sequence[str]) -> tuple[list[str], list[str], list[str | None]]:
     """Subscriptions with their clients and brokers; where there is no table of them, each is a client of its own."""
-    path = table_path(source, "subscriptions")
+    path = table_path(source, "subscription_lifetimes")
     if path is None:
         ids = list(dict.fromkeys(profiled_ids))
         return ids, ids, [None] * len(ids)
@@ -209,7 +218,7 @@ def _subscriptions(source: Path, profiled_ids: Sequence[str]) -> tuple[list[str]
     return rows["subscription"], rows["client"], rows.get("broker") or [None] * len(rows["client"])
 
 
-def _check_places(source: Path, network: Network, parts: Sequence[tuple[str, Sequence[str], Sequence[str | None]]]) -> None:
+def _check_places(source: Location, network: Network, parts: Sequence[tuple[str, Sequence[str], Sequence[str | None]]]) -> None:
     known = set(network.pool.ids)
     for kind, ids, brokers in parts:
         for id, broker in zip(ids, brokers, strict=True):
@@ -220,21 +229,22 @@ def _check_places(source: Path, network: Network, parts: Sequence[tuple[str, Seq
                 )
 
 
-def _there(source: Path, name: str) -> Path:
+def _there(source: LocationLike, name: str) -> Location:
     path = table_path(source, name)
     if path is None:
         raise InvalidInput(f"{source}: expected a table {name!r}, found none")
     return path
 
 
-def _read(path: Path, columns: Sequence[str]) -> Mapping[str, list[Any]]:
+def _read(path: Location, columns: Sequence[str]) -> Mapping[str, list[Any]]:
     """All columns of a small table; ``columns`` have to be there, without null."""
     files = files_of(path)
     try:
-        if files.kind == "parquet":
-            table = pa.concat_tables([pq.read_table(name) for name in files.names], promote_options="permissive")
-        else:
-            table = pyarrow.csv.read_csv(path) if files.kind == "csv" else pyarrow.json.read_json(path)
+        parts = []
+        for name in files.names:
+            with Location.of(name).fetched() as file:
+                parts.append(_READERS[files.kind](file))
+        table = pa.concat_tables(parts, promote_options="permissive")
     except (pa.ArrowException, OSError) as error:
         raise InvalidInput(f"{path}: expected a table, found: {str(error).splitlines()[0]}") from None
     for name in columns:
@@ -245,11 +255,14 @@ def _read(path: Path, columns: Sequence[str]) -> Mapping[str, list[Any]]:
     return {name: table[name].to_pylist() for name in table.column_names}
 
 
-def _numbers(path: Path, name: str, values: Sequence[Any]) -> Reals:
+def _numbers(path: Location, name: str, values: Sequence[Any]) -> Reals:
     try:
         return np.array(values, np.float64)
     except (TypeError, ValueError):
         raise InvalidInput(f"{path}: column {name!r}: expected numbers") from None
+
+
+_READERS = {"parquet": pq.read_table, "csv": pyarrow.csv.read_csv, "json": pyarrow.json.read_json}
 
 
 def _columns(pool: Pool) -> tuple[Reals, ...]:

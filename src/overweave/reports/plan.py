@@ -3,13 +3,13 @@
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import msgspec
 import numpy as np
 from matplotlib.axes import Axes
 
+from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.plan_files import read_plan
 from overweave.planning.plan import BrokerLoad, Plan
 from overweave.reports.labels import label, scale, shown
@@ -26,12 +26,12 @@ Place = tuple[float, float]
 Links = Iterable[tuple[str, str]]
 
 
-def is_plan(file: Path) -> bool:
+def is_plan(file: LocationLike) -> bool:
     """Whether a file may be one that ``overweave plan`` wrote."""
-    return file.is_file() and file.suffix == ".json"
+    return Location.of(file).suffix == ".json" and Location.of(file).is_file()
 
 
-def plan_contents(file: Path) -> list[Element]:
+def plan_contents(file: LocationLike) -> list[Element]:
     """What the page says."""
     plan = read_plan(file)
     before = None if plan.before is None else plan.before.totals

@@ -61,6 +61,16 @@ class FilterBased(ByKind):
             "offers": sum(map(len, self._offers.values())),
         }
 
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        self._table.validate()
+        from_neighbours = {(of, id, filter) for id, (filter, of) in self._advertisements.items() if of in self._offers}
+        assert from_neighbours == {(of, id, filter) for of, ids in self._advertised_by.items() for id, filter in ids.items()}
+        for neighbour, offers in self._offers.items():
+            offers.validate()
+            # A subscription is never forwarded to the neighbour it came from, and is withdrawn with its entry.
+            assert all(self._table.get(id) == filter for id, filter in offers.told()), neighbour
+
     def _advertise(self, message: Advertise, peer: str) -> list[Send]:
         if message.id in self._advertisements:
             return []

@@ -108,6 +108,14 @@ class FilterBasedGeneral(ByKind):
                 forwards = [*forwards, *tree.table.route(Rows(tuple(some)), origin)]
         return forwards
 
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        self._local.validate()
+        for tree in self._trees.values():
+            tree.validate()
+            assert not tree.empty
+            assert {*tree.offered_by, *tree.offered_to} <= set(self._neighbours)
+
     def announce(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.announce`."""
         said: list[Control] = []

@@ -70,6 +70,15 @@ class PeerToPeer(Steady):
         """See `Routing.learned`."""
         return self._table.of(neighbour)
 
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        self._table.validate()
+        assert self._wanted.keys() == self._summaries.keys()
+        for neighbour, wanted in self._wanted.items():
+            told = list(self._summaries[neighbour].told())
+            assert len(set(told)) == len(told), neighbour
+            assert all(wanted[filter] > 0 for filter in told), neighbour
+
     def sizes(self) -> dict[str, int]:
         """See `Routing.sizes`; what is told is what neighbours have as remote entries."""
         return {"subscriptions": len(self._table), "told": sum(len(list(each.told())) for each in self._summaries.values())}
