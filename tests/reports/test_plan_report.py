@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from report_pages import SCRIPT, Page, check_stands_alone
 
-from overweave.cli.plan import before_of
+from overweave.cli.plan_before import before_of
 from overweave.errors import InvalidInput
 from overweave.pipeline import plan_files
 from overweave.pipeline.plan_files import read_plan, write_plan

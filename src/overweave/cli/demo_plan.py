@@ -35,7 +35,7 @@ def make_demo_plan(out: Path, start: "MakeSession") -> dict[str, Any]:
     """Plan from the profiles and the network file of a demonstration; writes ``plan.json`` and ``plan.html`` beside them."""
     import msgspec
 
-    from overweave.cli.plan import before_of
+    from overweave.cli.plan_before import before_of
     from overweave.cli.plan_frontier import frontier
     from overweave.cli.plan_text import answer_of
     from overweave.drivers.tcp.network_file import read_network

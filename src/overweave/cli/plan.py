@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from overweave.cli.answers import put
+from overweave.cli.plan_before import before_of
 from overweave.cli.terminal import say, waiting
 from overweave.errors import GoalNotMet, InvalidInput
 from overweave.pipeline.locations import Location
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from overweave.pipeline.planning import Network
     from overweave.planning.evidence import Evidence
     from overweave.planning.options import Options
-    from overweave.planning.plan import Before, Plan
+    from overweave.planning.plan import Plan
     from overweave.planning.problem import Goals, Problem
 
 EXAMPLE = """\
@@ -216,23 +217,6 @@ def _problem(
         source = Location.of(scratch)
     problem = read_problem(source, network, goals)
     return problem, read_evidence(source, problem)
-
-
-def before_of(problem: "Problem") -> tuple["Before | None", str | None]:
-    """The network as it is, or why nobody knows it."""
-    from overweave.planning.current import current_load
-    from overweave.planning.plan import Before, BrokerLoad, totals_of
-
-    if problem.today is None:
-        return None, "SOURCE does not say where clients are"
-    try:
-        ids, load = current_load(problem)
-    except InvalidInput as error:
-        return None, str(error) if problem.today.links else "--network names the links of the network"
-    loads = {
-        id: BrokerLoad(*(float(getattr(load, name)[i]) for name in BrokerLoad.__struct_fields__)) for i, id in enumerate(ids)
-    }
-    return Before(links=problem.today.links, load=loads, totals=totals_of(load, 0, None)), None
 
 
 def _compared(
