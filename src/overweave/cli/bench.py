@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "overweave bench matching --subscriptions 10000 --json"
 
-_NAMES = ("matching", "simulator", "plane", "routing", "pipeline", "planning", "capacity")
+_NAMES = ("matching", "control", "simulator", "plane", "routing", "pipeline", "planning", "capacity")
 #: Every benchmark and the module that runs it.
 BENCHMARKS = {name: f"overweave.bench.{name}" for name in _NAMES}
 
@@ -48,8 +48,8 @@ def bench(
     loopback interface, and ends with the [[broker]] fragment of a network file that says so. Rates are per second of the
     broker's processor time, as if it had a core for itself, so that other work on the machine does not count. Messages have 200
     bytes. Output: what goes to 20 subscribers that get everything. Matching delay: processor time per publication that matches
-    none of N filters, a line by least squares over several N. Capacity: publications that go to one subscriber. A network card
-    that is slower than that is not measured.
+    none of N filters, a line by least squares of relative errors over several N. Capacity: publications that go to one
+    subscriber. A network card that is slower than that is not measured.
     """
     if name not in BENCHMARKS:
         raise InvalidInput(f"bench: expected one of {', '.join(BENCHMARKS)}, found {excerpt(name)}")

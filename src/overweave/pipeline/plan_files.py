@@ -8,9 +8,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from overweave.errors import InvalidInput
+from overweave.errors import InvalidInput, PlanningError
+from overweave.overlay.parts import link_ends
 from overweave.pipeline.locations import Location, LocationLike
+from overweave.pipeline.planning import read_offer
 from overweave.planning.plan import Change, Plan
+from overweave.planning.planned_for import PlannedFor, capacities, check_network
 
 #: More clients than this are written as Parquet.
 CLIENTS_MAX = 100_000
@@ -61,6 +64,23 @@ def read_plan(file: LocationLike) -> Plan:
     except (pa.ArrowException, OSError, KeyError) as error:
         raise InvalidInput(f"{beside}: expected the placements of {path.name}, found: {error}") from None
     return msgspec.structs.replace(plan, **placed, placements=None)
+
+
+def check_plan(path: LocationLike, network: Path | None, brokers: LocationLike | None) -> None:
+    """Refuse the plan of a file that was made for another network than that of ``network``, or of a table ``brokers``."""
+    plan = read_plan(path)
+    found = read_offer(network, brokers)
+    if found is None:
+        return
+    links = tuple(sorted(link_ends(*link) for link in found.links))
+    if network is None and plan.network is not None:
+        links = plan.network.links
+    now = PlannedFor(brokers=capacities(found.pool), links=links, by_table=brokers is not None)
+    source = str(network if network is not None else brokers)
+    try:
+        check_network(plan.fingerprint, plan.network, now, list(plan.publishers), list(plan.clients), source)
+    except PlanningError as error:
+        raise InvalidInput(f"{path}: {error}") from None
 
 
 def _read_changes(path: Location, name: str) -> tuple[Change, ...]:

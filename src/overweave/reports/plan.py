@@ -15,6 +15,7 @@ from overweave.planning.plan import BrokerLoad, Plan
 from overweave.reports.labels import label, scale, shown
 from overweave.reports.look import COLOURS, Picture, drawn, explain, from_zero, plain_numbers
 from overweave.reports.page import Text, element, facts, image, section, table
+from overweave.reports.plan_evaluation import evaluation_contents
 from overweave.reports.plan_frontier import frontier_section
 
 #: So many brokers have a bar or a row, and so many moves are listed; the rest is in the file.
@@ -52,6 +53,7 @@ def plan_contents(file: LocationLike) -> list[Element]:
         section("Totals", _totals(plan)),
         section("Load of brokers", image(utilisations(plan)), image(rates(plan)), *_loads(plan)),
         *frontier_section(plan),
+        *([section("Prediction and truth", *evaluation_contents(plan.evaluation))] if plan.evaluation is not None else []),
         section("Who moves", *_moves(plan)),
     ]
 
