@@ -24,7 +24,7 @@ from overweave.pipeline.steps.match import matched
 from overweave.pipeline.steps.profiles import BITS, profiled, windows_of
 from overweave.pipeline.tables import files_of, read_table, write_tables
 from overweave.planning.evidence import Evidence, evidence_of
-from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals
+from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals, Whole, Words
 from overweave.planning.profiles import Profiles, assemble
 
 #: What makes a directory a profile, and a workload.
@@ -131,7 +131,7 @@ def _check_known(sent: DataFrame, publishers: DataFrame, source: Path) -> None:
 
 def read_problem(source: Path, network: Network, goals: Goals, *, correct: bool = False) -> Problem:
     """The problem of a directory of profiles. A publisher with the id of a client is that client's publishing side."""
-    publishers, at = _publishers(source)
+    publishers, at = read_publishers(source)
     position = {id: i for i, id in enumerate(publishers.ids)}
     rows = _read(_there(source, "profiles"), ("subscription", "publisher", "words"))
     ids, clients, brokers = _subscriptions(source, rows["subscription"])
@@ -146,7 +146,7 @@ def read_problem(source: Path, network: Network, goals: Goals, *, correct: bool 
         np.array([position[id] for id in rows["publisher"]], np.int64),
         words,
     )
-    publishers = replace(publishers, window=_windows(publishers, profiles))
+    publishers = replace(publishers, window=windows_of_vectors(publishers.window, profiles.publisher, profiles.words))
     owners = set(clients)
     known_places = any(broker is not None for broker in (*brokers, *at))
     _check_places(source, network, (("client", clients, brokers), ("publisher", publishers.ids, at)))
@@ -178,7 +178,8 @@ def _arrivals(path: Path) -> Reals:
     return np.bincount(bucket, rate).astype(np.float64)
 
 
-def _publishers(source: Path) -> tuple[Publishers, list[str | None]]:
+def read_publishers(source: Path) -> tuple[Publishers, list[str | None]]:
+    """What publishers send, and the broker of each."""
     path = _there(source, "publishers")
     rows = _read(path, ("publisher", "rate_hz", "bytes_per_s"))
     window = rows.get(_WINDOW) or rows.get("publications")
@@ -191,12 +192,12 @@ def _publishers(source: Path) -> tuple[Publishers, list[str | None]]:
     )
 
 
-def _windows(publishers: Publishers, profiles: Profiles) -> Any:
-    """Publications that vectors hold: no more than bits, no fewer than were delivered."""
-    seen = np.zeros((len(publishers), profiles.words.shape[1]), np.uint64)
-    np.bitwise_or.at(seen, profiles.publisher, profiles.words)
+def windows_of_vectors(window: Whole, publisher: Whole, words: Words) -> Whole:
+    """Publications that the vectors of publishers hold: no more than bits, no fewer than were delivered."""
+    seen = np.zeros((len(window), words.shape[1]), np.uint64)
+    np.bitwise_or.at(seen, publisher, words)
     delivered = np.bitwise_count(seen).sum(axis=1, dtype=np.int64)
-    return np.maximum(np.minimum(publishers.window, profiles.words.shape[1] * 64), delivered)
+    return np.maximum(np.minimum(window, words.shape[1] * 64), delivered)
 
 
 def _subscriptions(source: Path, profiled_ids: Sequence[str]) -> tuple[list[str], list[str], list[str | None]]:

@@ -4,36 +4,47 @@ import numpy as np
 
 from overweave.errors import PlanningError
 from overweave.planning.allocate.base import Allocation, Allocator
+from overweave.planning.allocate.cram.accept import Limits
 from overweave.planning.allocate.cram.allocatable import Allocatable
 from overweave.planning.allocate.cram.clustering import Clustering
+from overweave.planning.allocate.cram.dividing import divided
 from overweave.planning.allocate.cram.groups import Groups
 from overweave.planning.allocate.cram.options import RULES, CramOptions
+from overweave.planning.allocate.cram.parts import RunParts, run_here
 from overweave.planning.allocate.cram.search import SEARCHES
 from overweave.planning.allocate.cram.splitting import place_clusters
 from overweave.planning.closeness import CLOSENESS
 from overweave.planning.filling import descending, pack
 from overweave.planning.model import Bins, Items, Model
 
+#: Up to so many groups are clustered as a whole, and the pool is looked at; more of them in parts (see `dividing`).
+WHOLE_GROUPS = 20_000
 
-def cram(options: CramOptions) -> Allocator:
-    """CRAM with some options; an unknown name is an error."""
+
+def cram(options: CramOptions, run_parts: RunParts = run_here) -> Allocator:
+    """CRAM with some options; an unknown name is an error. ``run_parts`` clusters parts where groups are many."""
     for field, names in (("closeness", CLOSENESS), ("rule", RULES), ("search", SEARCHES)):
         if getattr(options, field) not in names:
             raise PlanningError(f"{field}: expected one of {', '.join(names)}, found {getattr(options, field)!r}")
 
     def allocate(model: Model, items: Items, bins: Bins, draw: np.random.Generator) -> Allocation:  # noqa: ARG001
-        return _allocate(model, items, bins, options)
+        return _allocate(model, items, bins, options, run_parts)
 
     return allocate
 
 
-def clusters_of(model: Model, items: Items, bins: Bins, options: CramOptions) -> list[list[int]]:
+def clusters_of(
+    model: Model, items: Items, bins: Bins, options: CramOptions, run_parts: RunParts = run_here
+) -> list[list[int]]:
     """The clusters of the free items, each with its items; pinned ones are left out. BIN PACKING of all must succeed."""
     free = np.flatnonzero(items.fixed < 0)
     if not len(free):
         return []
     closeness, rule = CLOSENESS[options.closeness], RULES[options.rule]
     own = items.take(free)
+    if rule.split and _many(own, options):
+        found = divided(model.table, own, Limits.of(model, bins, items), options, run_parts)
+        return [free[each].tolist() for each in found]
     groups = Groups(model, own, identical=options.groups, one_component=closeness.pairs_strangers)
     pinned = items.take(np.flatnonzero(items.fixed >= 0))
     allocatable = Allocatable(model, bins, pinned, own, no_worse=rule.no_worse, whole_pool=not rule.split)
@@ -41,9 +52,13 @@ def clusters_of(model: Model, items: Items, bins: Bins, options: CramOptions) ->
     return [free[groups.items_of(unit)].tolist() for unit in groups.clusters()]
 
 
-def _allocate(model: Model, items: Items, bins: Bins, options: CramOptions) -> Allocation:
+def _many(items: Items, options: CramOptions) -> bool:
+    return len(items) > WHOLE_GROUPS and (not options.groups or len(np.unique(items.profile)) > WHOLE_GROUPS)
+
+
+def _allocate(model: Model, items: Items, bins: Bins, options: CramOptions, run_parts: RunParts) -> Allocation:
     packed = pack(model, items, bins, descending(items))  # step 0: without any clustering; if that fails, so does CRAM
-    clusters = clusters_of(model, items, bins, options)
+    clusters = clusters_of(model, items, bins, options, run_parts)
     if RULES[options.rule].split:
         return Allocation(place_clusters(model, items, bins, clusters, packed), len(clusters))
     return Allocation(_packed_whole(model, items, bins, clusters), len(clusters))
