@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from overweave.pipeline.planning import Network
+    from overweave.planning.allocate.cram.parts import RunParts
     from overweave.planning.evidence import Evidence
     from overweave.planning.options import Options
     from overweave.planning.plan import Before, Plan
@@ -72,16 +73,16 @@ def plan(
     chosen = _goals(goals, headroom, tuple(without or ()))
     options = Options(rule=rule)
     with waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
-        start = _starter(stack, master, show)
+        start = _starter(stack, master, source, show)
         offer = _network(source, network, brokers, add)
-        problem, evidence = _problem(source, offer, chosen, start, Path(scratch), show)
+        problem, evidence, run_parts = _problem(source, offer, chosen, start, Path(scratch), show)
         if not force:
             check_evidence(evidence)
         show(f"planning by {algorithm}")
         before, unknown = _before(problem)
-        made = make_plan(problem, algorithm, options, seed, evidence)
+        made = make_plan(problem, algorithm, options, seed, evidence, run_parts)
         made = msgspec.structs.replace(made, before=before)
-        compared = _compared(problem, names, options, seed, evidence, show)
+        compared = _compared(problem, names, options, seed, evidence, run_parts, show)
         evaluated = _evaluated(source, evaluate, made, problem, start, Path(scratch), show)
     from overweave.cli.plan_text import answer_of, said
 
@@ -150,8 +151,10 @@ def _network(source: Path, network: Path | None, brokers: Path | None, add: Path
     return found if add is None else found.with_more(read_brokers(add))
 
 
-def _starter(stack: contextlib.ExitStack, master: str | None, show: Callable[[str], None]) -> Callable[[], "SparkSession"]:
-    """Starts Spark when somebody first needs it, which those with a profile do not."""
+def _starter(
+    stack: contextlib.ExitStack, master: str | None, source: Path, show: Callable[[str], None]
+) -> Callable[[], "SparkSession"]:
+    """Starts Spark when somebody first needs it, which those with a small profile do not."""
     started: list[SparkSession] = []
 
     def start() -> "SparkSession":
@@ -159,7 +162,10 @@ def _starter(stack: contextlib.ExitStack, master: str | None, show: Callable[[st
             show("starting Spark")
             from overweave.pipeline import session
 
-            started.append(stack.enter_context(session.session(master)))
+            from overweave.pipeline.plan_scale import SESSION_MEMORY_MB, is_large
+
+            memory_mb = SESSION_MEMORY_MB if is_large(source) else None
+            started.append(stack.enter_context(session.session(master, memory_mb=memory_mb)))
         return started[0]
 
     return start
@@ -172,16 +178,26 @@ def _problem(
     start: Callable[[], "SparkSession"],
     scratch: Path,
     show: Callable[[str], None],
-) -> tuple["Problem", "Evidence"]:
+) -> tuple["Problem", "Evidence", "RunParts"]:
+    """The problem, and how parts of it are clustered: on Spark where profiles are many."""
+    from overweave.pipeline.plan_scale import is_large, read_large_problem
     from overweave.pipeline.planning import kind_of, profile_workload, read_evidence, read_problem
+    from overweave.planning.allocate.cram.parts import run_here
 
     if kind_of(source) == "workload":
         spark = start()
         show("profiling the workload")
         profile_workload(spark, source, scratch)
         source = scratch
-    problem = read_problem(source, network, goals)
-    return problem, read_evidence(source, problem)
+    if not is_large(source):
+        problem = read_problem(source, network, goals)
+        return problem, read_evidence(source, problem), run_here
+    from overweave.pipeline.plan_parts import run_on
+
+    spark = start()
+    show("grouping equal profiles")
+    problem = read_large_problem(spark, source, network, goals)
+    return problem, read_evidence(source, problem), run_on(spark, show)
 
 
 def _before(problem: "Problem") -> tuple["Before | None", str | None]:
@@ -202,7 +218,13 @@ def _before(problem: "Problem") -> tuple["Before | None", str | None]:
 
 
 def _compared(
-    problem: "Problem", names: list[str], options: "Options", seed: int, evidence: "Evidence", show: Callable[[str], None]
+    problem: "Problem",
+    names: list[str],
+    options: "Options",
+    seed: int,
+    evidence: "Evidence",
+    run_parts: "RunParts",
+    show: Callable[[str], None],
 ) -> dict[str, Any]:
     """The totals of other algorithms, or why they have no plan."""
     from overweave.planning.make import make_plan
@@ -212,7 +234,7 @@ def _compared(
         show(f"planning by {name}")
         began_s = time.perf_counter()
         try:
-            totals = msgspec.to_builtins(make_plan(problem, name, options, seed, evidence).totals)
+            totals = msgspec.to_builtins(make_plan(problem, name, options, seed, evidence, run_parts).totals)
         except InvalidInput as error:
             found[name] = {"error": str(error)}
         else:

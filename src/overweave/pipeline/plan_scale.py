@@ -21,6 +21,8 @@ from overweave.planning.problem import Goals, Pool, Problem, Publishers, Today, 
 
 #: Profiles of a directory up to which the driver reads them itself: about a quarter of them are distinct.
 ROWS_ON_DRIVER = 150_000
+#: What Java gets on this machine: it only groups and hands over, and the driver's memory is for the plan.
+SESSION_MEMORY_MB = 2_048
 
 
 @dataclass(frozen=True, eq=False)

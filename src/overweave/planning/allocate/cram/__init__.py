@@ -17,9 +17,6 @@ from overweave.planning.closeness import CLOSENESS
 from overweave.planning.filling import descending, pack
 from overweave.planning.model import Bins, Items, Model
 
-#: Up to so many groups are clustered as a whole, and the pool is looked at; more of them in parts (see `dividing`).
-WHOLE_GROUPS = 20_000
-
 
 def cram(options: CramOptions, run_parts: RunParts = run_here) -> Allocator:
     """CRAM with some options; an unknown name is an error. ``run_parts`` clusters parts where groups are many."""
@@ -53,7 +50,8 @@ def clusters_of(
 
 
 def _many(items: Items, options: CramOptions) -> bool:
-    return len(items) > WHOLE_GROUPS and (not options.groups or len(np.unique(items.profile)) > WHOLE_GROUPS)
+    most = options.whole_groups
+    return len(items) > most and (not options.groups or len(np.unique(items.profile)) > most)
 
 
 def _allocate(model: Model, items: Items, bins: Bins, options: CramOptions, run_parts: RunParts) -> Allocation:

@@ -2,7 +2,7 @@
 
 INTERSECT, IOS and IOU are 0 between groups that share no publisher, so components of the graph of profiles and publishers are
 clustered apart, and the answer is that of the whole. XOR pairs strangers: all groups are one component. One of more than
-`PART_GROUPS` groups, whose search is quadratic, is cut into slices by the publisher that weighs most in a group, and a
+``part_groups``, whose search is quadratic, is cut into slices by the publisher that weighs most in a group, and a
 publisher's slice that is still too large into ranges of counts of bits, in which neighbours are alike. The clusters of slices are
 then clustered with each other, cut by the next publisher where they are still too many, until all are one slice or hardly any two
 can be joined.
@@ -21,8 +21,6 @@ from overweave.planning.model import Items
 from overweave.planning.problem import Whole
 from overweave.planning.table import ProfileTable
 
-#: So many groups are clustered in one go; a component with more is cut.
-PART_GROUPS = 8_192
 #: A round of merging that leaves more than this share of the clusters is the last.
 _LEFT = 0.9
 
@@ -33,17 +31,14 @@ def divided(
     limits: Limits,
     options: CramOptions,
     run: RunParts,
-    part_groups: int = PART_GROUPS,
 ) -> list[list[int]]:
     """The clusters of items, none of which is pinned, each with its items ascending; clusters by their first item."""
-    found = [np.sort(each) for each in _clusters(table, items, Work(options, limits), run, part_groups, 0)]
+    found = [np.sort(each) for each in _clusters(table, items, Work(options, limits), run, 0)]
     found.sort(key=lambda each: int(each[0]))
     return [each.tolist() for each in found]
 
 
-def _clusters(
-    table: ProfileTable, items: Items, work: Work, run: RunParts, part_groups: int, turn: int
-) -> list[Whole]:
+def _clusters(table: ProfileTable, items: Items, work: Work, run: RunParts, turn: int) -> list[Whole]:
     group, first = _groups(items.profile, work.options.groups)
     profiles = items.profile[first]
     one = CLOSENESS[work.options.closeness].pairs_strangers
@@ -53,7 +48,7 @@ def _clusters(
     members = [by_item[start:end] for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
     # Groups that receive nothing are close to nobody.
     found = [np.array([item]) for each in np.flatnonzero(component < 0).tolist() for item in members[each].tolist()]
-    whole, sliced = _cut(table, profiles, component, part_groups, turn)
+    whole, sliced = _cut(table, profiles, component, work.options.part_groups, turn)
     parts = [Part.of(table, profiles[each], [members[i] for i in each.tolist()], items) for each in (*whole, *sliced)]
     answers = list(run(parts, work))
     found.extend(cluster for answer in answers[: len(whole)] for cluster in answer)
@@ -64,7 +59,7 @@ def _clusters(
     if turn and len(rest) > _LEFT * before:
         return found + rest
     merged, joined = _joined(table, items, rest)
-    again = _clusters(merged, joined, work, run, part_groups, turn + 1)
+    again = _clusters(merged, joined, work, run, turn + 1)
     return found + [np.concatenate([rest[i] for i in each.tolist()]) for each in again]
 
 
