@@ -57,7 +57,7 @@ def test_unknown_benchmark(run):
     assert run("bench", "nonsense") == (
         2,
         "",
-        "overweave: bench: expected one of matching, simulator, plane, routing, pipeline, planning, found 'nonsense'\n",
+        "overweave: bench: expected one of matching, simulator, plane, routing, pipeline, planning, scale, found 'nonsense'\n",
     )
 
 

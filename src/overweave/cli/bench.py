@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 EXAMPLE = "overweave bench matching --subscriptions 10000 --json"
 
 #: Every benchmark and the module that runs it.
-BENCHMARKS = {name: f"overweave.bench.{name}" for name in ("matching", "simulator", "plane", "routing", "pipeline", "planning")}
+BENCHMARKS = {
+    name: f"overweave.bench.{name}" for name in ("matching", "simulator", "plane", "routing", "pipeline", "planning", "scale")
+}
 
 
 def bench(
@@ -35,6 +38,10 @@ def bench(
     replayed: Annotated[
         list[int] | None, typer.Option(min=1, metavar="N", help="pipeline: subscriptions to replay, likewise.")
     ] = None,
+    per_filter: Annotated[
+        list[int] | None, typer.Option(min=1, metavar="N", help="scale: publishers per filter, likewise.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="scale: where figures and a plot go.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Write a JSON list of rows.")] = False,
 ) -> None:
     """Measure against a baseline in the same run, and print how many times better we are.
@@ -46,13 +53,14 @@ def bench(
         raise InvalidInput(f"bench: expected one of {', '.join(BENCHMARKS)}, found {excerpt(name)}")
     run = importlib.import_module(BENCHMARKS[name]).run
     given: dict[str, Any] = {
-        "subscriptions": subscriptions, "publications": publications, "deliveries": deliveries, "replayed": replayed
+        "subscriptions": subscriptions, "publications": publications, "deliveries": deliveries, "replayed": replayed,
+        "per_filter": per_filter, "out": out,
     }  # fmt: skip
     options = {option: value for option, value in given.items() if value}
     known = inspect.signature(run).parameters
     for option in options:
         if option not in known:
-            raise InvalidInput(f"bench {name}: expected no --{option}, which this benchmark does not know")
+            raise InvalidInput(f"bench {name}: expected no --{option.replace('_', '-')}, which this benchmark does not know")
     if "on_tasks" in known:
         with task_bar(f"measuring {name}") as bar:
             rows: list[Row] = run(bar.say, on_tasks=bar.on_tasks, **options)

@@ -161,7 +161,6 @@ def _starter(
         if not started:
             show("starting Spark")
             from overweave.pipeline import session
-
             from overweave.pipeline.plan_scale import SESSION_MEMORY_MB, is_large
 
             memory_mb = SESSION_MEMORY_MB if is_large(source) else None

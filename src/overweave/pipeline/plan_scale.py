@@ -1,7 +1,7 @@
 """Problems of profiles that are too many for one process: equal vectors are found by Spark.
 
-The driver gets the distinct vectors, and a client and a number for each profile; vectors of single subscriptions never reach it. So
-it takes memory in proportion to clients and distinct vectors, not to profiles x bits.
+The driver gets the distinct vectors, and a client and a number for each profile; vectors of single subscriptions never reach it.
+So it takes memory in proportion to clients and distinct vectors, not to profiles x bits.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from overweave.errors import InvalidInput
 from overweave.pipeline.planning import Network, read_publishers, table_path, windows_of_vectors
 from overweave.pipeline.tables import files_of
-from overweave.planning.problem import Goals, Pool, Problem, Publishers, Today, Units, Vectors, Whole, counted
+from overweave.planning.problem import Goals, Problem, Publishers, Today, Units, Vectors, Whole, counted
 
 #: Profiles of a directory up to which the driver reads them itself: about a quarter of them are distinct.
 ROWS_ON_DRIVER = 150_000
@@ -47,7 +47,7 @@ def is_large(source: Path) -> bool:
     if files is None or files.kind != "parquet":
         return False
     try:
-        return sum(pq.read_metadata(name).num_rows for name in files.names) > ROWS_ON_DRIVER
+        return bool(sum(pq.read_metadata(name).num_rows for name in files.names) > ROWS_ON_DRIVER)
     except (pa.ArrowException, OSError):
         return False  # who reads it says what is wrong with it
 
@@ -56,7 +56,7 @@ def read_large_problem(spark: SparkSession, source: Path, network: Network, goal
     """As `overweave.pipeline.planning.read_problem`, with the vectors of profiles grouped by Spark."""
     publishers, at = read_publishers(source)
     profiles = _profiles(spark, source)
-    known = _subscribers(spark, source, profiles)
+    known = _subscribers(source, profiles)
     owners = _owners(spark, source, profiles, known)
     vectors, row_owner, rows, deliveries = _vectors(source, owners, publishers, known)
     windows = windows_of_vectors(publishers.window, vectors.publisher, vectors.words)
@@ -79,7 +79,7 @@ def _profiles(spark: SparkSession, source: Path) -> DataFrame:
     return found.select("subscription", "publisher", "words")
 
 
-def _subscribers(spark: SparkSession, source: Path, profiles: DataFrame) -> _Subscribers:
+def _subscribers(source: Path, profiles: DataFrame) -> _Subscribers:
     """Who subscribes; where there is no table of subscriptions, each that has a profile is a client of its own."""
     path = table_path(source, "subscriptions")
     if path is None:
@@ -112,7 +112,9 @@ def _owners(spark: SparkSession, source: Path, profiles: DataFrame, known: _Subs
     subscriptions (null: as many as bits).
     """
     if known.one_to_one:
-        return profiles.select(F.col("subscription").alias("owner"), "publisher", "words", F.lit(None).cast("long").alias("deliveries"))
+        return profiles.select(
+            F.col("subscription").alias("owner"), "publisher", "words", F.lit(None).cast("long").alias("deliveries")
+        )
     path = table_path(source, "subscriptions")
     assert path is not None, "several subscriptions of a client are only known from the table"
     clients = spark.read.parquet(*files_of(path).names).select("subscription", F.col("client").alias("owner"))
@@ -123,9 +125,7 @@ def _owners(spark: SparkSession, source: Path, profiles: DataFrame, known: _Subs
     return joined.groupBy("owner", "publisher").agg(union.alias("words"), F.sum("ones").alias("deliveries"))
 
 
-def _vectors(
-    source: Path, owners: DataFrame, publishers: Publishers, known: _Subscribers
-) -> tuple[Vectors, Whole, Whole, Whole]:
+def _vectors(source: Path, owners: DataFrame, publishers: Publishers, known: _Subscribers) -> tuple[Vectors, Whole, Whole, Whole]:
     """The distinct vectors; the client, the vector and the deliveries of every row, by client and publisher."""
     distinct, rows = _keyed(owners)
     place = f"{source / 'profiles'}"
@@ -166,9 +166,7 @@ def _keyed(owners: DataFrame) -> tuple[pa.Table, pa.Table]:
         salt += 1
 
 
-def _units(
-    publishers: Publishers, vectors: Vectors, known: _Subscribers, owner: Whole, rows: Whole, deliveries: Whole
-) -> Units:
+def _units(publishers: Publishers, vectors: Vectors, known: _Subscribers, owner: Whole, rows: Whole, deliveries: Whole) -> Units:
     count = len(known.clients)
     row_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(owner, minlength=count))])
     by = vectors.publisher[rows]
@@ -178,16 +176,14 @@ def _units(
         row_start.astype(np.int64),
         rows,
         deliveries,
-        np.bincount(owner, load, minlength=count),
+        np.bincount(owner, load, minlength=count).astype(np.float64),
         np.bincount(known.client_of, minlength=count).astype(np.int64),
         tuple(known.subscriptions.to_pylist()),
         known.client_of,
     )
 
 
-def _today(
-    source: Path, network: Network, publishers: Publishers, at: list[str | None], known: _Subscribers
-) -> Today | None:
+def _today(source: Path, network: Network, publishers: Publishers, at: list[str | None], known: _Subscribers) -> Today | None:
     """Where clients and publishers are, unless nobody knows of any."""
     pool = pa.array(network.pool.ids, pa.string())
     sources = pa.array(at, pa.string())

@@ -24,7 +24,7 @@ from overweave.pipeline.steps.match import matched
 from overweave.pipeline.steps.profiles import BITS, profiled, windows_of
 from overweave.pipeline.tables import files_of, read_table, write_tables
 from overweave.planning.evidence import Evidence, evidence_of
-from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals, Whole, Words
+from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals, Whole, Words, counted
 from overweave.planning.profiles import Profiles, assemble
 
 #: What makes a directory a profile, and a workload.
@@ -196,7 +196,7 @@ def windows_of_vectors(window: Whole, publisher: Whole, words: Words) -> Whole:
     """Publications that the vectors of publishers hold: no more than bits, no fewer than were delivered."""
     seen = np.zeros((len(window), words.shape[1]), np.uint64)
     np.bitwise_or.at(seen, publisher, words)
-    delivered = np.bitwise_count(seen).sum(axis=1, dtype=np.int64)
+    delivered = counted(seen)
     return np.maximum(np.minimum(window, words.shape[1] * 64), delivered)
 
 

@@ -28,8 +28,8 @@ def make_plan(
     """The plan of a problem: the same input and seed make the same bytes.
 
     Raises `DoesNotFit` if the pool is too small, `GoalNotMet` for a goal that the algorithm's plan misses. Baselines
-    (``Algorithm.keeps_capacity`` is false) may overload brokers; their plans say so in ``totals``. ``run_parts`` clusters parts of
-    large problems, here or on Spark; the plan is the same.
+    (``Algorithm.keeps_capacity`` is false) may overload brokers; their plans say so in ``totals``. ``run_parts`` clusters parts
+    of large problems, here or on Spark; the plan is the same.
     """
     options = options or Options()
     chosen = algorithm(algorithm_name)

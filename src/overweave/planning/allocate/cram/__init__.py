@@ -30,9 +30,7 @@ def cram(options: CramOptions, run_parts: RunParts = run_here) -> Allocator:
     return allocate
 
 
-def clusters_of(
-    model: Model, items: Items, bins: Bins, options: CramOptions, run_parts: RunParts = run_here
-) -> list[list[int]]:
+def clusters_of(model: Model, items: Items, bins: Bins, options: CramOptions, run_parts: RunParts = run_here) -> list[list[int]]:
     """The clusters of the free items, each with its items; pinned ones are left out. BIN PACKING of all must succeed."""
     free = np.flatnonzero(items.fixed < 0)
     if not len(free):

@@ -1,10 +1,10 @@
-"""What CRAM asks before it makes a cluster, and the answer where groups are too many for one machine: a broker must hold it alone.
+"""What CRAM asks before it makes a cluster, and the answer where groups are too many: some broker must hold it alone.
 
 That looks at nothing but the cluster, so components can be clustered apart, in any order and on any machine; the rule ``split``
 breaks up what does not fit the pool in the end. Where brokers are equal and half of them would do, it answers as packing the
-whole pool does: clusters larger than half a broker are then no more than brokers, so first fit finds room for each. One departure:
-pairs that are too large together are not looked at, although one-to-many clustering might make do with less than the pair. Near the
-end no two clusters fit one broker, and to try them all would take the square of their number.
+whole pool does: clusters larger than half a broker are then no more than brokers, so first fit finds room for each. One
+departure: pairs that are too large together are not looked at, although one-to-many clustering might make do with less than
+the pair. Near the end no two clusters fit one broker, and to try them all would take the square of their number.
 """
 
 from collections.abc import Sequence

@@ -85,9 +85,7 @@ def _components(table: ProfileTable, profiles: Whole, one: bool) -> Whole:
     return found
 
 
-def _cut(
-    table: ProfileTable, profiles: Whole, component: Whole, part_groups: int, turn: int
-) -> tuple[list[Whole], list[Whole]]:
+def _cut(table: ProfileTable, profiles: Whole, component: Whole, part_groups: int, turn: int) -> tuple[list[Whole], list[Whole]]:
     """Groups by part: parts of whole components, small ones together, and slices of those that are too large."""
     order = np.argsort(component, kind="stable")
     order = order[component[order] >= 0]

@@ -1,7 +1,6 @@
 """Groups of identical filters, GIFs (THESIS 6.2.3, optimisation 1): units by profile, and their parts that share publishers."""
 
 from bisect import insort
-
 from typing import Protocol
 
 import numpy as np
@@ -166,8 +165,9 @@ def components_of(table: ProfileTable, profiles: Whole, one: bool) -> Whole:
         return np.zeros(len(parent), np.int64)
     several = np.unique(profiles[table.count[profiles] > 1]) if len(profiles) else profiles
     # Neighbours in a profile hang together; which pairs there are is far less than how many profiles.
-    inner = np.concatenate([np.arange(table.start[i], table.start[i] + table.count[i] - 1) for i in several.tolist()] or [[]])
-    pairs = np.unique(np.stack([table.publisher[inner.astype(np.int64) + k] for k in (0, 1)], axis=1), axis=0)
+    counts = table.count[several] - 1
+    inner = np.repeat(table.start[several] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    pairs = np.unique(np.stack([table.publisher[inner], table.publisher[inner + 1]], axis=1), axis=0)
     for one_end, other_end in pairs.tolist():
         parent[root(other_end)] = root(one_end)
     roots = np.array([root(i) for i in range(len(parent))], np.int64)

@@ -22,7 +22,7 @@ class CramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     #: Up to so many groups are clustered as a whole, and the pool is looked at; more of them in parts (see `dividing`).
     whole_groups: int = 20_000
     #: So many groups are a part; a component with more is cut.
-    part_groups: int = 8_192
+    part_groups: int = 4_096
 
 
 @dataclass(frozen=True)
