@@ -197,7 +197,7 @@ def windows_of_vectors(window: Whole, publisher: Whole, words: Words) -> Whole:
     seen = np.zeros((len(window), words.shape[1]), np.uint64)
     np.bitwise_or.at(seen, publisher, words)
     delivered = counted(seen)
-    return np.maximum(np.minimum(window, words.shape[1] * 64), delivered)
+    return np.asarray(np.maximum(np.minimum(window, words.shape[1] * 64), delivered), np.int64)
 
 
 def _subscriptions(source: Path, profiled_ids: Sequence[str]) -> tuple[list[str], list[str], list[str | None]]:
