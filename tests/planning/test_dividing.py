@@ -1,5 +1,7 @@
 """Clustering in parts: components apart are as good as the whole, slices of a component are merged."""
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 import pytest
@@ -136,3 +138,22 @@ def test_many_groups_go_the_way_of_parts():
         compared += 1
     assert compared >= 6
     assert len(used) >= compared
+
+
+def test_another_try_with_other_brokers_clusters_no_second_time():
+    model, used = model_of(1), []
+
+    def run(parts, work):
+        used.append(len(parts))
+        return run_here(parts, work)
+
+    allocate = cram(CramOptions(whole_groups=10), run)
+    found = [
+        allocate(model, model.items, model.bins.take(np.arange(first, len(model.bins))), np.random.default_rng(0))
+        for first in (0, 1)
+    ]
+    assert found[0].clusters == found[1].clusters
+    assert len(used) == 1
+    with_less = replace(model.bins, room=model.bins.room * 3 // 4)
+    allocate(model, model.items, with_less, np.random.default_rng(0))
+    assert len(used) == 2

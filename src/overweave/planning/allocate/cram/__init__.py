@@ -1,5 +1,8 @@
 """CRAM: clustering with resource awareness and minimisation (THESIS 6.2.3)."""
 
+from collections.abc import Iterable, Sequence
+from weakref import WeakKeyDictionary
+
 import numpy as np
 
 from overweave.errors import PlanningError
@@ -10,12 +13,13 @@ from overweave.planning.allocate.cram.clustering import Clustering
 from overweave.planning.allocate.cram.dividing import divided
 from overweave.planning.allocate.cram.groups import Groups
 from overweave.planning.allocate.cram.options import RULES, CramOptions
-from overweave.planning.allocate.cram.parts import RunParts, run_here
+from overweave.planning.allocate.cram.parts import Part, RunParts, Work, run_here
 from overweave.planning.allocate.cram.search import SEARCHES
 from overweave.planning.allocate.cram.splitting import place_clusters
 from overweave.planning.closeness import CLOSENESS
 from overweave.planning.filling import descending, pack
 from overweave.planning.model import Bins, Items, Model
+from overweave.planning.problem import Whole
 
 
 def cram(options: CramOptions, run_parts: RunParts = run_here) -> Allocator:
@@ -24,10 +28,31 @@ def cram(options: CramOptions, run_parts: RunParts = run_here) -> Allocator:
         if getattr(options, field) not in names:
             raise PlanningError(f"{field}: expected one of {', '.join(names)}, found {getattr(options, field)!r}")
 
+    # A builder that tries again offers other brokers for the same items, and mostly the same clusters come of it.
+    parts = _Remembered(run_parts)
+
     def allocate(model: Model, items: Items, bins: Bins, draw: np.random.Generator) -> Allocation:  # noqa: ARG001
-        return _allocate(model, items, bins, options, run_parts)
+        return _allocate(model, items, bins, options, parts)
 
     return allocate
+
+
+class _Remembered:
+    """Clusters parts, and remembers the clusters of items as long as there are these."""
+
+    def __init__(self, run_parts: RunParts) -> None:
+        self._run = run_parts
+        self._known: WeakKeyDictionary[Items, tuple[bytes, list[list[int]]]] = WeakKeyDictionary()
+
+    def __call__(self, parts: Sequence[Part], work: Work) -> Iterable[list[Whole]]:
+        return self._run(parts, work)
+
+    def divided(self, model: Model, items: Items, own: Items, limits: Limits, options: CramOptions) -> list[list[int]]:
+        """The clusters of the free items."""
+        known = self._known.get(items)
+        if known is None or known[0] != limits.key:
+            known = self._known[items] = limits.key, divided(model.table, own, limits, options, self._run)
+        return known[1]
 
 
 def clusters_of(model: Model, items: Items, bins: Bins, options: CramOptions, run_parts: RunParts = run_here) -> list[list[int]]:
@@ -38,8 +63,10 @@ def clusters_of(model: Model, items: Items, bins: Bins, options: CramOptions, ru
     closeness, rule = CLOSENESS[options.closeness], RULES[options.rule]
     own = items.take(free)
     if rule.split and _many(own, options):
-        found = divided(model.table, own, Limits.of(model, bins, items), options, run_parts)
-        return [free[each].tolist() for each in found]
+        limits = Limits.of(model, bins, items)
+        if not isinstance(run_parts, _Remembered):
+            run_parts = _Remembered(run_parts)
+        return [free[each].tolist() for each in run_parts.divided(model, items, own, limits, options)]
     groups = Groups(model, own, identical=options.groups, one_component=closeness.pairs_strangers)
     pinned = items.take(np.flatnonzero(items.fixed >= 0))
     allocatable = Allocatable(model, bins, pinned, own, no_worse=rule.no_worse, whole_pool=not rule.split)

@@ -52,6 +52,13 @@ class Limits:
     #: Ticks per bit of each publisher.
     input_weight: Whole
 
+    @property
+    def key(self) -> bytes:
+        """Equal for limits with which equal clusters are made of equal items."""
+        kinds = self.kinds
+        columns = () if kinds is None else (kinds.room, kinds.base_s, kinds.slope_s, kinds.busy_max, kinds.input_max)
+        return b"".join([self.room.to_bytes(8, "little"), *(column.tobytes() for column in columns)])
+
     @classmethod
     def of(cls, model: Model, bins: Bins, items: Items) -> "Limits":
         """Of some brokers with the pinned items in them."""
