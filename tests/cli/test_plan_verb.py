@@ -5,7 +5,7 @@ import json
 import planned
 import pytest
 
-from overweave.pipeline import session
+from overweave.pipeline import plan_scale, session
 from overweave.pipeline.plan_files import read_plan
 
 CHAIN = '[network]\nshape = "chain"\nbrokers = 4\nport = 7400\n'
@@ -171,3 +171,14 @@ def test_a_workload_is_planned_and_replay_agrees(run, tmp_path, small_session):
     for found in answer["evaluated"].values():
         assert found["input_hz_replayed"] == pytest.approx(found["input_hz"], rel=0.01)
         assert found["output_utilisation_replayed"] == pytest.approx(found["output_utilisation"], rel=0.02)
+
+
+@pytest.mark.usefixtures("small_session")
+def test_large_profiles_are_planned_on_spark_to_the_same_plan(run, source, network, tmp_path, monkeypatch):
+    files = tmp_path / "small.json", tmp_path / "large.json"
+    assert run("plan", source, "--network", network, "--out", files[0]).status == 0
+    monkeypatch.setattr(plan_scale, "ROWS_ON_DRIVER", 3)
+    status, out, err = run("plan", source, "--network", network, "--out", files[1], "--compare", "bin-packing")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1] == "3 of 4 brokers can be removed; 6 of 8 clients move"
+    assert files[0].read_bytes() == files[1].read_bytes()

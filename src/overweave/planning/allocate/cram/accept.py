@@ -45,7 +45,7 @@ class Accepts(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Limits:
-    """The largest cluster (see `cluster_max`), and one broker of each kind where input could run out."""
+    """What brokers hold at most: the largest room, and one broker of each kind where input could run out."""
 
     room: int
     kinds: Bins | None
@@ -65,7 +65,7 @@ class Limits:
         filling = Filling(model, bins, items)
         filling.pin(items)
         kinds = bins.take(kinds_of(bins)) if filling.binding else None
-        return cls(cluster_max(filling.rooms, int(items.output[items.fixed < 0].sum())), kinds, model.input_weight)
+        return cls(int(filling.rooms.max()), kinds, model.input_weight)
 
 
 class HeldAlone:
@@ -77,7 +77,7 @@ class HeldAlone:
 
     @property
     def pair_max(self) -> int:
-        """The largest cluster that is made."""
+        """The largest room: no broker holds more."""
         return self._limits.room
 
     def could_hold(self, output: int) -> bool:
@@ -99,20 +99,6 @@ class HeldAlone:
 
     def commit(self, removed: Sequence[int], number: int, profile: int, output: int, entries: int) -> None:
         """Nothing depends on what was accepted before."""
-
-
-def cluster_max(rooms: Whole, total: int) -> int:
-    """The largest room of a broker such that brokers with as much room hold everything in clusters of that size.
-
-    A few strong brokers are no reason for clusters that only they can hold: the others would be broken up.
-
-    >>> cluster_max(np.array([8, 8, 8]), 20), cluster_max(np.array([8, 4, 4, 4]), 8), cluster_max(np.array([8, 4, 4, 4]), 9)
-    (8, 8, 4)
-    """
-    for room in np.unique(rooms[rooms > 0])[::-1].tolist():
-        if int((rooms // room).sum()) * room >= total:
-            return int(room)
-    return int(rooms.max())
 
 
 def kinds_of(bins: Bins) -> Whole:
