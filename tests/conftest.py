@@ -27,3 +27,8 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
+
+
+def pytest_addoption(parser):
+    """Golden scripts are written anew on request, to be reviewed as a diff."""
+    parser.addoption("--regenerate", action="store_true", help="write the outputs of golden scripts anew")

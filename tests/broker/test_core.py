@@ -51,8 +51,8 @@ def test_statistics_count_what_happened():
     made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
     made.settle()
     middle, last = made.broker("B2").statistics(), made.broker("B3").statistics()
-    assert (middle.publications_in, middle.publications_out, middle.deliveries) == (1, 1, 0)
-    assert (last.publications_in, last.publications_out, last.deliveries) == (1, 0, 1)
+    assert (middle.publications_in, middle.publications_out, middle.publications_to_clients) == (1, 1, 0)
+    assert (last.publications_in, last.publications_out, last.publications_to_clients) == (1, 0, 1)
     assert last.tables == {"advertisements": 1, "subscriptions": 1, "offers": 1}
 
 

@@ -184,7 +184,7 @@ def test_publications_of_others_go_on_while_the_journal_fails():
     pair.broker_does(JournalFailed("no space left"))
     pair._carry_out(pair.client, pair.client.publish([parse_publication("[x,3]")], 0.0))
     assert pair.client.unsettled() == 0
-    assert pair.broker.statistics().deliveries == 1
+    assert pair.broker.statistics().publications_to_clients == 1
 
 
 def test_a_client_that_leaves_while_the_journal_fails_is_withdrawn():

@@ -39,7 +39,7 @@ def profile(directory, clients=8, sent=64, at=4, bandwidth=1000.0, pool=True):
         words=pa.array([words(range(sent)) for _ in busy], pa.list_(pa.int64())),
     )
     put(
-        directory / "publishers",
+        directory / "publisher_profiles",
         publisher=["p1", "p2"],
         broker=["B1", "B2"],
         publications=[sent, sent],
@@ -47,7 +47,7 @@ def profile(directory, clients=8, sent=64, at=4, bandwidth=1000.0, pool=True):
         bytes_per_s=[100.0, 100.0],
     )
     put(
-        directory / "subscriptions",
+        directory / "subscription_lifetimes",
         subscription=ids,
         client=[f"c{i}" for i in range(clients)],
         broker=[f"B{1 + i % at}" for i in range(clients)],

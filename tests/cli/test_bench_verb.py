@@ -57,8 +57,16 @@ def test_unknown_benchmark(run):
     assert run("bench", "nonsense") == (
         2,
         "",
-        "overweave: bench: expected one of matching, simulator, plane, routing, pipeline, planning, scale, found 'nonsense'\n",
+        "overweave: bench: expected one of matching, control, simulator, plane, routing, pipeline, planning, capacity, "
+        "scale, found 'nonsense'\n",
     )
+
+
+def test_what_follows_from_rows_is_printed_below_them(run, fake):
+    fake.fragment = lambda rows: f"# {len(rows)} rows\n[[broker]]\n"
+    assert run("bench", "fake").out.endswith("\n\n# 2 rows\n[[broker]]\n")
+    assert json.loads(run("bench", "fake", "--json").out)[0]["name"] == "10 filters"
+    assert run("bench", "fake", "--quick").status == 2
 
 
 def test_option_that_the_benchmark_does_not_know(run, fake):

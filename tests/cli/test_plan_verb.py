@@ -3,8 +3,11 @@
 import json
 
 import planned
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from overweave.cli.plan_text import said
 from overweave.pipeline import plan_scale, session
 from overweave.pipeline.plan_files import read_plan
 
@@ -134,11 +137,20 @@ def test_what_is_impossible_is_named(run, tmp_path, changed, arguments, text):
     assert text in err
 
 
+def test_tables_by_their_earlier_names_are_planned_alike(run, tmp_path):
+    source = planned.profile(tmp_path / "profile")
+    expected = run("plan", source, "--json")
+    for name, earlier in (("publisher_profiles", "publishers"), ("subscription_lifetimes", "subscriptions")):
+        (source / name).rename(source / earlier)
+    assert run("plan", source, "--json") == expected
+    assert expected[0] == 0
+
+
 def test_an_unknown_publisher_and_no_brokers_are_named(run, tmp_path):
     source = planned.profile(tmp_path / "profile")
-    planned.put(source / "publishers", publisher=["p1"], publications=[64], rate_hz=[1.0], bytes_per_s=[100.0])
+    planned.put(source / "publisher_profiles", publisher=["p1"], publications=[64], rate_hz=[1.0], bytes_per_s=[100.0])
     status, _, err = run("plan", source)
-    assert (status, "publisher 'p2': expected one of the table publishers" in err) == (2, True)
+    assert (status, "publisher 'p2': expected one that the profile knows" in err) == (2, True)
     planned.brokers(source / "brokers", 0)
     status, _, err = run("plan", source)
     assert (status, "brokers: expected at least one, found none" in err) == (2, True)
@@ -160,17 +172,36 @@ def test_the_same_input_and_seed_give_the_same_bytes(run, source, network, tmp_p
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
 
 
+def test_subscriptions_that_were_withdrawn_meanwhile_are_not_planned(run, source, network):
+    """The last traffic is of 1 s: who left before is gone, who left then ended with the run."""
+    rows = pq.read_table(source / "subscription_lifetimes").to_pydict()
+    planned.put(
+        source / "subscription_lifetimes", **rows, withdrawn_at_s=pa.array([0.5, 1.5, None, 1.0, *[None] * 4], pa.float64())
+    )
+    answer = json.loads(run("plan", source, "--network", network, "--json").out)
+    assert (answer["clients"], answer["evidence"]["subscriptions"]) == (7, 7)
+    assert answer["after"]["output_utilisation_max"] == pytest.approx(0.6)
+
+
 def test_a_workload_is_planned_and_replay_agrees(run, tmp_path, small_session):
     small = ("--publishers", 2, "--subscriptions", 30, "--publications", 400, "--brokers", 4)
     assert run("workload", "stock", "--out", tmp_path / "w", *small)[0] == 0
-    status, out, err = run("plan", tmp_path / "w", "--evaluate", tmp_path / "w" / "publications", "--json")
+    arguments = ("--evaluate", tmp_path / "w" / "publications", "--out", tmp_path / "plan.json", "--json")
+    status, out, err = run("plan", tmp_path / "w", *arguments)
     assert (status, "the load before is not known" in err) == (0, True)
     answer = json.loads(out)
     assert answer["evidence"]["fill_mean"] == pytest.approx(200 / 1280)
-    assert answer["evaluated"].keys() == {row["broker"] for row in answer["brokers"]}
-    for found in answer["evaluated"].values():
+    evaluated = answer["evaluated"]
+    assert evaluated["brokers"].keys() == {row["broker"] for row in answer["brokers"]}
+    assert (evaluated["on"], evaluated["publications"]) == ("profiled", 400)
+    for found in evaluated["brokers"].values():
         assert found["input_hz_replayed"] == pytest.approx(found["input_hz"], rel=0.01)
+        assert found["input_hz_simulated"] == pytest.approx(found["input_hz"], rel=0.02)
         assert found["output_utilisation_replayed"] == pytest.approx(found["output_utilisation"], rel=0.02)
+    assert read_plan(tmp_path / "plan.json").evaluation.input_deviation_simulated < 0.02
+    text = said(answer)
+    assert "evaluated on the profiled 400 of 400 publications: predicted input deviates by at most 0.00% from replay" in text
+    assert "from the simulator; highest output" in text
 
 
 @pytest.mark.usefixtures("small_session")

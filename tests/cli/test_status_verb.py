@@ -9,7 +9,8 @@ import time
 import pytest
 
 from overweave.broker.core import Statistics
-from overweave.cli import status as verb
+from overweave.cli import broker_lines as verb
+from overweave.cli import status as status_verb
 from overweave.drivers.tcp.observe import Observatory, Snapshot
 
 NETWORK = '[network]\nshape = "chain"\nbrokers = 2\nport = 7400\n'
@@ -29,11 +30,15 @@ def serve():
     thread.start()
     servers = []
 
-    def serve(*brokers, healthy=True):
+    def serve(*brokers, healthy=True, degraded=False):
         addresses = []
         for broker in brokers:
             observed = Observatory(
-                broker, lambda broker=broker: snapshot(broker).statistics, dict, lambda: None if healthy else "no link to B2"
+                broker,
+                lambda broker=broker: snapshot(broker).statistics,
+                dict,
+                lambda: None if healthy else "no link to B2",
+                degradation=lambda: "no link to B3" if degraded else None,
             )
             servers.append(asyncio.run_coroutine_threadsafe(observed.serve_http("127.0.0.1", 0), loop).result(10))
             addresses.append(f"127.0.0.1:{servers[-1].sockets[0].getsockname()[1]}")
@@ -59,7 +64,7 @@ def test_table(run, serve):
     status, out, err = run("status", *(f"--metrics={address}" for address in serve("B1", "B2")))
     assert (status, err) == (0, "")
     head, first, second = out.splitlines()
-    assert head.split() == ["broker", "state", "in/s", "out/s", "in", "out", "delivered", "subscriptions", "unsettled"]
+    assert head.split() == ["broker", "state", "in/s", "out/s", "in", "out", "to", "clients", "subscriptions", "unsettled"]
     assert first.split()[:2] == ["B1", "up"]
     assert first.split()[-5:] == ["100", "200", "50", "7", "4"]
     assert second.split()[0] == "B2"
@@ -71,7 +76,7 @@ def test_json(run, serve):
     (line,) = json.loads(out)
     assert status == 0
     assert (line["broker"], line["address"], line["state"], line["reason"]) == ("B1", address, "up", None)
-    assert (line["publications_in"], line["publications_out"], line["deliveries"]) == (100, 200, 50)
+    assert (line["publications_in"], line["publications_out"], line["publications_to_clients"]) == (100, 200, 50)
     assert (line["subscriptions"], line["unsettled"]) == (7, 4)
     assert line["publications_in_per_s"] == pytest.approx(100 / line["uptime_s"])
 
@@ -92,6 +97,16 @@ def test_one_that_says_it_is_not_well_is_status_1(run, serve):
     assert (status, line["state"], line["reason"]) == (1, "unhealthy", "no link to B2")
 
 
+def test_one_that_routes_around_a_neighbour_is_degraded_and_that_is_status_0(run, serve):
+    status, out, _ = run("status", "--json", "--metrics", *serve("B1", degraded=True))
+    line = json.loads(out)[0]
+    assert (status, line["state"], line["reason"]) == (0, "degraded", "no link to B3")
+    assert (
+        json.loads(run("status", "--json", "--metrics", *serve("B1", healthy=False, degraded=True)).out)[0]["state"]
+        == "unhealthy"
+    )
+
+
 def test_the_silent_are_waited_for_at_once(run, monkeypatch):
     monkeypatch.setattr(verb, "ANSWER_S_MAX", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -107,7 +122,7 @@ def test_brokers_of_a_file(run, serve, nobody, tmp_path, monkeypatch):
     addresses = verb.addresses_of(tmp_path / "n.toml", None)
     assert addresses == {"B1": "127.0.0.1:7501", "B2": "127.0.0.1:7502"}
     served = serve("B1", "B7")
-    monkeypatch.setattr(verb, "addresses_of", lambda *_: dict(zip(("B1", "B2"), served, strict=True)) | {"B3": None})
+    monkeypatch.setattr(status_verb, "addresses_of", lambda *_: dict(zip(("B1", "B2"), served, strict=True)) | {"B3": None})
     status, out, _ = run("status", tmp_path / "n.toml", "--json")
     assert status == 1
     assert [(line["broker"], line["state"], line["reason"]) for line in json.loads(out)] == [
@@ -139,7 +154,7 @@ def test_wrong_input(run, tmp_path, name):
 
 def test_rates_are_since_the_look_before():
     (line,) = verb.lines_of({"B1": "x:1"}, {"B1": snapshot(count=160, uptime_s=12.0)}, {"B1": snapshot(count=100, uptime_s=10.0)})
-    assert (line.publications_in_per_s, line.publications_out_per_s, line.deliveries_per_s) == (30, 60, 0)
+    assert (line.publications_in_per_s, line.publications_out_per_s, line.publications_to_clients_per_s) == (30, 60, 0)
 
 
 @pytest.mark.parametrize("before", ["away", snapshot(count=500, uptime_s=5.0), snapshot(count=50, uptime_s=99.0)])

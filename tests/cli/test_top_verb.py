@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 
 import pytest
 
@@ -48,6 +49,29 @@ def test_json_is_one_document(run, looks):
     looks(100, 350)
     (line,) = json.loads(run("top", "--metrics", NOBODY, "--json", "--interval", 0.01).out)
     assert (line["broker"], line["publications_in_per_s"], line["publications_in"]) == ("B1", 250, 350)
+
+
+def test_once_is_status_1_when_no_broker_was_reached(run, looks):
+    looks(None, None)
+    assert run("top", "--metrics", NOBODY, "--once", "--interval", 0.01).status == 1
+    looks(100, None)
+    assert run("top", "--metrics", NOBODY, "--json", "--interval", 0.01).status == 1
+
+
+def test_q_ends_it_and_the_terminal_is_as_before():
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    command = [sys.executable, "-c", "from overweave.cli import main; main()", "top", "--metrics", NOBODY, "--interval", "60"]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE) as process:
+        shown = b""
+        while b"unreachable" not in shown:
+            shown += os.read(ours, 4096)
+        os.write(ours, b"xq")
+        assert process.wait(30) == 0
+        assert process.stderr.read() == b""
+    assert termios.tcgetattr(theirs) == before
+    os.close(theirs)
+    os.close(ours)
 
 
 def test_it_goes_on_when_brokers_go_and_come_back(looks):

@@ -17,7 +17,7 @@ from overweave.contract.records import Columns, Record, Statement
 from overweave.drivers import live_trace
 from overweave.drivers.live_trace import LiveTrace
 from overweave.drivers.live_trace_files import Files, table_of
-from overweave.drivers.live_trace_wire import Buffer, Order
+from overweave.drivers.live_trace_wire import CODES, NUMBERS, Buffer, Order
 from overweave.drivers.trace import SCHEMA
 from overweave.errors import InvalidInput
 
@@ -148,9 +148,9 @@ def test_brokers_share_a_run(tmp_path):
 def test_brokers_with_like_names_have_files_of_their_own(tmp_path):
     odd = ("B1", "B-2", "B/2", "B 2", "..", "b" * 1000, "é")
     several = [Files(tmp_path, broker) for broker in odd]
-    buffer = Buffer(np.zeros((4, 1), np.int64), np.zeros((4, 1), np.int32))
+    buffer = Buffer(np.zeros((NUMBERS, 1), np.int64), np.zeros((CODES, 1), np.int32))
     for files, broker in zip(several, odd, strict=True):
-        files.write(table_of(buffer, Order(0, 1, ["p"], ["s"], ["c"]), broker))
+        files.write(table_of(buffer, Order(0, 1, ["p"], ["s"], ["c"], ["B"]), broker))
     assert len(names(tmp_path)) == len(odd)
     for files in several:
         files.end()

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 from overweave.contract.records import Columns
 from overweave.drivers.live_trace import _Filling
 from overweave.drivers.live_trace_files import table_of
-from overweave.drivers.live_trace_wire import Answer, Buffer, Buffers, Order, receive, send, shared_memory
+from overweave.drivers.live_trace_wire import CODES, NUMBERS, Answer, Buffer, Buffers, Order, receive, send, shared_memory
 
 texts = st.sampled_from(["p", "q", "straße", "", "a" * 300])
 rows = st.tuples(
     texts, st.integers(0, 2**63 - 1), st.none() | st.tuples(texts, texts), st.integers(0, 255), st.floats(allow_nan=False),
     st.integers(0, 2**40),
 )  # fmt: skip
-batches = st.tuples(st.lists(rows, max_size=9), st.floats(allow_nan=False))
+batches = st.tuples(st.lists(rows, max_size=9), st.floats(allow_nan=False), st.sampled_from([None, "B2", "B3"]))
 
 
-def columns(batch, arrived_at_s):
+def columns(batch, arrived_at_s, previous_hop):
     """By columns, with lists in which texts may occur twice."""
     publishers = [row[0] for row in batch]
     pairs = [row[2] for row in batch if row[2] is not None]
@@ -32,7 +32,7 @@ def columns(batch, arrived_at_s):
         publishers, np.arange(len(batch), dtype=np.int32), np.array([row[1] for row in batch], np.int64),
         [subscription for subscription, _ in pairs], codes, [client for _, client in pairs], codes,
         np.array([row[3] for row in batch], np.int32), np.array([row[4] for row in batch], np.float64), arrived_at_s,
-        np.array([row[5] for row in batch], np.int64),
+        np.array([row[5] for row in batch], np.int64), previous_hop,
     )  # fmt: skip
 
 
@@ -50,11 +50,11 @@ def test_rows_come_out_as_they_went_in(several, size):
     def empty(filling):
         found.extend(table_of(filling._buffer, through_pipe(filling.order(), Order), "B1").to_pylist())
 
-    for batch, arrived_at_s in several:
+    for batch, arrived_at_s, hop in several:
         done = 0
         while done < len(batch):
-            filling = filling or _Filling(0, Buffer(np.empty((4, size), np.int64), np.empty((4, size), np.int32)))
-            done += filling.take(columns(batch, arrived_at_s), done)
+            filling = filling or _Filling(0, Buffer(np.empty((NUMBERS, size), np.int64), np.empty((CODES, size), np.int32)))
+            done += filling.take(columns(batch, arrived_at_s, hop), done)
             if filling.is_full():
                 empty(filling)
                 filling = None
@@ -64,9 +64,9 @@ def test_rows_come_out_as_they_went_in(several, size):
         {
             "publisher": publisher, "sequence": sequence, "broker": "B1", "subscription": pair and pair[0],
             "client": pair and pair[1], "hops": hops, "published_at_s": published_at_s, "arrived_at_s": arrived_at_s,
-            "bytes": size,
+            "bytes": size, "previous_hop": hop,
         }
-        for batch, arrived_at_s in several
+        for batch, arrived_at_s, hop in several
         for publisher, sequence, pair, hops, published_at_s, size in batch
     ]  # fmt: skip
     assert found == expected

@@ -18,10 +18,12 @@ from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
 from overweave.language.publications import Publication
+from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import make_overlay
 from overweave.testing.live import network_settings, running, until
 
 PAIR = make_overlay("chain", brokers=2)
+RING = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3"), ("B1", "B3")])
 
 
 async def ailments(settings, seen):
@@ -49,6 +51,21 @@ def test_a_neighbour_whose_certificate_is_not_trusted(tmp_path, caplog):
 
 def test_a_network_that_is_whole_has_none():
     assert asyncio.run(ailments(network_settings(PAIR), lambda found: found == [None, None])) == [None, None]
+
+
+def test_a_missing_neighbour_that_is_routed_around_is_a_degradation():
+    async def run():
+        settings = network_settings(RING, routing="destination")
+        async with running(settings) as nodes:
+            await until(lambda: all(node.ailment() is None and node.degradation() is None for node in nodes.values()))
+            await nodes["B3"].stop()
+            await until(lambda: nodes["B1"].degradation() is not None)
+            assert nodes["B1"].ailment() is None
+            assert nodes["B1"].degradation().startswith("no link to B3")
+            await nodes["B2"].stop()
+            await until(lambda: nodes["B1"].ailment() is not None)  # nobody is left to route around anybody
+
+    asyncio.run(run())
 
 
 def test_a_trace_that_cannot_be_written_is_known_at_the_start(tmp_path):
@@ -91,10 +108,10 @@ async def publish_around(garbage, ttl, settings):
                 effects = []
                 bound = RawRows(garbage, 1, bound=1 << chain.position("B3"), ttl=ttl)
                 nodes["B1"].core._sessions["B2"].send(bound, None, effects, under_way=True)
-                nodes["B1"]._carry_out(effects)
+                nodes["B1"]._runner.run(effects)
             await publisher.publish({"n": number})
             await asyncio.wait_for(publisher.flush(), 20)
-        await until(lambda: all(node.ailment() is None for node in nodes.values()))
+        await until(lambda: all(node.ailment() is node.degradation() is None for node in nodes.values()))
         assert not any(node.core.statistics().unsettled for node in nodes.values())
     return got
 

@@ -115,6 +115,42 @@ def test_bad_filters_are_named_or_left_out_and_counted(spark, tmp_path):
         build_index(twice.union(twice), tmp_path / "index")
 
 
+def one_by_one(rows):
+    """What an index holds, the dumb way: in the order of the table, an id once, what is bad left out; and what is wrong first."""
+    held, wrong = {}, []
+    for id, text in rows:
+        try:
+            if id in held:
+                raise InvalidInput("expected every id once")
+            held[id] = parse_filter(text) and text
+        except InvalidInput as error:
+            wrong.append(f"subscription {id!r}: {error}")
+    return held, wrong
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_an_index_is_made_by_tasks_as_one_by_one(spark, tmp_path, seed):
+    dice = random.Random(seed)
+    texts = ["[x,>,1]", "[x,<,9]", "[x,=,5],[y,>,0]", "[ x , > , 1 ]", "[y,is,1]", "[x,>", "[y,<=,3]"]
+    rows = [(f"s{dice.randrange(150)}", dice.choice(texts)) for _ in range(200)]
+    table = spark.createDataFrame(rows, "subscription string, filter string").coalesce(1)
+    held, wrong = one_by_one(rows)
+    assert build_index(table, tmp_path / "index", skip_bad=True) == (len(held), len(wrong))
+    with pytest.raises(InvalidInput) as refused:
+        build_index(table, tmp_path / "other")
+    assert str(refused.value) == wrong[0]
+    index, names = open_index(tmp_path / "index")
+    published = [f"[x,{x}],[y,{y}]" for x in (0, 1, 5, 10) for y in (0, 3, 4)]
+    slots, ends = index.slots_of_rows(*encoded_batch([parse_publication(text) for text in published]))
+    found = {(i, id) for i, some in enumerate(np.split(slots, ends[:-1])) for id in names.take(pa.array(some)).to_pylist()}
+    assert found == expected_matches(held, published)
+
+
+def test_an_index_of_nothing(spark, tmp_path):
+    assert build_index(subscriptions_of(spark, {"s1": "[x,>,1]"}).where("subscription = 't'"), tmp_path / "index") == (0, 0)
+    assert open_index(tmp_path / "index").names.to_pylist() == []
+
+
 def index_of(filters):
     index = Index()
     index.add_many((id, parse_filter(text), None) for id, text in filters.items())

@@ -28,11 +28,11 @@ def write(directory, shape, *, per_client=1, subscriptions=True):
     told["broker"] = [told["broker"][i - i % per_client] for i in rows.tolist()]
     tables = {
         "profiles": profile_rows(shape, rows),
-        "publishers": publisher_rows(shape, np.arange(shape.publishers)),
+        "publisher_profiles": publisher_rows(shape, np.arange(shape.publishers)),
         "brokers": broker_rows(shape, np.arange(len(shape.bandwidths))),
     }
     if subscriptions:
-        tables["subscriptions"] = told
+        tables["subscription_lifetimes"] = told
     for name, columns in tables.items():
         (directory / name).mkdir(parents=True)
         pq.write_table(pa.table(dict(columns)), directory / name / "part-0.parquet")
@@ -93,7 +93,7 @@ def test_a_case_made_by_spark_is_that_of_its_rows(spark, tmp_path):
     shape = Shape(500, 2)
     write_case(spark, shape, tmp_path / "case")
     write(tmp_path / "plain", shape)
-    for name in ("profiles", "publishers", "brokers"):
+    for name in ("profiles", "publisher_profiles", "brokers"):
         made, plain = (pq.read_table(tmp_path / each / name).to_pylist() for each in ("case", "plain"))
         assert sorted(map(repr, made)) == sorted(map(repr, plain))
 
@@ -108,9 +108,9 @@ def test_about_a_quarter_of_the_vectors_are_distinct():
 @pytest.mark.parametrize(
     ("table", "column", "value", "expected"),
     [
-        ("subscriptions", "subscription", "s9999", "subscription 's1': expected one of the table subscriptions"),
-        ("publishers", "publisher", "P9999", "publisher 'P1': expected one of the table publishers"),
-        ("subscriptions", "broker", "B9999", "client 'c0' is at broker 'B9999', which is not in brokers"),
+        ("subscription_lifetimes", "subscription", "s9999", "subscription 's1': expected one that the profile knows"),
+        ("publisher_profiles", "publisher", "P9999", "publisher 'P1': expected one that the profile knows"),
+        ("subscription_lifetimes", "broker", "B9999", "client 'c0' is at broker 'B9999', which is not in brokers"),
     ],
 )
 def test_what_does_not_belong_together_is_named(spark, tmp_path, table, column, value, expected):

@@ -38,7 +38,8 @@ def traces(tmp_path_factory):
 
 def assert_counted(totals, run, metrics):
     assert (totals["run"], totals["publishers"], totals["publications"]) == (run, 3, metrics.publications)
-    assert (totals["deliveries"], totals["pure_forwards"]) == (metrics.deliveries, metrics.pure_forwards)
+    for name in ("arrivals", "useful_arrivals", "pure_forwards", "deliveries"):
+        assert totals[name] == getattr(metrics, name), name
     assert totals["yield"] == pytest.approx(metrics.yield_)
     assert totals["hops_mean"] == pytest.approx(metrics.hops_mean)
     assert totals["delay_s_mean"] == pytest.approx(metrics.delay_s.mean)
@@ -51,12 +52,13 @@ def test_the_pipeline_counts_what_the_simulator_counts(spark, traces, tmp_path):
     totals = profile_run(spark, directory, tmp_path / "out", "a", progress=told.append)
     assert_counted(msgspec.to_builtins(totals), "a", metrics["a"])
     # Tables are begun together: which of them is first is up to their threads.
-    assert sorted(told) == ["load", "profiles", "publishers", "subscriptions", "summary"]
-    publishers = spark.read.parquet(str(tmp_path / "out" / "publishers")).collect()
+    assert sorted(told) == ["load", "profiles", "publisher_profiles", "subscription_lifetimes", "summary"]
+    publishers = spark.read.parquet(str(tmp_path / "out" / "publisher_profiles")).collect()
     assert all(row.rate_hz == pytest.approx(2.0) for row in publishers)
     profiles = spark.read.parquet(str(tmp_path / "out" / "profiles")).collect()
-    assert sum(row["count"] for row in profiles) == metrics["a"].client_deliveries
-    subscriptions = {row.subscription: row for row in spark.read.parquet(str(tmp_path / "out" / "subscriptions")).collect()}
+    assert sum(row["count"] for row in profiles) == metrics["a"].deliveries
+    lifetimes = spark.read.parquet(str(tmp_path / "out" / "subscription_lifetimes")).collect()
+    subscriptions = {row.subscription: row for row in lifetimes}
     # Each is there, also those that got nothing.
     assert len(subscriptions) == 3 * 8 > len({row.subscription for row in profiles})
     assert all(row.filter and row.client and row.broker and row.withdrawn_at_s is None for row in subscriptions.values())
@@ -135,14 +137,20 @@ def test_ctrl_c_ends_following_with_its_totals(traces, tmp_path):
     assert_counted(json.loads(answer), "b", traces[1]["b"])
 
 
-def test_addresses_are_refused_before_spark_starts(traces, tmp_path, monkeypatch, capfd):
+def test_what_is_wrong_with_paths_is_said_before_spark_starts(traces, tmp_path, monkeypatch, capfd):
     from overweave.cli import main
 
     monkeypatch.setattr("overweave.pipeline.session.session", None)
-    for arguments in (["s3a://bucket/traces", "--out", str(tmp_path / "out")], [str(traces[0]), "--out", "file:///tmp/out"]):
+    (tmp_path / "mine").write_text("precious")
+    for source, out, said in (
+        (f"file://host{traces[0]}", tmp_path / "out", "expected file:///PATH, found a host"),
+        (f"file://{tmp_path}/nowhere", tmp_path / "out", "nowhere: expected a file or directory, found nothing"),
+        (traces[0], f"file://{tmp_path}/mine", "mine: expected a directory, found a file"),
+        (traces[0], tmp_path, "found other files"),
+    ):
         with pytest.raises(SystemExit, match="2"):
-            main(["profile", *arguments])
-        assert "expected a path on this machine, found an address of" in capfd.readouterr().err
+            main(["profile", str(source), "--out", str(out)])
+        assert said in capfd.readouterr().err
 
 
 def test_the_run_007_is_not_the_run_7_in_any_session(spark, traces, tmp_path):

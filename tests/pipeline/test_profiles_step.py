@@ -41,7 +41,8 @@ def trace(seed, publications=300):
                             hops,
                             at_s,
                             at_s + 0.01 * (hops + 1) + 0.001,
-                            100,
+                            100 + sequence,
+                            f"B{hops}" if hops else None,
                         )
                     )
     rows += dice.sample(rows, 50)
@@ -88,7 +89,9 @@ def test_profiles_of_parts_united_are_those_of_the_whole(spark):
     for publisher, first, last in (("p", 0, 500), ("q", 10**15, 10**15 + 130), ("r", 0, 3)):
         for sequence in range(first, last):
             wanted = [s for s in ("s1", "s2", "s3") if dice.random() < 0.4 and (s, sequence > 200) != ("s3", True)]
-            rows += [("r", publisher, sequence, "B", subscription, "c", 0, 0.0, 0.1, 10) for subscription in wanted or [None]]
+            rows += [
+                ("r", publisher, sequence, "B", subscription, "c", 0, 0.0, 0.1, 10, None) for subscription in wanted or [None]
+            ]
     # In order, so that windows move by a lot and a little, and by chance; some rows are in several parts.
     cuts = [0, 101, len(rows) - 300, len(rows)]
     parts = [rows[start:end] for start, end in itertools.pairwise(cuts)] + [dice.sample(rows, 60)]
@@ -113,7 +116,7 @@ def gaps(spark):
     for publisher, numbers in sent.items():
         for number in numbers:
             wanted = [s for s in ("s1", "s2") if dice.random() < 0.4]
-            rows += [("r", publisher, number, "B", s, s and "c", 0, 0.0, 0.1, 10) for s in wanted or [None]]
+            rows += [("r", publisher, number, "B", s, s and "c", 0, 0.0, 0.1, 10, None) for s in wanted or [None]]
     return rows + dice.sample(rows, 40)
 
 
@@ -153,7 +156,7 @@ def test_windows_of_parts_united_are_those_of_the_whole(spark, gaps):
 def test_publishers_whose_hashes_are_the_same_are_told_apart(spark, monkeypatch):
     # By the end of the other, what is long out of its window would be in it.
     sent = [("p", [*range(31), 99]), ("q", range(10))]
-    rows = [("r", publisher, number, "B", "s", "c", 0, 0.0, 0.1, 10) for publisher, numbers in sent for number in numbers]
+    rows = [("r", publisher, number, "B", "s", "c", 0, 0.0, 0.1, 10, None) for publisher, numbers in sent for number in numbers]
     monkeypatch.setattr("pyspark.sql.functions.xxhash64", lambda *_: functions.lit(7).cast("long"))
     found = profiled(spark.createDataFrame(rows, DELIVERIES), 64).collect()
     assert {row.publisher: (row.last_sequence, row["count"]) for row in found} == {"p": (99, 1), "q": (9, 10)}
@@ -175,9 +178,19 @@ def test_duckdb_counts_the_same(deliveries, tmp_path):
                    count(distinct client) c
             from {files} group by all
         )
-        select broker, floor(t / 0.5) * 0.5 at_s, count(*) / 0.5, sum(b) / 0.5, sum(b * c) / 0.5,
-               count(*) filter (m > 0), count(*) filter (m = 0), sum(m)
-        from a group by 1, 2
+        , sent as (select distinct publisher, sequence, broker, previous_hop from {files} where previous_hop is not null)
+        , forwarded as (
+            select s.previous_hop broker, floor(t / 0.5) * 0.5 at_s, sum(b) f
+            from sent s join a using (publisher, sequence, broker) group by all
+        )
+        , arrived as (
+            select broker, floor(t / 0.5) * 0.5 at_s, count(*) n, sum(b) b, sum(b * c) d,
+                   count(*) filter (m > 0) useful, count(*) filter (m = 0) pure, sum(m) m
+            from a group by all
+        )
+        select broker, at_s, coalesce(n, 0) / 0.5, coalesce(b, 0) / 0.5, coalesce(d, 0) / 0.5, coalesce(f, 0) / 0.5,
+               (coalesce(d, 0) + coalesce(f, 0)) / 0.5, coalesce(n, 0), coalesce(useful, 0), coalesce(pure, 0), coalesce(m, 0)
+        from arrived full join forwarded using (broker, at_s)
         """
     ).fetchall()
     found = loaded(deliveries, 0.5)
@@ -207,7 +220,14 @@ def test_a_summary_of_every_broker(deliveries, rows):
         arrived = {(r[1], r[2]) for r in rows if r[3] == row.broker}
         matched = {(publisher, sequence) for publisher, sequence, _ in here}
         delays = sorted(delay for delay, _ in here.values())
-        assert (row.deliveries, row.pure_forwards) == (len(matched), len(arrived) - len(matched))
+        assert (row.arrivals, row.useful_arrivals, row.pure_forwards) == (len(arrived), len(matched), len(arrived) - len(matched))
+        assert row.deliveries == len(here)
+        sizes = {(r[1], r[2]): r[9] for r in rows}
+        clients = {(r[1], r[2], r[5]) for r in rows if r[3] == row.broker and r[5] is not None}
+        sent = {(r[1], r[2], r[3]) for r in rows if r[10] == row.broker}
+        bytes_of = [sum(sizes[each[:2]] for each in some) for some in (arrived, clients, sent)]
+        assert [row.input_bytes, row.delivered_bytes, row.forwarded_bytes] == bytes_of
+        assert row.output_bytes == sum(bytes_of[1:])
         assert row.yield_share == pytest.approx(len(matched) / len(arrived))
         assert row.hops_mean == pytest.approx(sum(hops for _, hops in here.values()) / len(here))
         assert row.delay_s_mean == pytest.approx(sum(delays) / len(delays))
@@ -218,7 +238,7 @@ def test_a_summary_of_every_broker(deliveries, rows):
 
 def test_delays_may_be_nothing_or_below_it(spark):
     delays = [-3.0, -1e-3, -1e-12, 0.0, 2e-6, 5.0, 5.0, 5.0]
-    rows = [("r", "p", i, "B", "s", "c", 1, 100.0, 100.0 + delay, 10) for i, delay in enumerate(delays)]
+    rows = [("r", "p", i, "B", "s", "c", 0, 100.0, 100.0 + delay, 10, None) for i, delay in enumerate(delays)]
     for count, p50, p99 in ((1, -3.0, -3.0), (3, -1e-3, 0.0), (5, 0.0, 2e-6), (8, 0.0, 5.0)):
         (row,) = summarised(spark.createDataFrame(rows[:count], DELIVERIES)).collect()
         found = (row.delay_s_p50, row.delay_s_p99)

@@ -47,9 +47,9 @@ def simulated(scenario, workload, overlay):
         of, delivered = counted[rows[0].broker], rows[0].subscription is not None
         of["arrivals"] += 1
         of["hops"] += rows[0].hops > 0
-        of["deliveries" if delivered else "pure_forwards"] += 1
-        of["client_deliveries"] += len(rows) if delivered else 0
-        of["client_hops"] += sum(row.hops for row in rows) if delivered else 0
+        of["useful_arrivals" if delivered else "pure_forwards"] += 1
+        of["deliveries"] += len(rows) if delivered else 0
+        of["delivery_hops"] += sum(row.hops for row in rows) if delivered else 0
     return counted, metrics
 
 
@@ -74,10 +74,10 @@ def test_replay_is_what_the_simulator_counts(spark, tmp_path, overlay, protocol)
             }, (routing, id)
         totals = {name: sum(row[name] for row in found.values()) for name in COLUMNS}
         assert metrics.pure_forwards == totals["pure_forwards"] > 0
-        assert metrics.deliveries == totals["deliveries"]
+        assert metrics.useful_arrivals == totals["useful_arrivals"]
         assert metrics.publication_hops == totals["hops"] == totals["forwards"]
-        assert metrics.client_deliveries == totals["client_deliveries"]
-        assert metrics.hops_mean == pytest.approx(totals["client_hops"] / totals["client_deliveries"])
+        assert metrics.deliveries == totals["deliveries"]
+        assert metrics.hops_mean == pytest.approx(totals["delivery_hops"] / totals["deliveries"])
 
 
 def test_forwards_are_those_of_the_broker_that_sends(spark, tmp_path):
@@ -99,6 +99,11 @@ def test_forwards_are_those_of_the_broker_that_sends(spark, tmp_path):
         replayed(publications, tmp_path / "index", star, at_a.union(at_a), subscriptions).collect()
     with pytest.raises(InvalidInput, match=r"^subscription 's2': expected a broker of the overlay, found none"):
         replayed(publications, tmp_path / "index", star, at_a, subscriptions.where("subscription = 's1'"))
+    with pytest.raises(InvalidInput, match=r"^subscription 's1': expected a broker of the overlay, found none, or several"):
+        replayed(publications, tmp_path / "index", star, at_a, subscriptions.union(subscriptions.where("subscription = 's1'")))
+    with pytest.raises(InvalidInput, match=r"^subscription 's2': expected a broker of the overlay, found 'Z'"):
+        elsewhere = subscriptions.replace("C", "Z", ["broker"])
+        replayed(publications, tmp_path / "index", star, at_a, elsewhere)
     with pytest.raises(InvalidInput, match=r"^overlay: expected a tree"):
         replayed(publications, tmp_path / "index", star.with_link(("A", "B")), at_a, subscriptions)
     with pytest.raises(InvalidInput, match=r"^protocol: expected one of flooding, filter, simple, found 'merc'"):

@@ -146,3 +146,27 @@ def test_a_session_of_somebody_else_is_used_and_left(spark):
     with session.session() as ours:
         assert ours.sparkContext is spark.sparkContext
     assert spark.range(3).count() == 3
+
+
+def test_what_is_configured_goes_before_our_settings(monkeypatch, tmp_path):
+    chosen = {}
+
+    def start(builder):
+        chosen.update(builder._options)
+        raise PySparkImportError(
+            errorClass="PACKAGE_NOT_INSTALLED", messageParameters={"package_name": "x", "minimum_version": "1"}
+        )
+
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# spark.sql.ansi.enabled false\nspark.sql.parquet.compression.codec   snappy\n spark.driver.extraJavaOptions=-Xss4m\n"
+    )
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", start)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--conf spark.local.dir=/scratch --driver-memory 3g pyspark-shell")
+    with pytest.raises(OverweaveError):
+        session.make_session("local[2]", conf=["spark.sql.session.timeZone=CET", "spark.local.dir=/mine"])
+    ours = ("spark.sql.ansi.enabled", "spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert [chosen[key] for key in ours] == ["true", "100000"]
+    theirs = ("spark.sql.parquet.compression.codec", "spark.driver.extraJavaOptions", "spark.driver.memory")
+    assert not chosen.keys() & set(theirs)
+    assert (chosen["spark.sql.session.timeZone"], chosen["spark.local.dir"]) == ("CET", "/mine")

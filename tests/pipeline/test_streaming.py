@@ -36,7 +36,10 @@ def trace(seed, publications=400):
                     arrived_at_s = at_s + dice.expovariate(50) + again * dice.random() * 90
                     for subscription in wanted or [None]:
                         client = None if subscription is None else f"c-{subscription}"
-                        rows.append((publisher, sequence, broker, subscription, client, hops, at_s, arrived_at_s, 100 + place))
+                        sender = f"B{hops}" if hops else None
+                        rows.append(
+                            (publisher, sequence, broker, subscription, client, hops, at_s, arrived_at_s, 100 + place, sender)
+                        )
     return rows
 
 
@@ -101,10 +104,11 @@ def test_any_order_of_files_with_replays_and_stops_is_the_batch_job(spark, tmp_p
     traces, out, totals = followed
     expected_totals, expected = batch_job(spark, traces, tmp_path)
     assert_same(read(out), expected)
-    assert [(row["subscription"], row["filter"]) for row in expected["subscriptions"]] == [
+    assert [(row["subscription"], row["filter"]) for row in expected["subscription_lifetimes"]] == [
         (f"s{n}", f"[x,>,{n}]") for n in range(1, 6)
     ]
     assert (totals.deliveries, totals.profiles) == (expected_totals.deliveries, expected_totals.profiles)
+    assert totals.forwarded_bytes == expected_totals.forwarded_bytes > 0
 
 
 def batch_of(spark, tmp_path, names):

@@ -49,4 +49,5 @@ def test_a_live_network_is_followed(spark, tmp_path):
         stopped.set()
         follower.join()
     followed = follow(spark, traces, out)  # what brokers wrote when they were stopped
-    assert (followed.publications, followed.deliveries, followed.pure_forwards) == (PUBLICATIONS, WANTED, PUBLICATIONS)
+    assert (followed.publications, followed.useful_arrivals, followed.pure_forwards) == (PUBLICATIONS, WANTED, PUBLICATIONS)
+    assert (followed.deliveries, followed.forwarded_bytes) == (WANTED, followed.delivered_bytes)

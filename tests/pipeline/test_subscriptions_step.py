@@ -5,7 +5,7 @@ import random
 import duckdb
 import pytest
 
-from overweave.pipeline.schemas import DELIVERIES, STATEMENTS, SUBSCRIPTION_PROFILES
+from overweave.pipeline.schemas import DELIVERIES, STATEMENTS, SUBSCRIPTION_LIFETIMES
 from overweave.pipeline.steps.subscriptions import delivered_subscriptions, delivered_united, subscriptions_of
 from overweave.pipeline.tables import read_statements, write_table
 
@@ -28,7 +28,7 @@ def statements(spark):
 
 @pytest.fixture(scope="module")
 def deliveries(spark):
-    rows = [("r", "p", n, "B9", f"s{n % 50 + 20}" if n % 3 else None, "c", 0, 0.0, n / 10, 10) for n in range(90)]
+    rows = [("r", "p", n, "B9", f"s{n % 50 + 20}" if n % 3 else None, "c", 0, 0.0, n / 10, 10, None) for n in range(90)]
     return spark.createDataFrame(rows, DELIVERIES)
 
 
@@ -49,7 +49,7 @@ def test_every_subscription_is_there_once(statements, deliveries, tmp_path):
         """
     ).fetchall()
     found = subscriptions_of(statements, delivered_subscriptions(deliveries))
-    assert found.columns == SUBSCRIPTION_PROFILES.fieldNames()
+    assert found.columns == SUBSCRIPTION_LIFETIMES.fieldNames()
     assert sorted(map(tuple, found.collect()), key=repr) == sorted(expected, key=repr)
     assert {row[3] is None for row in expected} == {row[5] is None for row in expected} == {True, False}
 

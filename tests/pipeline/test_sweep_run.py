@@ -1,9 +1,12 @@
 """Sweeps on Spark: what tasks find is what one by one is found; what is finished stays; what fails is told."""
 
 import itertools
+import threading
+from types import SimpleNamespace
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
@@ -72,9 +75,18 @@ def test_a_replay_counts_what_the_simulator_counts(spark, tmp_path):
     for task in sweep.tasks:
         metrics, row = flattened(msgspec.to_builtins(simulate(scenario_of(task.document)))), found[task.key]
         common = set(metrics) & set(sweep.measures)
-        assert common >= {"publications", "deliveries", "pure_forwards", "yield", "hops_mean", "publication_hops"}
+        assert common >= {
+            "publications",
+            "arrivals",
+            "useful_arrivals",
+            "pure_forwards",
+            "deliveries",
+            "yield",
+            "hops_mean",
+            "publication_hops",
+        }
         assert {name: row[name] for name in common} == {name: metrics[name] for name in common}
-        arrivals = metrics["deliveries"] + metrics["pure_forwards"]
+        arrivals = metrics["useful_arrivals"] + metrics["pure_forwards"]
         brokers = task.parameters["overlay_brokers"]
         assert row["input_hz_mean"] == pytest.approx(arrivals / brokers / 4)
         assert row["input_hz_max"] >= row["input_hz_mean"]
@@ -113,6 +125,19 @@ def test_a_second_run_computes_only_what_is_missing(spark, tmp_path):
     assert len(rows(tmp_path)) == 12
 
 
+def test_measures_of_the_release_before_are_read_by_their_names_of_today(tmp_path):
+    sweep = replay()
+    Results(sweep, tmp_path)
+    file = tmp_path / "metrics" / "part-00000.parquet"
+    old = pa.table(
+        {"scenario": [sweep.tasks[0].key], "deliveries": [7], "client_deliveries": [12], "error": pa.nulls(1, pa.string())}
+    )
+    pq.write_table(old, file)
+    Results(sweep, tmp_path)
+    (row,) = pq.read_table(file).to_pylist()
+    assert (row["useful_arrivals"], row["deliveries"], row["arrivals"], "client_deliveries" in row) == (7, 12, None, False)
+
+
 def test_what_is_finished_survives_an_interruption(spark, tmp_path, monkeypatch):
     """Ctrl-C comes to the main thread, here when the first tasks are there."""
     sweep = replay(seed=list(range(1, 9)))
@@ -140,9 +165,9 @@ def test_what_is_finished_survives_an_interruption(spark, tmp_path, monkeypatch)
 
 
 def recording(function, computed):
-    def record(spark, sweep, tasks):
+    def record(spark, sweep, tasks, parallel):
         computed.extend(tasks)
-        return function(spark, sweep, tasks)
+        return function(spark, sweep, tasks, parallel)
 
     return record
 
@@ -191,6 +216,21 @@ def test_a_job_that_cannot_run_at_all_is_no_scenarios_fault(spark, tmp_path, mon
     with pytest.raises(AttributeError):
         run_sweep(lambda: spark, sweep, Results(sweep, tmp_path))
     assert read_metrics(tmp_path).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("master", "parallel", "together"), [("spark://h:1", None, 12), ("yarn", 3, 3), ("local[1]", None, 1), ("local[1]", 3, 3)]
+)
+def test_more_is_submitted_than_a_cluster_has_cores(monkeypatch, master, parallel, together):
+    """One that begins with one core and grows has to have something to do for the others."""
+    sweep = sweep_of(DOCUMENT | {"sweep": {"repetitions": 2}})
+    # Nothing is ever computed in it.
+    session = SimpleNamespace(interruptTag=lambda _: None, conf=SimpleNamespace(get=lambda *_: master))
+    # Nobody goes on before so many are there.
+    all_there = threading.Barrier(together, timeout=20)
+    monkeypatch.setattr(running, "_cores", lambda _: 1)
+    monkeypatch.setattr(running._Job, "run", lambda _, group: all_there.wait() is None or [len(group)])
+    assert sum(running._evaluated(session, sweep, list(sweep.tasks), parallel)) == len(sweep.tasks) == 12
 
 
 def test_files_of_others_are_left_alone(tmp_path):

@@ -8,14 +8,21 @@ import pytest
 from overweave.errors import InvalidInput
 from overweave.pipeline.good_rows import read_good_rows
 from overweave.pipeline.problems import plain_errors
-from overweave.pipeline.schemas import BAD, DELIVERIES, TABLES
+from overweave.pipeline.schemas import BAD, DELIVERIES, EARLIER_NAMES, TABLES
 from overweave.pipeline.tables import read_table, write_table
 
 
 def test_deliveries_have_the_columns_of_the_interfaces():
     assert DELIVERIES.fieldNames() == [
         "run", "publisher", "sequence", "broker", "subscription", "client", "hops", "published_at_s", "arrived_at_s", "bytes",
+        "previous_hop",
     ]  # fmt: skip
+
+
+def test_a_table_name_has_one_schema():
+    shapes = [tuple((field.name, field.dataType, field.nullable) for field in schema.fields) for schema in TABLES.values()]
+    assert len(set(shapes)) == len(shapes)
+    assert set(EARLIER_NAMES) < set(TABLES)
 
 
 def test_a_trace_of_the_simulator_is_a_table(spark, tmp_path):
@@ -29,7 +36,7 @@ def test_a_trace_of_the_simulator_is_a_table(spark, tmp_path):
         metrics = simulate(scenario_of({"duration_s": 5, "overlay": overlay, "workload": workload}), on_record=on_record, run="7")
     table = read_table(spark, tmp_path, "deliveries")
     assert table.columns == DELIVERIES.fieldNames()
-    assert table.where("subscription is not null").count() == metrics.client_deliveries
+    assert table.where("subscription is not null").count() == metrics.deliveries
     assert [row.run for row in table.select("run").distinct().collect()] == ["7"]
 
 

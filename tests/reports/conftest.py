@@ -23,14 +23,26 @@ def profile(spark, tmp_path_factory):
             for hops, broker in enumerate(BROKERS):
                 wanted = [id for place, id in enumerate(SUBSCRIBERS[hops]) if sequence % (2 + place + hops) == 0] or [None]
                 rows += [
-                    ("run", name, sequence, broker, each, each, hops, at_s, at_s + 0.01 * hops + 0.001, 50 + sequence)
+                    (
+                        "run",
+                        name,
+                        sequence,
+                        broker,
+                        each,
+                        each,
+                        hops,
+                        at_s,
+                        at_s + 0.01 * hops + 0.001,
+                        50 + sequence,
+                        BROKERS[hops - 1] if hops else None,
+                    )
                     for each in wanted
                 ]
     deliveries = spark.createDataFrame(rows, DELIVERIES)
     directory = tmp_path_factory.mktemp("profile")
     tables = {
         "profiles": profiled(deliveries, 64),
-        "publishers": publishers_profiled(deliveries),
+        "publisher_profiles": publishers_profiled(deliveries),
         "load": loaded(deliveries, 0.5),
         "summary": summarised(deliveries),
     }

@@ -8,6 +8,7 @@ from overweave.cli.plan import _before
 from overweave.errors import InvalidInput
 from overweave.pipeline import plan_files
 from overweave.pipeline.plan_files import read_plan, write_plan
+from overweave.planning.evaluation import BrokerEvaluation, Evaluation, deviation
 from overweave.planning.make import make_plan
 from overweave.reports import plan as plan_report
 from overweave.reports import write_report
@@ -33,6 +34,31 @@ def test_a_page_of_a_plan(plan, tmp_path):
         assert any(text in each for each in page.texts), text
     moved = next(change for change in plan.changes if change.kind == "client")
     assert {moved.id, moved.before, moved.after} <= set(page.texts)
+
+
+def test_an_evaluation_is_on_the_page(plan, tmp_path):
+    brokers = {
+        id: BrokerEvaluation(
+            input_hz=load.input_hz,
+            input_hz_replayed=load.input_hz * 1.25,
+            output_utilisation=load.output_utilisation,
+            output_utilisation_replayed=0.4321,
+        )
+        for id, load in plan.load.items()
+    }
+    found = Evaluation(
+        on="profiled", publications=40, publications_given=100, publishers_without=0, brokers=brokers,
+        input_deviation_replayed=deviation(brokers, "replayed"), input_deviation_simulated=None, output_utilisation_max=0.4321,
+        overloaded=0, not_simulated="too large",
+    )  # fmt: skip
+    write_plan(msgspec.structs.replace(plan, evaluation=found), tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json").evaluation == found
+    write_report(tmp_path / "plan.json", tmp_path / "plan.html", None)
+    page = Page(tmp_path / "plan.html")
+    check_stands_alone(page)
+    for text in ("Prediction and truth", "input replayed (1/s)", "0.4321", "Not simulated: too large.", "100 given"):
+        assert any(text in each for each in page.texts), text
+    assert not any("input simulated" in each for each in page.texts)
 
 
 def test_names_do_not_become_markup_and_a_plan_without_before_has_a_page(plan, tmp_path):

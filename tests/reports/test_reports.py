@@ -18,7 +18,7 @@ from overweave.reports.labels import figure
 def rows_of(directory, query):
     """What duckdb says, with the tables of a profile by their names."""
     with duckdb.connect() as connection:
-        for table in ("profiles", "publishers", "load", "summary"):
+        for table in ("profiles", "publisher_profiles", "load", "summary"):
             connection.execute(f"create view {table} as select * from '{directory / table}/*.parquet'")
         return connection.execute(query).fetchall()
 
@@ -26,13 +26,14 @@ def rows_of(directory, query):
 def test_the_digest_adds_up_as_duckdb_does(profile, digest):
     expected = rows_of(
         profile,
-        """with matched as (select broker, sum(matched_subscriptions) as n from load group by broker)
-        select count(*), sum(deliveries), sum(pure_forwards), sum(deliveries) / sum(deliveries + pure_forwards),
-        sum(hops_mean * n) / sum(n), sum(delay_s_mean * n) / sum(n), max(delay_s_max) from summary join matched using (broker)""",
+        """with l as (select broker, sum(deliveries) as n, sum(forwarded_bytes_per_s) * 0.5 as f from load group by broker)
+        select count(*), sum(n), sum(useful_arrivals), sum(pure_forwards), sum(useful_arrivals) / sum(arrivals), sum(f),
+        sum(hops_mean * n) / sum(n), sum(delay_s_mean * n) / sum(n), max(delay_s_max) from summary join l using (broker)""",
     )[0]
-    names = ("brokers", "deliveries", "pure_forwards", "yield", "hops_mean", "delay_s_mean", "delay_s_max")
+    names = ("brokers", "deliveries", "useful_arrivals", "pure_forwards", "yield", "forwarded_bytes")
+    names += ("hops_mean", "delay_s_mean", "delay_s_max")
     assert [digest.totals[name] for name in names] == pytest.approx(list(expected))
-    expected = rows_of(profile, "select count(*), sum(publications), sum(rate_hz) from publishers")[0]
+    expected = rows_of(profile, "select count(*), sum(publications), sum(rate_hz) from publisher_profiles")[0]
     assert [digest.totals[name] for name in ("publishers", "publications", "rate_hz")] == pytest.approx(list(expected))
     density = "count / window_publications"
     expected = rows_of(profile, f"select count(*), count(distinct subscription), avg({density}) from profiles")[0]
@@ -41,7 +42,7 @@ def test_the_digest_adds_up_as_duckdb_does(profile, digest):
     assert {place: count for place, count in enumerate(digest.densities.counts) if count} == dict(classes)
     assert sum(digest.rates_hz.counts) == len(PUBLISHERS)
     assert digest.rates_hz.high == pytest.approx(3.0)
-    top = rows_of(profile, "select broker, deliveries + pure_forwards from summary order by 2 desc, 1")
+    top = rows_of(profile, "select broker, arrivals from summary order by 2 desc, 1")
     assert [(row.broker, row.arrivals) for row in digest.brokers_top.itertuples()] == top
     assert {row.subscription for row in digest.profiles_top.itertuples()} == {SCRIPT, "s2", "s3", "s4"}
 
@@ -59,7 +60,7 @@ def test_long_times_are_in_few_steps_and_many_brokers_are_the_largest(spark, pro
     # The last step is shorter than the others.
     assert buckets % -(-buckets // 3)
     check_load(profile, few, 0.5 * -(-buckets // 3))
-    top = rows_of(profile, "select broker from summary order by deliveries + pure_forwards desc, broker limit 2")
+    top = rows_of(profile, "select broker from summary order by arrivals desc, broker limit 2")
     assert few.brokers_top["broker"].tolist() == [broker for (broker,) in top]
     assert set(few.load_top["broker"]) == set(few.brokers_top["broker"])
     assert (len(few.profiles_top), few.totals["brokers"]) == (2, 4)
@@ -72,7 +73,7 @@ def check_load(profile, digest, width):
     first, last = rows_of(profile, "select min(at_s), max(at_s) from load")[0]
     assert (digest.start_s, digest.step_s) == (first, width)
     query = f"""with steps as (select floor((at_s - {first}) / {width} + 1e-9)::int as step, * from load)
-        select step, broker, sum(deliveries + pure_forwards) / least({width}, {last} + 0.5 - {first} - step * {width})
+        select step, broker, sum(arrivals) / least({width}, {last} + 0.5 - {first} - step * {width})
         from steps group by step, broker"""
     expected = {(step, broker): rate for step, broker, rate in rows_of(profile, query)}
     found = {(row.step, row.broker): row.input_hz for row in digest.load_top.itertuples()}
@@ -87,10 +88,12 @@ def test_the_page_of_a_profile(spark, profile, digest, tmp_path):
     assert write_report(profile, tmp_path / "report.html", lambda: spark) == "profile"
     page = Page(tmp_path / "report.html")
     check_stands_alone(page)
-    assert set(page.images) == {"load-over-time", "load-map", "arrivals", "delays", "rates", "densities"}
+    assert set(page.images) == {"load-over-time", "load-map", "arrivals", "output", "delays", "rates", "densities"}
     texts = set(page.texts)
     assert {SCRIPT, "s2", "s3", "s4", *PUBLISHERS, "$B_1^$ <b>&", "日本�"} <= texts
-    assert {figure(digest.totals[name]) for name in ("publications", "deliveries", "yield", "delay_s_mean")} <= texts
+    assert {
+        figure(digest.totals[name]) for name in ("publications", "deliveries", "forwarded_bytes", "yield", "delay_s_mean")
+    } <= texts
     assert {figure(value) for value in digest.brokers_top["delay_s_p99"].dropna()} <= texts
     assert {"Load over time", "Brokers", "Publishers", "Profiles"} <= texts
     assert BROKERS[0] in page.texts
@@ -107,7 +110,7 @@ def test_that_only_the_largest_are_shown_is_said(profile, digest, tmp_path, monk
 
 
 def test_an_empty_profile_is_said_to_be_empty(spark, profile, tmp_path):
-    for path in ("profiles", "publishers", "load", "summary"):
+    for path in ("profiles", "publisher_profiles", "load", "summary"):
         table = pq.read_table(profile / path)
         (tmp_path / path).mkdir()
         pq.write_table(table.slice(0, 0), tmp_path / path / "a.parquet")
@@ -188,7 +191,7 @@ def test_directories_of_others_are_refused(tmp_path, profile):
 
 
 def test_tables_with_other_columns_are_refused(spark, profile, tmp_path):
-    for path in ("profiles", "publishers", "load", "summary"):
+    for path in ("profiles", "publisher_profiles", "load", "summary"):
         (tmp_path / path).mkdir()
         pq.write_table(pq.read_table(profile / path), tmp_path / path / "a.parquet")
     other = pq.read_table(profile / "load").drop(["at_s"])

@@ -102,7 +102,7 @@ def test_what_modules_say_is_control_and_not_in_the_trace():
     quiet = simulate(scenario_of(SCENARIO))
     records = []
     chatty = simulate(scenario_of(SCENARIO | {"modules": {"report": {"every_s": 0.5}}}), on_record=records.append)
-    assert (chatty.deliveries, chatty.pure_forwards, chatty.client_deliveries) == (
-        quiet.deliveries, quiet.pure_forwards, quiet.client_deliveries,
+    assert (chatty.useful_arrivals, chatty.pure_forwards, chatty.deliveries) == (
+        quiet.useful_arrivals, quiet.pure_forwards, quiet.deliveries,
     )  # fmt: skip
     assert {record.publisher for record in records} == {"P1", "P2", "P3"}

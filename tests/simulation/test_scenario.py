@@ -143,7 +143,7 @@ def by_hand(**costs):
 def test_counts_on_a_chain_of_three():
     metrics, records = by_hand(link_delay_s=0.01)
     assert metrics.publications == 10
-    assert (metrics.deliveries, metrics.client_deliveries, metrics.pure_forwards) == (10, 10, 20)
+    assert (metrics.useful_arrivals, metrics.deliveries, metrics.pure_forwards) == (10, 10, 20)
     assert metrics.yield_ == pytest.approx(1 / 3)
     assert (metrics.hops_mean, metrics.publication_hops) == (2.0, 20)
     # The advertisement goes to B2 and B3, the subscription back to B2 and B1, all before anything is measured.
@@ -188,7 +188,7 @@ def test_every_protocol_delivers_the_same_whatever_goes_wrong(protocol):
     troubled = simulate(scenario_of(DOCUMENT | {"routing": {"protocol": protocol}, "faults": faults}))
     reference = simulate(scenario_of(DOCUMENT))
     assert plain.publications == 30
-    assert plain.client_deliveries == troubled.client_deliveries == reference.client_deliveries > 0
+    assert plain.deliveries == troubled.deliveries == reference.deliveries > 0
 
 
 @pytest.mark.parametrize("batch", [2, 5, 7])
@@ -208,7 +208,7 @@ def delivered(records):
 
 def test_cuts_and_crashes_without_an_end_end_with_the_publications():
     troubled = simulate(scenario_of(DOCUMENT | {"faults": {"cut_every_s": 2, "crash_every_s": 5}}))
-    assert troubled.client_deliveries == simulate(scenario_of(DOCUMENT)).client_deliveries
+    assert troubled.deliveries == simulate(scenario_of(DOCUMENT)).deliveries
 
 
 def test_progress_is_told_in_simulated_seconds():

@@ -50,8 +50,9 @@ def test_json(run, file):
     metrics = json.loads(out)
     assert (status, err) == (0, "")
     assert (metrics["seed"], metrics["publications"]) == (1, 20)
-    arrivals = metrics["deliveries"] + metrics["pure_forwards"]
-    assert metrics["yield"] == metrics["deliveries"] / arrivals
+    arrivals = metrics["useful_arrivals"] + metrics["pure_forwards"]
+    assert metrics["arrivals"] == arrivals
+    assert metrics["yield"] == metrics["useful_arrivals"] / arrivals
     assert set(metrics["delay_s"]) == {"mean", "p50", "p99", "max"}
 
 

@@ -32,12 +32,15 @@ class Flow:
         self._publisher = publisher
         self._rows = rows
         self.counts = counts
+        #: How many rows were published so far.
+        self.published = 0
 
     async def rate_hz(self, seconds: float) -> float:
         """Publish as much as goes, and say how much that was."""
         before, start_s = sum(self.counts), perf_counter()
         while perf_counter() - start_s < seconds:
             await self._publisher.publish_rows(self._rows)
+            self.published += self._rows.count
         await self._publisher.flush()
         return (sum(self.counts) - before) / (perf_counter() - start_s)
 
@@ -46,7 +49,7 @@ class Flow:
 async def flowing(publisher_url: str, subscriber_url: str, subscribers: int, filters: int) -> AsyncIterator[Flow]:
     """A publisher whose quotes all of several subscribers get, beside filters that match none."""
     async with connect(publisher_url) as publisher, contextlib.AsyncExitStack() as stack:
-        await _other_filters(publisher_url, filters, stack)
+        await add_filters(publisher_url, 0, filters, stack)
         rows = await advertised(publisher)
         counts = [0] * subscribers
         for i in range(subscribers):
@@ -69,10 +72,11 @@ async def subscribed(url: str, stack: contextlib.AsyncExitStack) -> Subscription
     return await stack.enter_async_context(client.subscribe(ALL))
 
 
-async def _other_filters(url: str, count: int, stack: contextlib.AsyncExitStack) -> None:
+async def add_filters(url: str, first: int, count: int, stack: contextlib.AsyncExitStack) -> None:
+    """Subscribe, by a client of its own, to quotes that there are none of: those numbered from ``first`` up to ``count``."""
     client = await stack.enter_async_context(connect(url))
-    dice = random.Random(1)
-    for start in range(0, count, 1000):
+    dice = random.Random(1 + first)
+    for start in range(first, count, 1000):
         several = [
             client.subscribe(f"[class,eq,'STOCK'],[symbol,eq,'{dice.choice(_SYMBOLS)}'],[volume,>,{10**9 + i}]")
             for i in range(start, min(start + 1000, count))

@@ -176,8 +176,8 @@ def write_case(spark: SparkSession, shape: Shape, out: Path) -> None:
     count = shape.subscriptions
     tables: list[tuple[str, int, StructType, Callable[[Shape, Whole], Mapping[str, object]]]] = [
         ("profiles", count, PROFILES, profile_rows),
-        ("subscriptions", count, SUBSCRIPTIONS, subscription_rows),
-        ("publishers", shape.publishers, PUBLISHER_PROFILES, publisher_rows),
+        ("subscription_lifetimes", count, SUBSCRIPTIONS, subscription_rows),
+        ("publisher_profiles", shape.publishers, PUBLISHER_PROFILES, publisher_rows),
         ("brokers", len(shape.bandwidths), BROKERS, broker_rows),
     ]
     frames = {out / name: made(spark, schema, many, partial(make, shape), 50_000) for name, many, schema, make in tables}

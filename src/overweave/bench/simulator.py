@@ -131,7 +131,7 @@ def _quote(symbol: int, random: np.random.Generator) -> Publication:
 
 def _hops(network: SimulatedNetwork) -> int:
     statistics = [network.broker(id).statistics() for id in network.running()]
-    return sum(counted.publications_in + counted.deliveries for counted in statistics)
+    return sum(counted.publications_in + counted.publications_to_clients for counted in statistics)
 
 
 def _bare_s(pending: int, actions: int = 200_000, work: Callable[[], None] | None = None) -> float:

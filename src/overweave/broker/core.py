@@ -68,7 +68,8 @@ class Statistics(msgspec.Struct, frozen=True):
 
     publications_in: int
     publications_out: int
-    deliveries: int
+    #: What was sent to clients, once for each, however many of its subscriptions match: brokers do not count deliveries.
+    publications_to_clients: int
     duplicates: int
     control_in: int
     control_out: int
@@ -183,7 +184,7 @@ class BrokerCore:
         return Statistics(
             publications_in=traffic.rows_in,
             publications_out=traffic.rows_out,
-            deliveries=traffic.deliveries,
+            publications_to_clients=traffic.rows_to_clients,
             duplicates=traffic.duplicates,
             control_in=self._control_in + traffic.control_in,
             control_out=self._control_out + traffic.control_out,
@@ -236,6 +237,13 @@ class BrokerCore:
         for session in self._sessions.values():
             session.validate()
         self._registry.validate()
+        self._routing.validate()
+        self._traffic.validate()
+        clients = self._sessions.keys() - self._neighbours.keys()
+        assert all(self._registry.knows(client) for client in clients)
+        assert self._neighbours.keys() <= self._sessions.keys()
+        assert self._stale.keys() <= self._sessions.keys()
+        assert self._telling.unsynced <= self._neighbours.keys()
 
     # ---- frames
 

@@ -47,6 +47,11 @@ class Custody:
         return self._remaining <= 0
 
     @property
+    def expired(self) -> bool:
+        """Whether it was settled whatever it waited for."""
+        return self._remaining < 0
+
+    @property
     def void(self) -> bool:
         """Whether the sender may not know any more that it gave us this content."""
         return self._session.stream != self._stream or not self._session.established

@@ -84,6 +84,12 @@ class Patience:
             elif self._stands_still(session, halt, now_s):
                 session.relieve(self._config.kept_bytes_max)
 
+    def validate(self) -> None:
+        """Check what must always hold."""
+        assert self._pressed.keys() <= self._watched.keys()
+        assert all(self._watched[session] is halt for session, halt in self._pressed.items())
+        assert self.needed or not self._watched
+
     def _let_rest(self, session: Session) -> None:
         """Look less often at whom less waits for."""
         if session.unsettled_rows() <= self._rows_pressing and self._pressed.pop(session, None) is not None:

@@ -86,7 +86,7 @@ class Traffic:
         #: Whether somebody wants to know of each batch where it goes.
         self._observed = self.story.length > 0 or desk.watches_passed
         #: Rows that came and went, those of modules apart.
-        self.rows_in = self.rows_out = self.deliveries = self.duplicates = 0
+        self.rows_in = self.rows_out = self.rows_to_clients = self.duplicates = 0
         self.control_in = self.control_out = 0
         #: Rows that were given up because the only link they could take is closed.
         self.undeliverable = 0
@@ -252,7 +252,7 @@ class Traffic:
                 continue
             if to not in neighbours:
                 session.send(some, custody, effects)
-                self.deliveries += some.count
+                self.rows_to_clients += some.count
                 if self.patience.needed:
                     self.patience.watch(session, self._turn.now_s)
                 continue
@@ -412,6 +412,14 @@ class Traffic:
             self._orphans.append(_Orphan(batch.take(left), custody, since_s))
         else:
             custody.release()
+
+    def validate(self) -> None:
+        """Check what must always hold."""
+        self.patience.validate()
+        assert all(held.custody is None or not held.custody.done or held.custody.expired for held in self._held)
+        assert all(not orphan.custody.done or orphan.custody.expired for orphan in self._orphans)
+        times = [since_s for since_s, _, _ in self._following]
+        assert times == sorted(times)
 
     def _under_way(self, peers: dict[str, Session] | dict[str, None]) -> list[tuple[Batch, Custody | None]]:
         """The publications that some peers have not settled, and those that are held."""

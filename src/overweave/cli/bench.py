@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 EXAMPLE = "overweave bench matching --subscriptions 10000 --json"
 
+_NAMES = ("matching", "control", "simulator", "plane", "routing", "pipeline", "planning", "capacity", "scale")
 #: Every benchmark and the module that runs it.
-BENCHMARKS = {
-    name: f"overweave.bench.{name}" for name in ("matching", "simulator", "plane", "routing", "pipeline", "planning", "scale")
-}
+BENCHMARKS = {name: f"overweave.bench.{name}" for name in _NAMES}
 
 
 def bench(
@@ -42,19 +41,29 @@ def bench(
         list[int] | None, typer.Option(min=1, metavar="N", help="scale: publishers per filter, likewise.")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="scale: where figures and a plot go.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="capacity: in half a minute, less exactly.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write a JSON list of rows.")] = False,
 ) -> None:
     """Measure against a baseline in the same run, and print how many times better we are.
 
     Absolute times belong to this machine at this moment; the ratios are what to compare. All sizes of matching take about two
     and a half minutes.
+
+    capacity has no baseline: it measures what one broker process on this machine can carry, with clients over TCP on the
+    loopback interface, and ends with the [[broker]] fragment of a network file that says so. Rates are per second of the
+    broker's processor time, as if it had a core for itself, so that other work on the machine does not count. Messages have 200
+    bytes. Output: what goes to 20 subscribers that get everything. Matching delay: processor time per publication that matches
+    none of N filters, a line by least squares of relative errors over several N. Capacity: publications that go to one
+    subscriber. A network card that is slower than that is not measured.
     """
     if name not in BENCHMARKS:
         raise InvalidInput(f"bench: expected one of {', '.join(BENCHMARKS)}, found {excerpt(name)}")
-    run = importlib.import_module(BENCHMARKS[name]).run
+    module = importlib.import_module(BENCHMARKS[name])
+    run = module.run
     given: dict[str, Any] = {
         "subscriptions": subscriptions, "publications": publications, "deliveries": deliveries, "replayed": replayed,
         "per_filter": per_filter, "out": out,
+        "quick": quick,
     }  # fmt: skip
     options = {option: value for option, value in given.items() if value}
     known = inspect.signature(run).parameters
@@ -71,6 +80,9 @@ def bench(
         put(msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n")
     else:
         _print(name, rows)
+        # What follows from the rows, to be pasted elsewhere.
+        if hasattr(module, "fragment"):
+            put(f"\n{module.fragment(rows)}".encode())
 
 
 def _print(name: str, rows: "list[Row]") -> None:

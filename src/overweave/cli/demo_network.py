@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from overweave.cli.up import command
+from overweave.cli.broker_command import broker_command
 from overweave.drivers.tcp.client import Client, Subscription, connect
 from overweave.drivers.tcp.network_file import read_network
 from overweave.drivers.tcp.ports import free_ports
@@ -68,7 +68,7 @@ async def _with_network(
 ) -> Traffic | None:
     network = read_network(file)
     up = asyncio.Event()
-    brokers = asyncio.create_task(supervise({id: command(file, id, state) for id in network.overlay.ids}, up.set))
+    brokers = asyncio.create_task(supervise({id: broker_command(file, id, state) for id in network.overlay.ids}, up.set))
 
     async def work() -> Traffic:
         await up.wait()

@@ -13,12 +13,14 @@ import typer
 from overweave.cli.answers import put
 from overweave.cli.terminal import say, waiting
 from overweave.errors import InvalidInput
+from overweave.pipeline.locations import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from overweave.pipeline.planning import Network
     from overweave.planning.allocate.cram.parts import RunParts
+    from overweave.planning.evaluation import Evaluation
     from overweave.planning.evidence import Evidence
     from overweave.planning.options import Options
     from overweave.planning.plan import Before, Plan
@@ -32,29 +34,44 @@ overweave plan quotes --network twelve.toml --out plan.json"""
 
 def plan(
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A directory of 'overweave profile' or of 'workload'.", show_default=False)
+        str, typer.Argument(metavar="SOURCE", help="A directory of 'overweave profile' or of 'workload'.", show_default=False)
     ],
-    network: Annotated[Path | None, typer.Option(metavar="FILE", help="The network as it is, for its brokers and links.")] = None,
+    network: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The network as it is, or a scenario, for its brokers and links.")
+    ] = None,
     brokers: Annotated[
-        Path | None, typer.Option(metavar="TABLE", help="The brokers on offer and what they can carry; else those of SOURCE.")
+        str | None, typer.Option(metavar="TABLE", help="The brokers on offer and what they can carry; else those of SOURCE.")
     ] = None,
     algorithm: Annotated[str, typer.Option(metavar="NAME", help="How brokers are chosen.")] = "cram-iou",
     rule: Annotated[str, typer.Option(metavar="NAME", help="What CRAM accepts: literal, no-worse or split.")] = "split",
+    lcf: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="What MINIMAL gives a broker's own clients; else found by iteration.")
+    ] = None,
+    oversize: Annotated[str, typer.Option(metavar="deploy|error", help="A client that MINIMAL finds no broker for.")] = "error",
+    similarity: Annotated[
+        str, typer.Option(metavar="profiles|boxes", help="What MINIMAL compares: what clients received, or their filters.")
+    ] = "profiles",
     headroom: Annotated[float | None, typer.Option(metavar="SHARE", help="What stays free of every broker (0.2).")] = None,
     compare: Annotated[str | None, typer.Option(metavar="A,B,…|all", help="Other algorithms beside this one.")] = None,
     evaluate: Annotated[
-        Path | None, typer.Option(metavar="PUBLICATIONS", help="Replay these publications on the plan, beside the prediction.")
+        str | None, typer.Option(metavar="PUBLICATIONS", help="Put these publications on the plan, beside the prediction.")
+    ] = None,
+    evaluate_by: Annotated[
+        str | None, typer.Option(metavar="BY,…", help="replay, or replay,simulator; else both where the plan is small.")
     ] = None,
     explain: Annotated[
         str | None, typer.Option(metavar="ID", help="Why a client, a publisher or a broker is where it is.")
     ] = None,
     goals: Annotated[Path | None, typer.Option(metavar="FILE", help="Constraints, a table [goals] in TOML.")] = None,
     without: Annotated[list[str] | None, typer.Option(metavar="BROKER", help="Do not use this broker; may be repeated.")] = None,
-    add: Annotated[Path | None, typer.Option(metavar="TABLE", help="Brokers on offer that are not there today.")] = None,
+    add: Annotated[str | None, typer.Option(metavar="TABLE", help="Brokers on offer that are not there today.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Plan although there is too little evidence.")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the plan goes, as JSON.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="Where the plan goes, as JSON.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn at random.")] = 0,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write the answer as JSON.")] = False,
 ) -> None:
     """Plan which brokers are needed, how they are linked, and where clients and publishers should be.
@@ -67,30 +84,37 @@ def plan(
     from overweave.planning.bounds import brokers_min
     from overweave.planning.evidence import check_evidence
     from overweave.planning.make import make_plan
-    from overweave.planning.options import Options
+    from overweave.planning.planned_for import planned_for
 
     names = _checked(algorithm, rule, compare)
+    by = _by(evaluate_by)
     chosen = _goals(goals, headroom, tuple(without or ()))
-    options = Options(rule=rule)
+    options = _options(rule, lcf, oversize, similarity)
     with waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
-        start = _starter(stack, master, source, show)
-        offer = _network(source, network, brokers, add)
-        problem, evidence, run_parts = _problem(source, offer, chosen, start, Path(scratch), show)
+        start = _starter(stack, master, conf or [], source, show)
+        if any(each is not None and Location.of(each).is_remote for each in (source, brokers, evaluate, add, out)):
+            start()
+        # Who follows a run may put other tables there while we read.
+        tables = _tables(source)
+        offer = _network(tables, network, brokers, add)
+        problem, evidence, run_parts = _problem(tables, offer, chosen, start, Path(scratch), show)
+        problem = problem if similarity == "profiles" else _with_boxes(tables, problem)
         if not force:
             check_evidence(evidence)
         show(f"planning by {algorithm}")
         before, unknown = _before(problem)
         made = make_plan(problem, algorithm, options, seed, evidence, run_parts)
-        made = msgspec.structs.replace(made, before=before)
+        made = msgspec.structs.replace(made, before=before, network=planned_for(problem, offer.added, by_table=offer.by_table))
         compared = _compared(problem, names, options, seed, evidence, run_parts, show)
-        evaluated = _evaluated(source, evaluate, made, problem, start, Path(scratch), show)
-    from overweave.cli.plan_text import answer_of, said
+        evaluated = _evaluated(tables, evaluate, by, made, problem, start, Path(scratch), show)
+        made = msgspec.structs.replace(made, evaluation=evaluated)
+        from overweave.cli.plan_text import answer_of, said
 
-    answer = answer_of(made, problem, brokers_min(problem), compared, evaluated, explain)
-    if out is not None:
-        from overweave.pipeline.plan_files import write_plan
+        answer = answer_of(made, problem, brokers_min(problem), compared, evaluated, explain)
+        if out is not None:
+            from overweave.pipeline.plan_files import write_plan
 
-        answer["files"] = [str(path) for path in write_plan(made, out)]
+            answer["files"] = [str(path) for path in write_plan(made, out)]
     if unknown is not None:
         say(f"the load before is not known: {unknown}")
     if json:
@@ -115,6 +139,33 @@ def _checked(algorithm: str, rule: str, compare: str | None) -> list[str]:
     return [name for name in dict.fromkeys(names) if name != algorithm]
 
 
+def _by(given: str | None) -> list[str] | None:
+    """By what a plan is evaluated: replay always, the simulator if it is named."""
+    if given is None:
+        return None
+    names = given.split(",")
+    if names not in (["replay"], ["replay", "simulator"]):
+        raise InvalidInput(f"--evaluate-by: expected 'replay' or 'replay,simulator', found {given!r}")
+    return names
+
+
+def _options(rule: str, lcf: float | None, oversize: str, similarity: str) -> "Options":
+    from overweave.planning.options import Options
+
+    if lcf is not None and not 0 < lcf <= 1:
+        raise InvalidInput(f"--lcf: expected a share above 0 and up to 1, found {lcf:g}")
+    for name, value, known in (("oversize", oversize, ("deploy", "error")), ("similarity", similarity, ("profiles", "boxes"))):
+        if value not in known:
+            raise InvalidInput(f"--{name}: expected {' or '.join(known)}, found {value!r}")
+    return msgspec.convert({"rule": rule, "lcf": lcf, "oversize": oversize, "similarity": similarity}, Options)
+
+
+def _with_boxes(source: "Location", problem: "Problem") -> "Problem":
+    from overweave.pipeline.planning import add_boxes
+
+    return add_boxes(source, problem)
+
+
 def _goals(file: Path | None, headroom: float | None, without: tuple[str, ...]) -> "Goals":
     from overweave.drivers.tables import check_keys, read_toml, table, values
     from overweave.planning.problem import Goals
@@ -132,27 +183,25 @@ def _goals(file: Path | None, headroom: float | None, without: tuple[str, ...]) 
     return msgspec.structs.replace(goals, exclude=tuple(dict.fromkeys((*goals.exclude, *without))))
 
 
-def _network(source: Path, network: Path | None, brokers: Path | None, add: Path | None) -> "Network":
+def _tables(source: str) -> Location:
+    from overweave.pipeline.streaming.versions import current
+
+    return current(source)
+
+
+def _network(source: Location, network: Path | None, brokers: str | None, add: str | None) -> "Network":
     """Links from the network; what brokers can carry from a table, if there is one, else from the network."""
-    from overweave.drivers.tcp.network_file import read_network
-    from overweave.pipeline.planning import Network, kind_of, network_of, read_brokers, table_path
+    from overweave.pipeline.planning import kind_of, read_brokers, read_offer, table_path
 
     kind_of(source)
-    path = brokers if brokers is not None else table_path(source, "brokers")
-    found = None if network is None else network_of(read_network(network).overlay, str(network))
-    if path is not None:
-        pool = read_brokers(path)
-        for id in () if found is None else found.pool.ids:
-            if id not in pool.ids:
-                raise InvalidInput(f"{network}: broker {id!r} is not in {path}: expected the same network, found another")
-        found = Network(pool, () if found is None else found.links, str(path))
+    found = read_offer(network, Location.of(brokers) if brokers is not None else table_path(source, "brokers"))
     if found is None:
         raise InvalidInput(f"{source}: expected --network or --brokers, as there is no table 'brokers'")
     return found if add is None else found.with_more(read_brokers(add))
 
 
 def _starter(
-    stack: contextlib.ExitStack, master: str | None, source: Path, show: Callable[[str], None]
+    stack: contextlib.ExitStack, master: str | None, conf: list[str], source: str, show: Callable[[str], None]
 ) -> Callable[[], "SparkSession"]:
     """Starts Spark when somebody first needs it, which those with a small profile do not."""
     started: list[SparkSession] = []
@@ -163,15 +212,16 @@ def _starter(
             from overweave.pipeline import session
             from overweave.pipeline.plan_scale import SESSION_MEMORY_MB, is_large
 
-            memory_mb = SESSION_MEMORY_MB if is_large(source) else None
-            started.append(stack.enter_context(session.session(master, memory_mb=memory_mb)))
+            # What is elsewhere can only be looked at when Spark runs.
+            memory_mb = SESSION_MEMORY_MB if not Location.of(source).is_remote and is_large(source) else None
+            started.append(stack.enter_context(session.session(master, memory_mb=memory_mb, conf=conf)))
         return started[0]
 
     return start
 
 
 def _problem(
-    source: Path,
+    source: Location,
     network: "Network",
     goals: "Goals",
     start: Callable[[], "SparkSession"],
@@ -187,7 +237,7 @@ def _problem(
         spark = start()
         show("profiling the workload")
         profile_workload(spark, source, scratch)
-        source = scratch
+        source = Location.of(scratch)
     if not is_large(source):
         problem = read_problem(source, network, goals)
         return problem, read_evidence(source, problem), run_here
@@ -242,22 +292,25 @@ def _compared(
 
 
 def _evaluated(
-    source: Path,
-    publications: Path | None,
+    source: Location,
+    publications: str | None,
+    by: list[str] | None,
     made: "Plan",
     problem: "Problem",
     start: Callable[[], "SparkSession"],
     scratch: Path,
     show: Callable[[str], None],
-) -> Any:
+) -> "Evaluation | None":
     if publications is None:
         return None
-    from overweave.pipeline.plan_replay import evaluate
-    from overweave.pipeline.planning import table_path
+    from overweave.pipeline.plan_replay import Truth
+    from overweave.pipeline.plan_replay import evaluate as evaluate_plan
+    from overweave.pipeline.planning import kind_of, read_advertisements, read_windows, table_path
 
-    subscriptions = table_path(source, "subscriptions")
+    subscriptions = table_path(source, "subscription_lifetimes")
     if subscriptions is None:
         raise InvalidInput(f"--evaluate: expected a table 'subscriptions' with filters in {source}, found none")
     spark = start()
-    show("replaying")
-    return evaluate(spark, made, problem, subscriptions, publications, scratch)
+    profiles = scratch if kind_of(source) == "workload" else source
+    truth = Truth(subscriptions, publications, read_windows(profiles), read_advertisements(source), by)
+    return evaluate_plan(spark, made, problem, truth, scratch, show)

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from overweave.planning.evaluation import Evaluation
 from overweave.planning.explain import explain
 from overweave.planning.plan import Plan
 from overweave.planning.problem import Problem
@@ -22,6 +23,16 @@ _TOTALS = (
     ("hops", "hops, mean", ""),
     ("delay_s", "predicted delay, mean", "s"),
     ("overloaded", "overloaded brokers", ""),
+)
+#: Of evaluations, likewise.
+_EVALUATED = (
+    ("input_hz", "input predicted (1/s)"),
+    ("input_hz_replayed", "replayed"),
+    ("input_hz_simulated", "simulated"),
+    ("output_utilisation", "output predicted"),
+    ("output_utilisation_replayed", "replayed"),
+    ("output_utilisation_simulated", "simulated"),
+    ("uplink_busy_simulated", "uplink busy, simulated"),
 )
 _LOADS = (("input_hz", "1/s"), ("input_utilisation", ""), ("output_utilisation", ""))
 #: So many brokers are listed as text; JSON has all.
@@ -46,7 +57,7 @@ def answer_of(
     problem: Problem,
     brokers_min: int,
     compared: Mapping[str, Any],
-    evaluated: Mapping[str, Any] | None,
+    evaluated: Evaluation | None,
     explained: str | None,
 ) -> dict[str, Any]:
     """Everything that is printed."""
@@ -92,8 +103,7 @@ def said(answer: Mapping[str, Any]) -> str:
         )
         parts.append(_table(["algorithm", *(_named(text, unit) for _, text, unit in _TOTALS)], body))
     if "evaluated" in answer:
-        headings = ["replayed", "input predicted (1/s)", "input replayed (1/s)", "output predicted", "output replayed"]
-        parts.append(_table(headings, ([id, *map(_figure, found.values())] for id, found in answer["evaluated"].items())))
+        parts.append(_evaluation(answer["evaluated"]))
     if "explained" in answer:
         parts.append(_explanation(answer["explained"]))
     least = f"at least {answer['brokers_min']:,} brokers are needed for deliveries alone"
@@ -142,6 +152,26 @@ def _explanation(explained: Mapping[str, Any]) -> str:
         for each in explained["places"]
     )
     return _table(headings, rows)
+
+
+def _evaluation(evaluated: Mapping[str, Any]) -> str:
+    fields = [name for name, _ in _EVALUATED if any(each[name] is not None for each in evaluated["brokers"].values())]
+    headings = ["evaluated", *(text for name, text in _EVALUATED if name in fields)]
+    rows = ([id, *(_figure(found[name]) for name in fields)] for id, found in evaluated["brokers"].items())
+    which = "the profiled" if evaluated["on"] == "profiled" else "all"
+    said = [
+        f"evaluated on {which} {evaluated['publications']:,} of {evaluated['publications_given']:,} publications:"
+        f" predicted input deviates by at most {evaluated['input_deviation_replayed']:.2%} from replay"
+    ]
+    if (simulated := evaluated["input_deviation_simulated"]) is not None:
+        said.append(f"and {simulated:.2%} from the simulator")
+    said.append(f"; highest output {evaluated['output_utilisation_max']:.4g}, {evaluated['overloaded']:,} brokers overloaded")
+    more = [f"not simulated: {evaluated['not_simulated']}\n"] if evaluated["not_simulated"] else []
+    if evaluated["publishers_without"]:
+        more.append(
+            f"{evaluated['publishers_without']:,} publishers have no publications here: what they send is not evaluated\n"
+        )
+    return _table(headings, rows) + " ".join(said).replace(" ;", ";") + "\n" + "".join(more)
 
 
 def _evidence(evidence: Mapping[str, Any]) -> str:

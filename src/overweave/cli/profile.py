@@ -4,7 +4,6 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -13,6 +12,7 @@ import typer
 from overweave.cli.answers import put
 from overweave.cli.terminal import say, task_bar, waiting
 from overweave.errors import InvalidInput
+from overweave.pipeline.locations import Location
 
 if TYPE_CHECKING:
     from overweave.pipeline.jobs import Totals
@@ -23,8 +23,8 @@ overweave profile traces --out profiles --json"""
 
 
 def profile(
-    traces: Annotated[Path, typer.Argument(metavar="TRACES", help="A directory of traces.", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the tables go.", show_default=False)],
+    traces: Annotated[str, typer.Argument(metavar="TRACES", help="A directory of traces.", show_default=False)],
+    out: Annotated[str, typer.Option(metavar="DIR", help="Where the tables go.", show_default=False)],
     run: Annotated[str | None, typer.Option(metavar="RUN", help="Which run, where there are several.")] = None,
     bits: Annotated[int, typer.Option(metavar="N", help="Last publications that profiles tell of; a multiple of 64.")] = 1280,
     bucket: Annotated[float, typer.Option(metavar="SECONDS", help="How finely the load is told.")] = 1.0,
@@ -43,27 +43,24 @@ def profile(
 ) -> None:
     """Profile what a network carried, simulated or live.
 
-    Writes the tables profiles (a bit vector per subscription and publisher), publishers (rates), subscriptions (client, broker
-    and filter, also of those that got nothing), load (brokers over time) and summary (deliveries, pure forwards, yield, hops,
-    delays per broker) as Parquet into DIR, all at once when they are complete.
+    Writes the tables profiles (a bit vector per subscription and publisher), publisher_profiles (rates), subscription_lifetimes
+    (client, broker and filter, also of those that got nothing), load (brokers over time) and summary (arrivals, yield, bytes in
+    and out, deliveries with their hops and delays, per broker) as Parquet into DIR, all at once when they are complete.
 
     With --follow the run may still be going on, or not have begun. DIR then always has complete tables, which say what they would
     say without --follow of the rows read so far; after Ctrl-C the same command goes on where it was.
     """
     if follow and skip_bad:
         raise InvalidInput("--skip-bad: expected without --follow, found both")
-    # Before Spark is started, and refuses it at length.
-    from overweave.pipeline.locations import check_local
-
-    check_local(traces, out)
+    source, target = Location.of(traces), Location.of(out)
     if follow:
-        totals = _followed(traces, out, run, bits, bucket, every, master, conf or [])
+        totals = _followed(source, target, run, bits, bucket, every, master, conf or [])
     else:
-        totals = _profiled(traces, out, run, bits, bucket, master, conf or [], skip_bad)
+        _check(source, target)
+        totals = _profiled(source, target, run, bits, bucket, master, conf or [], skip_bad)
     if totals.bad_rows or totals.bad_files:
-        say(
-            f"left out {totals.bad_rows:,} bad rows and {totals.bad_files:,} files that cannot be read; {out / 'bad'} counts them"
-        )
+        counted = target / "bad"
+        say(f"left out {totals.bad_rows:,} bad rows and {totals.bad_files:,} files that cannot be read; {counted} counts them")
     if json:
         put(msgspec.json.format(msgspec.json.encode(totals), indent=2) + b"\n")
         return
@@ -71,8 +68,25 @@ def profile(
     put("".join(lines).encode())
 
 
+def _check(traces: Location, out: Location) -> None:
+    """What can be seen to be wrong before Spark is started."""
+    from overweave.pipeline.jobs import check_out
+
+    if not traces.is_remote and not traces.exists():
+        raise InvalidInput(f"{traces}: expected a file or directory, found nothing")
+    if not out.is_remote:
+        check_out(out)
+
+
 def _profiled(
-    traces: Path, out: Path, run: str | None, bits: int, bucket: float, master: str | None, conf: list[str], skip_bad: bool
+    traces: Location,
+    out: Location,
+    run: str | None,
+    bits: int,
+    bucket: float,
+    master: str | None,
+    conf: list[str],
+    skip_bad: bool,
 ) -> "Totals":
     with task_bar("starting Spark") as bar:
         from overweave.pipeline.jobs import profile_run
@@ -86,7 +100,7 @@ def _profiled(
 
 
 def _followed(
-    traces: Path, out: Path, run: str | None, bits: int, bucket: float, every: float, master: str | None, conf: list[str]
+    traces: Location, out: Location, run: str | None, bits: int, bucket: float, every: float, master: str | None, conf: list[str]
 ) -> "Totals":
     stopped = threading.Event()
     with _stopping(stopped, signal.SIGINT, signal.SIGTERM), waiting("starting Spark") as show:

@@ -1,6 +1,7 @@
 """``overweave report``: what a profile or a sweep found, or a plan says, as one HTML file."""
 
 import contextlib
+import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from overweave.cli.answers import put
 from overweave.cli.terminal import waiting
+from overweave.pipeline.locations import Location
 
 EXAMPLE = """\
 overweave simulate examples/scenario.toml --trace traces
@@ -18,9 +20,13 @@ overweave report profiles --out report.html"""
 
 def report(
     directory: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="A directory of 'overweave profile' or 'sweep', or a plan's file.")
+        str, typer.Argument(metavar="SOURCE", help="A directory of 'overweave profile' or 'sweep', or a plan's file.")
     ],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where the page goes; else beside what it is about.")] = None,
+    network: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The network, or scenario, that a plan has to be for.")
+    ] = None,
+    brokers: Annotated[str | None, typer.Option(metavar="TABLE", help="With --network: what its brokers can carry.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="Where the page goes; else beside what it is about.")] = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
@@ -33,16 +39,29 @@ def report(
     profiles. Of a sweep: its figures, the means of its measures, and what failed. Of a plan: the overlay before and after, the
     load of every broker, and who moves.
     """
-    page = out if out is not None else directory.with_suffix(".html") if directory.is_file() else directory / "report.html"
+    source = Location.of(directory)
     with waiting("reading") as show, contextlib.ExitStack() as stack:
-        from overweave.pipeline.locations import check_local
         from overweave.pipeline.session import session
         from overweave.reports import write_report
 
-        check_local(directory, page)
+        start = functools.cache(lambda: stack.enter_context(session(master, conf=conf or [])))
+        if source.is_remote or Location.of(out or "").is_remote or Location.of(brokers or "").is_remote:
+            start()
+        page = _page(source, out)
+        if network is not None or brokers is not None:
+            from overweave.pipeline.plan_files import check_plan
+
+            check_plan(source, network, brokers)
         show("writing the report")
-        kind = write_report(directory, page, lambda: stack.enter_context(session(master, conf=conf or [])))
+        kind = write_report(source, page, start)
     if json:
         put(msgspec.json.format(msgspec.json.encode({"kind": kind, "report": str(page)}), indent=2) + b"\n")
     else:
         put(f"{page}\n".encode())
+
+
+def _page(source: Location, out: str | None) -> Location:
+    """Where the page goes: beside what it is about, unless somebody says."""
+    if out is not None:
+        return Location.of(out)
+    return source.with_name(f"{source.name.removesuffix(source.suffix)}.html") if source.is_file() else source / "report.html"

@@ -1,7 +1,9 @@
 """``overweave sweep``: a grid of scenarios on Spark, and what came out as a table, figures and a page."""
 
 import contextlib
+import functools
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ import typer
 from overweave.cli.answers import put
 from overweave.cli.terminal import progress, say, waiting
 from overweave.errors import OverweaveError
+from overweave.pipeline.locations import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,8 +29,11 @@ overweave sweep sweep.toml --out sweep --json"""
 
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A scenario in TOML, with lists of values.", show_default=False)],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="A directory, new, empty or of an earlier run.", show_default=False)],
+    out: Annotated[str, typer.Option(metavar="DIR", help="A directory, new, empty or of an earlier run.", show_default=False)],
     again: Annotated[bool, typer.Option("--again", help="Try again what failed in an earlier run.")] = False,
+    parallel: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Groups of scenarios at a time; else one per core, four on clusters.")
+    ] = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
     conf: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
@@ -42,27 +48,30 @@ def sweep(
     """
     began_s = time.monotonic()
     with waiting("reading the grid"):
-        from overweave.pipeline.locations import check_local
         from overweave.pipeline.sweeps.file import read_sweep
         from overweave.pipeline.sweeps.results import check_free
 
-        check_local(out)
+        target = Location.of(out)
         grid = read_sweep(file)
-        check_free(out)
-    outcome = _run(grid, out, again, master, conf or [])
-    with waiting("drawing"):
-        from overweave.pipeline.session import make_session
-        from overweave.reports import write_report
-        from overweave.reports.sweep import write_figures
+        if not target.is_remote:
+            check_free(target)
+    with contextlib.ExitStack() as stack:
+        start = _starter(stack, master, conf or [])
+        if target.is_remote:
+            start()
+        outcome = _run(grid, target, again, parallel, start)
+        with waiting("drawing"):
+            from overweave.reports import write_report
+            from overweave.reports.sweep import write_figures
 
-        page, figures = out / "report.html", write_figures(out)
-        write_report(out, page, make_session)
+            page, figures = target / "report.html", write_figures(target)
+            write_report(target, page, start)
     if outcome.failed:
         say(
             f"{outcome.failed:,} of {outcome.scenarios:,} scenarios failed; the column 'error' says why, --again tries them again"
         )
     answer = outcome._asdict() | {
-        "metrics": str(out / "metrics"),
+        "metrics": str(target / "metrics"),
         "figures": [str(path) for path in figures],
         "report": str(page),
         "seconds": round(time.monotonic() - began_s, 3),
@@ -72,20 +81,27 @@ def sweep(
     else:
         put("".join(f"{name:12}{_shown(value)}\n" for name, value in answer.items()).encode())
     if outcome.failed == outcome.scenarios:
-        raise OverweaveError(f"{file}: no scenario could be evaluated; the column 'error' of {out / 'metrics'} says why")
+        raise OverweaveError(f"{file}: no scenario could be evaluated; the column 'error' of {target / 'metrics'} says why")
 
 
-def _run(grid: "Sweep", out: Path, again: bool, master: str | None, conf: list[str]) -> "Outcome":
+def _starter(stack: contextlib.ExitStack, master: str | None, conf: list[str]) -> Callable[[], "SparkSession"]:
+    """Starts Spark when somebody first needs it: not where everything is finished."""
     from overweave.pipeline.session import session
+
+    @functools.cache
+    def start() -> "SparkSession":
+        with waiting("starting Spark"):
+            return stack.enter_context(session(master, conf=conf))
+
+    return start
+
+
+def _run(grid: "Sweep", out: Location, again: bool, parallel: int | None, start: Callable[[], "SparkSession"]) -> "Outcome":
     from overweave.pipeline.sweeps.results import Results
     from overweave.pipeline.sweeps.running import run_sweep
 
     results, total, finished = Results(grid, out), len(grid.tasks), 0
-    with progress("sweeping", total) as show, contextlib.ExitStack() as stack:
-
-        def start() -> "SparkSession":
-            with waiting("starting Spark"):
-                return stack.enter_context(session(master, conf=conf))
+    with progress("sweeping", total) as show:
 
         def on_done(done: int) -> None:
             nonlocal finished
@@ -93,7 +109,7 @@ def _run(grid: "Sweep", out: Path, again: bool, master: str | None, conf: list[s
             show(done)
 
         try:
-            return run_sweep(start, grid, results, again=again, on_done=on_done)
+            return run_sweep(start, grid, results, again=again, parallel=parallel, on_done=on_done)
         except KeyboardInterrupt:
             say(f"{finished:,} of {total:,} scenarios are finished; the same command goes on with the rest")
             raise

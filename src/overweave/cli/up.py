@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 import typer
 
 from overweave.cli.answers import put
+from overweave.cli.broker_command import broker_command
 from overweave.cli.terminal import say, waiting
 from overweave.drivers.tcp.network_file import NetworkFile, read_network
 from overweave.drivers.tcp.processes import supervise
@@ -52,17 +52,11 @@ def up(
 
     try:
         with _state(network) as state:
-            commands = {id: command(file, id, state) for id in network.overlay.ids}
+            commands = {id: broker_command(file, id, state) for id in network.overlay.ids}
             asyncio.run(supervise(commands, on_ready, lambda name, line: say(f"{name}: {line}")))
     finally:
         if ready_file is not None:
             ready_file.unlink(missing_ok=True)
-
-
-def command(file: Path, id: str, state: Path) -> list[str]:
-    """What starts one broker as a child of this process; -P, or a file in this directory could stand in for ours."""
-    options = ["--config", str(file), "--id", id, "--state", str(state), "--until-eof"]
-    return [sys.executable, "-P", "-m", "overweave", "broker", *options]
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """``overweave workload``: tables of brokers, publishers, subscriptions and publications, made by Spark at any size."""
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -10,6 +9,7 @@ import typer
 from overweave.cli.answers import put
 from overweave.cli.terminal import task_bar
 from overweave.errors import InvalidInput
+from overweave.pipeline.locations import Location
 
 if TYPE_CHECKING:
     from overweave.pipeline.workloads.writing import Note
@@ -24,7 +24,7 @@ def workload(
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help="What is published: stock, classes, boxes, mesh or quotes.", show_default=False)
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="A directory, new, empty or with an earlier workload.")],
+    out: Annotated[str, typer.Option(metavar="DIR", help="A directory, new, empty or with an earlier workload.")],
     publishers: Annotated[int | None, typer.Option(metavar="N", help="How many publishers.")] = None,
     subscriptions: Annotated[int | None, typer.Option(metavar="N", help="How many subscriptions.")] = None,
     publications: Annotated[int | None, typer.Option(metavar="N", help="How many publications, of all publishers.")] = None,
@@ -62,7 +62,6 @@ def workload(
     """
     given = {name: value for name, value in locals().items() if value is not None and name not in _NOT_OF_THE_KIND}
     # Spark and what runs on it are only needed now, and take a second to import.
-    from overweave.pipeline.locations import check_local
     from overweave.pipeline.session import session
     from overweave.pipeline.watching import watched
     from overweave.pipeline.workloads import WORKLOADS
@@ -72,20 +71,21 @@ def workload(
     if kind not in WORKLOADS:
         raise InvalidInput(f"KIND: expected one of {', '.join(WORKLOADS)}, found {kind!r}")
     options = WORKLOADS[kind].read_options(given)
-    check_local(out)
-    check_free(out)
+    target = Location.of(out)
+    if not target.is_remote:
+        check_free(target)
     note = Note(kind=kind, seed=seed, options=msgspec.to_builtins(options))
     began_s = time.monotonic()
     with task_bar("starting Spark") as bar, session(master, conf=conf or []) as spark, watched(spark, bar.on_tasks):
         tables = WORKLOADS[kind].make(Source(spark, seed), options)
-        done = write_workload(tables, out, note, lambda name: bar.say(f"making {name}"))
-    _answer(done, out, time.monotonic() - began_s, json)
+        done = write_workload(tables, target, note, lambda name: bar.say(f"making {name}"))
+    _answer(done, target, time.monotonic() - began_s, json)
 
 
 _NOT_OF_THE_KIND = ("kind", "out", "seed", "master", "conf", "json")
 
 
-def _answer(note: "Note", out: Path, seconds: float, json: bool) -> None:
+def _answer(note: "Note", out: Location, seconds: float, json: bool) -> None:
     rows = note.rows or {}
     if json:
         document = msgspec.to_builtins(note) | {"out": str(out), "seconds": round(seconds, 3)}

@@ -17,9 +17,8 @@ class SessionConfig(msgspec.Struct, frozen=True):
     #: After so many settled rows an acknowledgement goes out at once, else after the delay.
     acknowledge_every: int = 64
     acknowledge_delay_s: float = 0.02
-    #: Send again what was not acknowledged for so long, doubling up to the maximum. None: connections lose nothing.
+    #: The retransmission period; None: connections lose nothing.
     resend_s: float | None = None
-    resend_s_max: float = 5.0
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):

@@ -349,15 +349,20 @@ class RawRows:
         return index.slots_of_rows(self._data, self._layout.content_starts, self._layout.content_ends)
 
     def records(
-        self, rows: NDArray[np.int64] | slice, texts: list[str], clients: list[str], codes: NDArray[np.int32], now_s: float
-    ) -> Columns:
-        """What a trace tells of these rows, each with the code of a subscription in ``texts`` and its client in ``clients``."""
+        self, rows: NDArray[np.int64] | slice, texts: list[str], clients: list[str], codes: NDArray[np.int32], now_s: float,
+        peer: str,
+    ) -> Columns:  # fmt: skip
+        """What a trace tells of these rows, which ``peer`` sent.
+
+        Each comes with the code of a subscription in ``texts`` and its client in ``clients``.
+        """
         publisher = np.zeros(self.count, np.int32)
         for code, (_, _, begin, _) in enumerate(self._runs[1:], start=1):
             publisher[begin:] = code
+        hops = self._hops_now()
         return Columns(
             [name for name, _, _, _ in self._runs], publisher[rows], self._layout.sequences[rows], texts, codes, clients, codes,
-            self._hops_now()[rows], self._layout.times[rows], now_s, self._sizes()[rows],
+            hops[rows], self._layout.times[rows], now_s, self._sizes()[rows], peer if hops[0] else None,
         )  # fmt: skip
 
     @property

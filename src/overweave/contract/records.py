@@ -20,6 +20,8 @@ class Record(msgspec.Struct, frozen=True):
     published_at_s: float
     arrived_at_s: float
     bytes: int
+    #: The neighbour that sent it; None: a client of this broker published it.
+    previous_hop: str | None = None
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -52,3 +54,5 @@ class Columns(NamedTuple):
     published_at_s: NDArray[np.float64]
     arrived_at_s: float
     bytes: NDArray[np.int64]
+    #: The neighbour that sent all of them; None: clients of this broker published them.
+    previous_hop: str | None = None

@@ -20,7 +20,7 @@ import numpy as np
 from overweave.contract.records import Columns, Record, Statement
 from overweave.drivers.live_trace_kernels import enter_rows
 from overweave.drivers.live_trace_process import WriterProcess
-from overweave.drivers.live_trace_wire import MISSING, Answer, Buffer, Order
+from overweave.drivers.live_trace_wire import CODES, MISSING, NUMBERS, Answer, Buffer, Order
 from overweave.drivers.trace_names import check_directory, run_name
 from overweave.errors import OverweaveError
 
@@ -84,7 +84,7 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
 
     def add_columns(self, columns: Columns) -> None:
         """Take many rows."""
-        _, publisher, sequence, _, subscription, _, client, hops, published_at_s, _, size = columns
+        _, publisher, sequence, _, subscription, _, client, hops, published_at_s, _, size, _ = columns
         count = len(sequence)
         if not count == len(publisher) == len(subscription) == len(client) == len(hops) == len(published_at_s) == len(size):
             raise ValueError(f"columns: expected {count} rows in each, as many as sequences")
@@ -190,6 +190,7 @@ class _Filling:
         self._publishers: dict[str, int] = {}
         self._subscriptions: dict[str, int] = {}
         self._clients: dict[str, int] = {}
+        self._previous_hops: dict[str, int] = {}
 
     def take(self, columns: Columns, first: int) -> int:
         """Copy rows from ``first`` on as far as there is room; how many those are."""
@@ -200,10 +201,12 @@ class _Filling:
         table += [_code(self._subscriptions, text) for text in columns.subscriptions]
         clients_at = len(table)
         table += [_code(self._clients, text) for text in columns.clients]
+        hop = columns.previous_hop
         enter_rows(
             columns.publisher, columns.sequence, columns.subscription, columns.client, columns.hops,
             columns.published_at_s.view(np.int64), columns.bytes, columns.arrived_at_s, first, first + count,
-            np.array(table, np.int32), subscriptions_at, clients_at, numbers, codes, self._rows,
+            np.array(table, np.int32), subscriptions_at, clients_at,
+            MISSING if hop is None else _code(self._previous_hops, hop), numbers, codes, self._rows,
         )  # fmt: skip
         self._rows += count
         self._room -= count
@@ -213,12 +216,13 @@ class _Filling:
         return not self._room
 
     def order(self) -> Order:
-        return Order(self.number, self._rows, [*self._publishers], [*self._subscriptions], [*self._clients])
+        subscriptions, clients = [*self._subscriptions], [*self._clients]
+        return Order(self.number, self._rows, [*self._publishers], subscriptions, clients, [*self._previous_hops])
 
 
 def _warm_up() -> None:
     """Have the kernel loaded, or compiled the first time ever, before the first row comes."""
-    room = Buffer(np.empty((4, 1), np.int64), np.empty((4, 1), np.int32))
+    room = Buffer(np.empty((NUMBERS, 1), np.int64), np.empty((CODES, 1), np.int32))
     _Filling(0, room).take(_columns(Record("", "p", 0, "B", None, None, 0, 0.0, 0.0, 0)), 0)
 
 
@@ -234,4 +238,5 @@ def _columns(record: Record) -> Columns:
         [record.subscription or ""], nowhere if record.subscription is None else here,
         [record.client or ""], nowhere if record.client is None else here,
         np.array([record.hops], np.int32), np.array([record.published_at_s]), record.arrived_at_s, np.array([record.bytes]),
+        record.previous_hop,
     )  # fmt: skip

@@ -19,12 +19,12 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from overweave.contract.records import Statement
-from overweave.drivers.live_trace_wire import Buffer, Order
+from overweave.drivers.live_trace_wire import CODES, NUMBERS, Buffer, Order
 from overweave.drivers.trace import SCHEMA, STATEMENTS_SCHEMA, statements_table
 from overweave.drivers.trace_names import STATEMENTS, run_name
 
 _NAME_MAX = 100
-_TEXTS = ("publisher", "broker", "subscription", "client")
+_TEXTS = ("publisher", "broker", "subscription", "client", "previous_hop")
 #: Texts go into the file as codes with a dictionary, as they come. Readers see the types of `SCHEMA`: the file does not tell.
 _CODED = pyarrow.schema(
     [each.with_type(pyarrow.dictionary(pyarrow.int32(), each.type)) if each.name in _TEXTS else each for each in SCHEMA]
@@ -137,7 +137,7 @@ class StatementFiles(Files):
 def table_of(buffer: Buffer, order: Order, broker: str) -> pyarrow.Table:
     """The rows of a buffer, to be written before it is filled again."""
     sequences, sizes, published, arrived = buffer.numbers[:, : order.rows]
-    publishers, subscriptions, clients, hops = buffer.codes[:, : order.rows]
+    publishers, subscriptions, clients, hops, previous_hops = buffer.codes[:, : order.rows]
     columns = [
         _coded(order.publishers, publishers),
         sequences,
@@ -148,15 +148,16 @@ def table_of(buffer: Buffer, order: Order, broker: str) -> pyarrow.Table:
         published.view(np.float64),
         arrived.view(np.float64),
         sizes,
+        _coded(order.previous_hops, previous_hops),
     ]
     return pyarrow.table(columns, schema=_CODED)
 
 
 def warm_up() -> None:
     """Write something to nowhere: the first time Arrow takes a quarter of a second to get ready, at the worst of times."""
-    buffer = Buffer(np.zeros((4, 1), np.int64), np.zeros((4, 1), np.int32))
+    buffer = Buffer(np.zeros((NUMBERS, 1), np.int64), np.zeros((CODES, 1), np.int32))
     with contextlib.suppress(pyarrow.ArrowException), pyarrow.BufferOutputStream() as nowhere:
-        pyarrow.parquet.write_table(table_of(buffer, Order(0, 1, ["p"], ["s"], ["c"]), "B"), nowhere, **_FORMAT)
+        pyarrow.parquet.write_table(table_of(buffer, Order(0, 1, ["p"], ["s"], ["c"], ["B"]), "B"), nowhere, **_FORMAT)
 
 
 def _coded(texts: Sequence[str], codes: NDArray[np.int32]) -> Any:

@@ -20,8 +20,8 @@ from overweave.contract.records import Statement
 MISSING = -1
 
 _LENGTH_BYTES = 8
-#: As many as a buffer has of each kind.
-_COLUMNS = 4
+#: So many a buffer has of each kind.
+NUMBERS, CODES = 4, 5
 _Word = TypeVar("_Word", "Start", "Order", "Answer")
 
 
@@ -30,7 +30,7 @@ class Buffer(NamedTuple):
 
     #: Sequences, sizes, and the bits of when rows were published and arrived.
     numbers: NDArray[np.int64]
-    #: Of publishers, subscriptions and clients; and hops.
+    #: Of publishers, subscriptions and clients; hops; and codes of previous hops.
     codes: NDArray[np.int32]
 
     @property
@@ -58,6 +58,7 @@ class Order(msgspec.Struct, frozen=True):
     publishers: list[str]
     subscriptions: list[str]
     clients: list[str]
+    previous_hops: list[str] = []
     finish: bool = False
     #: Rows of the table ``statements``, which make a file of their own.
     statements: list[Statement] = []
@@ -83,9 +84,9 @@ class Buffers:
 
     def __getitem__(self, number: int) -> Buffer:
         start = number * _buffer_bytes(self._rows)
-        numbers = np.frombuffer(self._memory, np.int64, _COLUMNS * self._rows, start)
-        codes = np.frombuffer(self._memory, np.int32, _COLUMNS * self._rows, start + numbers.nbytes)
-        return Buffer(numbers.reshape(_COLUMNS, self._rows), codes.reshape(_COLUMNS, self._rows))
+        numbers = np.frombuffer(self._memory, np.int64, NUMBERS * self._rows, start)
+        codes = np.frombuffer(self._memory, np.int32, CODES * self._rows, start + numbers.nbytes)
+        return Buffer(numbers.reshape(NUMBERS, self._rows), codes.reshape(CODES, self._rows))
 
 
 def shared_memory(buffers: int, rows: int) -> int:
@@ -115,4 +116,5 @@ def receive(pipe: IO[bytes], kind: type[_Word]) -> _Word | None:
 
 
 def _buffer_bytes(rows: int) -> int:
-    return _COLUMNS * rows * (8 + 4)
+    # A multiple of 8, where the numbers of the next buffer begin.
+    return -(-rows * (NUMBERS * 8 + CODES * 4) // 8) * 8

@@ -33,6 +33,7 @@ SCHEMA = pyarrow.schema(
         pyarrow.field("published_at_s", pyarrow.float64(), nullable=False),
         pyarrow.field("arrived_at_s", pyarrow.float64(), nullable=False),
         pyarrow.field("bytes", pyarrow.int64(), nullable=False),
+        pyarrow.field("previous_hop", pyarrow.string()),
     ]
 )
 #: The columns of `Statement`.

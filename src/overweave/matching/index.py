@@ -177,6 +177,25 @@ class Index:
         finally:  # also when the source fails: what it gave is in
             self._add_chunk(chunk)
 
+    def add_encoded(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Add filters in their wire form without ids or links, for indexes that are saved; answers with their slots.
+
+        Filter i is ``data[offsets[i]:offsets[i + 1]]``.
+
+        >>> from overweave.language.syntax import parse_filter
+        >>> index = Index()
+        >>> index.add_encoded(*join_encoded([encode_filter(parse_filter(f"[x,>,{i}]")) for i in range(2)])).tolist()
+        [0, 1]
+        """
+        slots = np.empty(len(offsets) - 1, np.int32)
+        self._insert(data, offsets, np.zeros(len(slots), np.int32), slots)
+        return slots
+
+    def remove_slots(self, slots: Iterable[int]) -> None:
+        """Remove filters that `add_encoded` added."""
+        for slot in slots:
+            self._remove_filter(self._address, slot)
+
     def remove(self, id: Id) -> None:
         """See `Matcher.remove`.
 

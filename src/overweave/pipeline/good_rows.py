@@ -5,14 +5,14 @@ so that one step would see rows that another does not. Texts in the language of 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
@@ -20,6 +20,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from overweave.errors import InvalidInput
 from overweave.language.codec import encode_filter
 from overweave.language.syntax import parse_filter
+from overweave.pipeline.locations import LocationLike
 from overweave.pipeline.schemas import BAD, TABLES
 from overweave.pipeline.tables import BROKEN, Files, broken_said, file_said, files_of, misfit, null_said, opened, place_said
 from overweave.pipeline.wire import wires_of_texts
@@ -29,6 +30,8 @@ _REASON, _EXAMPLE = "_reason", "_example"
 #: A task reads so many files to see whether they are whole.
 _FILES_PER_TASK = 16
 _EXAMPLE_MAX = 200
+_UNREADABLE = "expected a Parquet file that can be read"
+_BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 _Batches = Iterator[pa.RecordBatch]
 #: What is wrong with each text of a column that cannot be parsed.
@@ -42,9 +45,9 @@ class GoodRows(NamedTuple):
     bad: DataFrame
 
 
-def read_good_rows(spark: SparkSession, path: Path | str, name: str) -> GoodRows:
+def read_good_rows(spark: SparkSession, path: LocationLike, name: str) -> GoodRows:
     """The good rows of the table ``name`` (of `TABLES`); see `overweave.pipeline.tables.read_table`."""
-    files = files_of(Path(path))
+    files = files_of(path)
     no_rows = spark.createDataFrame([], BAD)
     files, bad_files = _whole_files(spark, files, name) if files.kind == "parquet" else (files, no_rows)
     schema = TABLES[name]
@@ -61,29 +64,57 @@ def read_good_rows(spark: SparkSession, path: Path | str, name: str) -> GoodRows
 
 def _whole_files(spark: SparkSession, files: Files, name: str) -> tuple[Files, DataFrame]:
     """The files that can be read to their end and have the right columns; and the others, as `BAD`."""
-    tasks = -(-len(files.names) // _FILES_PER_TASK)
-    listed = spark.createDataFrame([(file,) for file in files.names], "file string").repartition(tasks)
     fields = [field for field in TABLES[name].fields if field.name not in files.folder_columns]
     # The driver knows the names of all files anyway, as Spark does.
-    bad = listed.mapInArrow(partial(_check_files, fields), BAD).collect()
+    with _one_by_one(spark) if files.path.is_remote else nullcontext():
+        bad = _listed(spark, files).mapInArrow(partial(_check_files, fields), BAD).collect()
+    if files.path.is_remote:
+        # Spark passes over them.
+        bad += [Row(file=file, reason=_UNREADABLE, rows=None, example="a file of 0 bytes") for file in files.empty]
     left_out = {row.file for row in bad}
     whole = [file for file in files.names if file not in left_out]
     if not whole:
         raise InvalidInput(f"{bad[0].file}: {bad[0].reason}, found {bad[0].example or 'another'}; no file is left")
-    return Files(files.path, files.kind, whole, some=bool(bad)), spark.createDataFrame(bad, BAD)
+    left = files._replace(names=whole, empty=[file for file in files.empty if file not in left_out], some=bool(bad))
+    return left, spark.createDataFrame(bad, BAD)
+
+
+def _listed(spark: SparkSession, files: Files) -> DataFrame:
+    """The names of files, and what they contain where workers cannot open them themselves."""
+    if files.path.is_remote:
+        read = spark.read.format("binaryFile").option("recursiveFileLookup", True).option("pathGlobFilter", "*.parquet")
+        return read.load(files.path.pattern).select(F.col("path").alias("file"), "content")
+    tasks = -(-len(files.names) // _FILES_PER_TASK)
+    return spark.createDataFrame([(file,) for file in files.names], "file string").repartition(tasks)
+
+
+@contextmanager
+def _one_by_one(spark: SparkSession) -> Iterator[None]:
+    """Have workers get one row at a time: it is a whole file."""
+    before = spark.conf.get(_BATCH_ROWS, None)
+    spark.conf.set(_BATCH_ROWS, 1)
+    try:
+        yield
+    finally:
+        spark.conf.unset(_BATCH_ROWS) if before is None else spark.conf.set(_BATCH_ROWS, before)
 
 
 def _check_files(fields: list[StructField], batches: _Batches) -> _Batches:
     for batch in batches:
-        found = [_check_file(fields, file) for file in batch.column("file").to_pylist()]
+        names = batch.column("file").to_pylist()
+        contents = batch.column("content") if "content" in batch.schema.names else [None] * len(names)
+        found = [
+            _check_file(fields, file, file if content is None else pa.BufferReader(content.as_buffer()))
+            for file, content in zip(names, contents, strict=True)
+        ]
         bad = [row for row in found if row is not None]
         yield pa.RecordBatch.from_pylist(bad, schema=_ARROW)
 
 
-def _check_file(fields: list[StructField], file: str) -> dict[str, object] | None:
+def _check_file(fields: list[StructField], file: str, source: str | pa.BufferReader) -> dict[str, object] | None:
     """Why a file is bad; none: it is good."""
     try:
-        with pq.ParquetFile(file) as found:
+        with pq.ParquetFile(source) as found:
             shape = found.schema_arrow
             for field in fields:
                 said = misfit(field, _type_name(shape, field.name), shape.names)
@@ -92,7 +123,7 @@ def _check_file(fields: list[StructField], file: str) -> dict[str, object] | Non
             for _ in found.iter_batches(columns=[field.name for field in fields]):
                 pass
     except (OSError, pa.ArrowException) as error:
-        return {"file": file, "reason": "expected a Parquet file that can be read", "example": str(error)[:_EXAMPLE_MAX]}
+        return {"file": file, "reason": _UNREADABLE, "example": str(error)[:_EXAMPLE_MAX]}
     return None
 
 

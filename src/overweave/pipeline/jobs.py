@@ -1,8 +1,6 @@
 """Jobs: whole runs of the pipeline, from files to files. What is written appears when it is complete."""
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
@@ -10,11 +8,12 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from overweave.errors import InvalidInput
 from overweave.pipeline.good_rows import read_good_rows
-from overweave.pipeline.locations import check_local
-from overweave.pipeline.schemas import BAD, LOAD, PROFILES, PUBLISHER_PROFILES, SUMMARY
+from overweave.pipeline.locations import Location, LocationLike
+from overweave.pipeline.schemas import BAD, EARLIER_NAMES, PROFILES, PUBLISHER_PROFILES, SUMMARY
 from overweave.pipeline.steps.load import loaded, summarised
 from overweave.pipeline.steps.profiles import BITS, profiled, publishers_profiled
 from overweave.pipeline.steps.subscriptions import delivered_subscriptions, subscriptions_of
+from overweave.pipeline.streaming.versions import POINTER, Versions
 from overweave.pipeline.tables import read_statements, read_table, write_tables
 
 
@@ -26,9 +25,18 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield
     publications: int
     profiles: int
     brokers: int
-    deliveries: int
+    #: Of publications at brokers; useful where a local subscription matches, else pure forwards.
+    arrivals: int
+    useful_arrivals: int
     pure_forwards: int
+    #: useful arrivals / arrivals
     yield_: float | None
+    #: What all brokers sent to clients, to neighbours and in all; none where the trace does not tell.
+    delivered_bytes: int
+    forwarded_bytes: int | None
+    output_bytes: int | None
+    #: What clients got, one for each subscription; hops and delays are of these.
+    deliveries: int
     hops_mean: float | None
     delay_s_mean: float | None
     delay_s_max: float | None
@@ -39,8 +47,8 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield
 
 def profile_run(
     spark: SparkSession,
-    traces: Path,
-    out: Path,
+    traces: LocationLike,
+    out: LocationLike,
     run: str | None = None,
     bits: int = BITS,
     bucket_s: float = 1.0,
@@ -50,10 +58,11 @@ def profile_run(
 ) -> Totals:
     """Read the trace of a run, and write its tables below ``out``.
 
-    These are ``profiles``, ``publishers``, ``subscriptions``, ``load`` and ``summary``.
+    These are ``profiles``, ``publisher_profiles``, ``subscription_lifetimes``, ``load`` and ``summary``.
 
     With ``skip_bad`` what is bad, of whatever run, is left out and counted in a table ``bad`` beside them.
     """
+    traces, out = Location.of(traces), Location.of(out)
     check_out(out)
     left_out: dict[str, DataFrame] = {}
     if skip_bad:
@@ -66,23 +75,24 @@ def profile_run(
         raise InvalidInput(f"{traces}: expected rows of run {run!r}, found none")
     tables: dict[str, DataFrame] = {
         "profiles": profiled(rows, bits),
-        "publishers": publishers_profiled(rows, bits),
-        "subscriptions": subscriptions_of(read_statements(spark, traces / f"run={run}"), delivered_subscriptions(rows)),
+        "publisher_profiles": publishers_profiled(rows, bits),
+        "subscription_lifetimes": subscriptions_of(read_statements(spark, traces / f"run={run}"), delivered_subscriptions(rows)),
         "load": loaded(rows, bucket_s),
         "summary": summarised(rows),
         **left_out,
     }
-    hidden = out.with_name(f".{out.name}.new")
-    shutil.rmtree(hidden, ignore_errors=True)
-    try:
-        write_tables({hidden / name: table for name, table in tables.items()}, progress)
-        _replace(hidden, out)
-    finally:
-        shutil.rmtree(hidden, ignore_errors=True)
-    return totals_of(spark, out, run)
+    versions = Versions(out, tuple(tables))
+    with versions.alone("profiles a run"):
+        written = versions.write_batch(
+            lambda folder: write_tables({folder / name: table for name, table in tables.items()}, progress)
+        )
+        for earlier in EARLIER_NAMES.values():
+            # Of the release before, under a name that means something else now.
+            (out / earlier).remove()
+        return totals_of(spark, written, run)
 
 
-def _only_run(deliveries: DataFrame, traces: Path) -> str:
+def _only_run(deliveries: DataFrame, traces: Location) -> str:
     runs = [row.run for row in deliveries.select("run").distinct().limit(10).collect()]
     if len(runs) != 1:
         found = ", ".join(sorted(map(str, runs))) or "none"
@@ -90,52 +100,51 @@ def _only_run(deliveries: DataFrame, traces: Path) -> str:
     return str(runs[0])
 
 
-def check_out(out: Path) -> None:
+def check_out(out: LocationLike) -> None:
     """Refuse to write where somebody else's files are."""
-    check_local(out)
-    if out.exists() and not out.is_dir():
-        raise InvalidInput(f"{out}: expected a directory, found a file")
-    if out.exists() and not any((out / ours).is_dir() for ours in ("summary", ".follow")) and any(out.iterdir()):
-        raise InvalidInput(f"{out}: expected a new directory, or one of an earlier profile, found other files")
+    location = Location.of(out)
+    there = location.status()
+    if there is not None and not there.is_dir:
+        raise InvalidInput(f"{location}: expected a directory, found a file")
+    names = {each.name for each in location.list()}
+    if names and names.isdisjoint(("summary", ".follow", POINTER)):
+        raise InvalidInput(f"{location}: expected a new directory, or one of an earlier profile, found other files")
 
 
-def _replace(hidden: Path, out: Path) -> None:
-    """Put a directory into its place; one that was there before has to be ours."""
-    check_out(out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(out, ignore_errors=True)
-    hidden.rename(out)
+#: Columns of the summary of which totals are sums; a sum of nulls is null, and all are null or none.
+_SUMS = (
+    "arrivals", "useful_arrivals", "pure_forwards", "delivered_bytes", "forwarded_bytes", "output_bytes", "deliveries"
+)  # fmt: skip
 
 
-def totals_of(spark: SparkSession, out: Path, run: str) -> Totals:
+def totals_of(spark: SparkSession, out: Location, run: str) -> Totals:
     """What the tables of a run say on the whole."""
-    summary = spark.read.schema(SUMMARY).parquet(str(out / "summary"))
-    publishers = spark.read.schema(PUBLISHER_PROFILES).parquet(str(out / "publishers"))
-    load = spark.read.schema(LOAD).parquet(str(out / "load"))
+    summary = spark.read.schema(SUMMARY).parquet((out / "summary").pattern)
+    publishers = spark.read.schema(PUBLISHER_PROFILES).parquet((out / "publisher_profiles").pattern)
     # Means over all deliveries, so brokers count by how many theirs are.
-    matched = load.groupBy("broker").agg(F.sum("matched_subscriptions").alias("matched"))
-    weighed = summary.join(matched, "broker")
-    (row,) = weighed.agg(
+    weight = F.nullif(F.sum("deliveries"), F.lit(0))
+    (row,) = summary.agg(
         F.count("*").alias("brokers"),
-        F.sum("deliveries").alias("deliveries"),
-        F.sum("pure_forwards").alias("pure_forwards"),
-        (F.sum(F.col("hops_mean") * F.col("matched")) / F.nullif(F.sum("matched"), F.lit(0))).alias("hops_mean"),
-        (F.sum(F.col("delay_s_mean") * F.col("matched")) / F.nullif(F.sum("matched"), F.lit(0))).alias("delay_s_mean"),
+        *(F.sum(name).alias(name) for name in _SUMS),
+        *((F.sum(F.col(name) * F.col("deliveries")) / weight).alias(name) for name in ("hops_mean", "delay_s_mean")),
         F.max("delay_s_max").alias("delay_s_max"),
     ).collect()
     (sent,) = publishers.agg(F.count("*").alias("publishers"), F.sum("publications").alias("publications")).collect()
-    deliveries, pure_forwards = row.deliveries or 0, row.pure_forwards or 0
-    arrived = deliveries + pure_forwards
     bad_rows, bad_files = _left_out(spark, out / "bad")
     return Totals(
         run=run,
         publishers=sent.publishers,
         publications=sent.publications or 0,
-        profiles=spark.read.schema(PROFILES).parquet(str(out / "profiles")).count(),
+        profiles=spark.read.schema(PROFILES).parquet((out / "profiles").pattern).count(),
         brokers=row.brokers,
-        deliveries=deliveries,
-        pure_forwards=pure_forwards,
-        yield_=deliveries / arrived if arrived else None,
+        arrivals=row.arrivals or 0,
+        useful_arrivals=row.useful_arrivals or 0,
+        pure_forwards=row.pure_forwards or 0,
+        yield_=row.useful_arrivals / row.arrivals if row.arrivals else None,
+        delivered_bytes=row.delivered_bytes or 0,
+        forwarded_bytes=row.forwarded_bytes,
+        output_bytes=row.output_bytes,
+        deliveries=row.deliveries or 0,
         hops_mean=row.hops_mean,
         delay_s_mean=row.delay_s_mean,
         delay_s_max=row.delay_s_max,
@@ -144,9 +153,9 @@ def totals_of(spark: SparkSession, out: Path, run: str) -> Totals:
     )
 
 
-def _left_out(spark: SparkSession, bad: Path) -> tuple[int, int]:
+def _left_out(spark: SparkSession, bad: Location) -> tuple[int, int]:
     """How many rows and files a table ``bad`` counts, if there is one."""
     if not bad.is_dir():
         return 0, 0
-    (row,) = spark.read.schema(BAD).parquet(str(bad)).agg(F.sum("rows"), F.count_if(F.col("rows").isNull())).collect()
+    (row,) = spark.read.schema(BAD).parquet(bad.pattern).agg(F.sum("rows"), F.count_if(F.col("rows").isNull())).collect()
     return row[0] or 0, row[1]

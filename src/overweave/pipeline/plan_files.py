@@ -1,14 +1,18 @@
 """Plans in files: ``plan.json``, and the placements as Parquet beside it where clients are too many for JSON."""
 
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from overweave.errors import InvalidInput
+from overweave.errors import InvalidInput, PlanningError
+from overweave.overlay.parts import link_ends
+from overweave.pipeline.locations import Location, LocationLike
+from overweave.pipeline.planning import read_offer
 from overweave.planning.plan import Plan
+from overweave.planning.planned_for import PlannedFor, capacities, check_network
 
 #: More clients than this are written as Parquet.
 CLIENTS_MAX = 100_000
@@ -16,23 +20,25 @@ _KINDS = ("clients", "subscribers", "publishers")
 _SCHEMA = pa.schema([("kind", pa.string()), ("id", pa.string()), ("broker", pa.string())])
 
 
-def write_plan(plan: Plan, path: Path) -> list[Path]:
+def write_plan(plan: Plan, out: LocationLike) -> list[Location]:
     """Write a plan; answers with the files, the plan itself last, which is there when all is complete."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    written = []
+    path, written = Location.of(out), []
     if len(plan.clients) > CLIENTS_MAX:
-        beside = path.with_name(f"{path.stem}.placements.parquet")
+        beside = path.with_name(f"{path.name.removesuffix(path.suffix)}.placements.parquet")
         rows = [(kind, id, broker) for kind in _KINDS for id, broker in getattr(plan, kind).items()]
         columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
-        _put(beside, lambda hidden: pq.write_table(pa.table(columns, schema=_SCHEMA), hidden, compression="zstd"))
+        with tempfile.NamedTemporaryFile() as file:
+            pq.write_table(pa.table(columns, schema=_SCHEMA), file.name, compression="zstd")
+            beside.put(Path(file.name))
         plan = msgspec.structs.replace(plan, clients={}, subscribers={}, publishers={}, placements=beside.name)
         written.append(beside)
-    _put(path, lambda hidden: hidden.write_bytes(plan.encode()))
+    path.write_bytes(plan.encode())
     return [*written, path]
 
 
-def read_plan(path: Path) -> Plan:
+def read_plan(file: LocationLike) -> Plan:
     """The plan of a file, with its placements wherever they are."""
+    path = Location.of(file)
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -45,7 +51,8 @@ def read_plan(path: Path) -> Plan:
         return plan
     beside = path.with_name(Path(plan.placements).name)
     try:
-        rows = pq.read_table(beside).to_pydict()
+        with beside.fetched() as fetched:
+            rows = pq.read_table(fetched).to_pydict()
         placed: dict[str, dict[str, str]] = {kind: {} for kind in _KINDS}
         for kind, id, broker in zip(rows["kind"], rows["id"], rows["broker"], strict=True):
             placed[kind][id] = broker
@@ -54,7 +61,18 @@ def read_plan(path: Path) -> Plan:
     return msgspec.structs.replace(plan, **placed, placements=None)
 
 
-def _put(path: Path, write: Callable[[Path], object]) -> None:
-    hidden = path.with_name(f".{path.name}.new")
-    write(hidden)
-    hidden.replace(path)
+def check_plan(path: LocationLike, network: Path | None, brokers: LocationLike | None) -> None:
+    """Refuse the plan of a file that was made for another network than that of ``network``, or of a table ``brokers``."""
+    plan = read_plan(path)
+    found = read_offer(network, brokers)
+    if found is None:
+        return
+    links = tuple(sorted(link_ends(*link) for link in found.links))
+    if network is None and plan.network is not None:
+        links = plan.network.links
+    now = PlannedFor(brokers=capacities(found.pool), links=links, by_table=brokers is not None)
+    source = str(network if network is not None else brokers)
+    try:
+        check_network(plan.fingerprint, plan.network, now, list(plan.publishers), list(plan.clients), source)
+    except PlanningError as error:
+        raise InvalidInput(f"{path}: {error}") from None

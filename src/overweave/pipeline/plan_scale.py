@@ -5,7 +5,6 @@ So it takes memory in proportion to clients and distinct vectors, not to profile
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,14 +14,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from overweave.errors import InvalidInput
-from overweave.pipeline.planning import Network, read_publishers, table_path, windows_of_vectors
-from overweave.pipeline.tables import files_of
+from overweave.pipeline.columns import positions, texts, words_of
+from overweave.pipeline.locations import Location, LocationLike
+from overweave.pipeline.planning import (
+    Network,
+    check_places,
+    read_publishers,
+    read_subscribers,
+    table_of,
+    table_path,
+    windows_of_vectors,
+    withdrawn,
+)
+from overweave.pipeline.steps.profiles import BITS
+from overweave.pipeline.streaming.versions import current
+from overweave.pipeline.tables import Files, files_of
 from overweave.planning.problem import Goals, Problem, Publishers, Today, Units, Vectors, Whole, counted
 
 #: Profiles of a directory up to which the driver reads them itself: about a quarter of them are distinct.
 ROWS_ON_DRIVER = 150_000
 #: What Java gets on this machine: it only groups and hands over, and the driver's memory is for the plan.
 SESSION_MEMORY_MB = 2_048
+#: Of files elsewhere, whose footers are far, a profile takes about so much.
+_BYTES_PER_ROW = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,125 +48,115 @@ class _Subscribers:
     client_of: Whole
     broker: pa.Array
 
+    @classmethod
+    def of(cls, subscriptions: pa.Array, clients: pa.Array, broker: pa.Array) -> "_Subscribers":
+        """Of the client of each subscription."""
+        owner = clients.dictionary_encode()
+        return cls(subscriptions, owner.dictionary, owner.indices.to_numpy().astype(np.int64), broker)
+
     @property
     def one_to_one(self) -> bool:
         """Whether every client has one subscription."""
         return len(self.clients) == len(self.subscriptions)
 
 
-def is_large(source: Path) -> bool:
+def is_large(source: LocationLike) -> bool:
     """Whether the profiles of a directory are for Spark: told by the footers of their files, without reading any."""
     path = table_path(source, "profiles")
     files = None if path is None else files_of(path)
     if files is None or files.kind != "parquet":
         return False
     try:
-        return bool(sum(pq.read_metadata(name).num_rows for name in files.names) > ROWS_ON_DRIVER)
+        return _rows(files) > ROWS_ON_DRIVER
     except (pa.ArrowException, OSError):
         return False  # who reads it says what is wrong with it
 
 
-def read_large_problem(spark: SparkSession, source: Path, network: Network, goals: Goals) -> Problem:
+def _rows(files: Files) -> int:
+    if files.path.is_remote:
+        return sum(size for _, size in files.path.walk()) // _BYTES_PER_ROW
+    return int(sum(pq.read_metadata(name).num_rows for name in files.names))
+
+
+def read_large_problem(spark: SparkSession, source: LocationLike, network: Network, goals: Goals) -> Problem:
     """As `overweave.pipeline.planning.read_problem`, with the vectors of profiles grouped by Spark."""
+    source = current(source)
+    path = table_of(source, "profiles")
     publishers, at = read_publishers(source)
-    profiles = _profiles(spark, source)
-    known = _subscribers(source, profiles)
-    owners = _owners(spark, source, profiles, known)
-    vectors, row_owner, rows, deliveries = _vectors(source, owners, publishers, known)
+    gone = withdrawn(source)
+    profiles = _profiles(spark, path, gone)
+    known = _subscribers(source, profiles, gone)
+    vectors, owner, rows = _vectors(path, _owners(spark, profiles, known), publishers, known)
     windows = windows_of_vectors(publishers.window, vectors.publisher, vectors.words)
-    side = _positions(pa.array(publishers.ids, pa.string()), known.clients)
+    side = _positions(texts(publishers.ids), known.clients)
     publishers = Publishers(publishers.ids, publishers.rate_hz, publishers.bytes_per_s, windows, side)
-    units = _units(publishers, vectors, known, row_owner, rows, deliveries)
-    today = _today(source, network, publishers, at, known)
-    problem = Problem(network.pool, publishers, vectors, units, today, goals)
+    problem = Problem(
+        network.pool,
+        publishers,
+        vectors,
+        _units(publishers, vectors, known, owner, rows),
+        _today(source, network, publishers, texts(at), known),
+        goals,
+    )
     problem.validate()
     return problem
 
 
-def _profiles(spark: SparkSession, source: Path) -> DataFrame:
-    path = table_path(source, "profiles")
-    assert path is not None, "is_large has seen it"
-    found = spark.read.parquet(*files_of(path).names)
+def _profiles(spark: SparkSession, path: Location, gone: pa.Array) -> DataFrame:
+    found = spark.read.parquet(*files_of(path).patterns)
     for name in ("subscription", "publisher", "words"):
         if name not in found.columns:
             raise InvalidInput(f"{path}: expected a column {name!r}, found {', '.join(found.columns)}")
-    return found.select("subscription", "publisher", "words")
+    found = found.select("subscription", "publisher", "words")
+    if not len(gone):
+        return found
+    left = spark.createDataFrame(pa.table({"subscription": gone.cast(pa.string())}))
+    return found.join(left, "subscription", "left_anti")
 
 
-def _subscribers(source: Path, profiles: DataFrame) -> _Subscribers:
+def _subscribers(source: Location, profiles: DataFrame, gone: pa.Array) -> _Subscribers:
     """Who subscribes; where there is no table of subscriptions, each that has a profile is a client of its own."""
-    path = table_path(source, "subscriptions")
-    if path is None:
-        ids = profiles.select("subscription").distinct().sort("subscription").toArrow()["subscription"].combine_chunks()
-        return _Subscribers(ids, ids, np.arange(len(ids)), pa.nulls(len(ids), pa.string()))
-    table = pa.concat_tables(
-        [pq.read_table(name, columns=_columns(name, ("subscription", "client", "broker"))) for name in files_of(path).names]
-    )
-    for name in ("subscription", "client"):
-        if name not in table.column_names:
-            raise InvalidInput(f"{path}: expected a column {name!r}, found {', '.join(table.column_names)}")
-        if table[name].null_count:
-            raise InvalidInput(f"{path}: column {name!r}: expected a value, found null")
-    owner = table["client"].combine_chunks().dictionary_encode()
-    broker = table["broker"].combine_chunks() if "broker" in table.column_names else pa.nulls(len(table), pa.string())
-    return _Subscribers(
-        table["subscription"].combine_chunks(), owner.dictionary, owner.indices.to_numpy().astype(np.int64), broker
-    )
+    if table_path(source, "subscription_lifetimes") is None:
+        ids = texts(profiles.select("subscription").distinct().sort("subscription").toArrow()["subscription"])
+        return _Subscribers.of(ids, ids, pa.nulls(len(ids), pa.large_string()))
+    return _Subscribers.of(*read_subscribers(source, pa.chunked_array([texts([])]), gone))
 
 
-def _columns(name: str, wanted: tuple[str, ...]) -> list[str]:
-    there = pq.read_schema(name).names
-    return [each for each in wanted if each in there]
-
-
-def _owners(spark: SparkSession, source: Path, profiles: DataFrame, known: _Subscribers) -> DataFrame:
+def _owners(spark: SparkSession, profiles: DataFrame, known: _Subscribers) -> DataFrame:
     """The vectors of owners: the profiles themselves where every client has one subscription, else united by client.
 
-    ``owner`` is a subscription or a client, null where nobody knows the subscription; ``deliveries`` counts those of all its
-    subscriptions (null: as many as bits).
+    ``owner`` is a subscription or a client; a subscription that nobody knows is its own.
     """
     if known.one_to_one:
-        return profiles.select(
-            F.col("subscription").alias("owner"), "publisher", "words", F.lit(None).cast("long").alias("deliveries")
-        )
-    path = table_path(source, "subscriptions")
-    assert path is not None, "several subscriptions of a client are only known from the table"
-    clients = spark.read.parquet(*files_of(path).names).select("subscription", F.col("client").alias("owner"))
-    width = len(profiles.select("words").head()[0])  # type: ignore[index]
-    ones = F.expr(" + ".join(f"bit_count(words[{i}])" for i in range(width))).cast("long")
-    union = F.expr(f"array({', '.join(f'bit_or(words[{i}])' for i in range(width))})")
-    joined = profiles.join(clients, "subscription", "left").withColumn("ones", ones)
-    return joined.groupBy("owner", "publisher").agg(union.alias("words"), F.sum("ones").alias("deliveries"))
+        return profiles.withColumnRenamed("subscription", "owner")
+    of = {"subscription": known.subscriptions, "client": known.clients.take(pa.array(known.client_of))}
+    clients = spark.createDataFrame(pa.table({name: column.cast(pa.string()) for name, column in of.items()}))
+    first = profiles.select("words").head()
+    union = ", ".join(f"bit_or(words[{i}])" for i in range(0 if first is None else len(first[0])))
+    owner = F.coalesce("client", F.concat(F.lit("?"), "subscription"))
+    joined = profiles.join(clients, "subscription", "left").withColumn("owner", owner)
+    return joined.groupBy("owner", "publisher").agg(F.expr(f"array({union})").alias("words"))
 
 
-def _vectors(source: Path, owners: DataFrame, publishers: Publishers, known: _Subscribers) -> tuple[Vectors, Whole, Whole, Whole]:
-    """The distinct vectors; the client, the vector and the deliveries of every row, by client and publisher."""
+def _vectors(path: Location, owners: DataFrame, publishers: Publishers, known: _Subscribers) -> tuple[Vectors, Whole, Whole]:
+    """The distinct vectors; the client and the vector of every row, by client and publisher."""
     distinct, rows = _keyed(owners)
-    place = f"{source / 'profiles'}"
-    publisher = _positions(distinct["publisher"].combine_chunks(), pa.array(publishers.ids, pa.string()))
-    for i in np.flatnonzero(publisher < 0)[:1].tolist():
-        raise InvalidInput(f"{place}: publisher {distinct['publisher'][i].as_py()!r}: expected one of the table publishers")
-    lists = distinct["words"].combine_chunks()
-    lengths = pc.unique(pc.list_value_length(lists)).to_pylist()
-    if len(lengths) > 1:
-        raise InvalidInput(f"{place}: words: expected vectors of one length, found {', '.join(map(str, sorted(lengths)))}")
-    words = lists.flatten().to_numpy().view(np.uint64).reshape(len(lists), -1)
-    order = np.lexsort((distinct["key"].to_numpy(), publisher))
+    publisher = positions(path, "publisher", distinct["publisher"], texts(publishers.ids))
+    words, key = words_of(path, distinct["words"], BITS), distinct["key"].to_numpy()
+    order = np.lexsort((key, publisher))
     vectors = Vectors(publisher[order], np.ascontiguousarray(words[order]), counted(words[order]))
-    keys = distinct["key"].to_numpy()[order]
-    by_key = np.argsort(keys, kind="stable")
-    row = by_key[np.searchsorted(keys[by_key], rows["key"].to_numpy())]
-    owner = _positions(rows["owner"].combine_chunks(), known.subscriptions if known.one_to_one else known.clients)
-    for i in np.flatnonzero(owner < 0)[:1].tolist():
-        raise InvalidInput(f"{place}: subscription {rows['owner'][i].as_py()!r}: expected one of the table subscriptions")
+    by_key = np.argsort(key[order], kind="stable")
+    row = by_key[np.searchsorted(key[order][by_key], rows["key"].to_numpy())]
     if known.one_to_one:
-        owner = known.client_of[owner]
-    deliveries = pc.fill_null(rows["deliveries"].combine_chunks(), -1).to_numpy()
-    deliveries = np.where(deliveries < 0, vectors.ones[row], deliveries)
+        owner = known.client_of[positions(path, "subscription", rows["owner"], known.subscriptions)]
+    else:
+        owner = _positions(texts(rows["owner"]), known.clients)
+        for i in np.flatnonzero(owner < 0)[:1].tolist():
+            positions(path, "subscription", texts([rows["owner"][i].as_py()[1:]]), known.subscriptions)
     # Who received nothing of a publisher has no row.
     kept = np.flatnonzero(vectors.ones[row])
     kept = kept[np.lexsort((row[kept], owner[kept]))]
-    return vectors, owner[kept], row[kept], deliveries[kept]
+    return vectors, owner[kept], row[kept]
 
 
 def _keyed(owners: DataFrame) -> tuple[pa.Table, pa.Table]:
@@ -162,14 +166,14 @@ def _keyed(owners: DataFrame) -> tuple[pa.Table, pa.Table]:
         keyed = owners.withColumn("key", F.xxhash64(F.lit(salt), "publisher", "words"))
         distinct = keyed.select("key", "publisher", "words").distinct().toArrow()
         if len(pc.unique(distinct["key"])) == len(distinct):
-            return distinct, keyed.select("owner", "key", "deliveries").toArrow()
+            return distinct, keyed.select("owner", "key").toArrow()
         salt += 1
 
 
-def _units(publishers: Publishers, vectors: Vectors, known: _Subscribers, owner: Whole, rows: Whole, deliveries: Whole) -> Units:
-    count = len(known.clients)
+def _units(publishers: Publishers, vectors: Vectors, known: _Subscribers, owner: Whole, rows: Whole) -> Units:
+    """A broker sends a client a publication once, however many of its subscriptions match."""
+    count, deliveries, by = len(known.clients), vectors.ones[rows], vectors.publisher[rows]
     row_start = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(owner, minlength=count))])
-    by = vectors.publisher[rows]
     load = deliveries / np.maximum(publishers.window, 1)[by] * publishers.bytes_per_s[by]
     return Units(
         tuple(known.clients.to_pylist()),
@@ -183,29 +187,19 @@ def _units(publishers: Publishers, vectors: Vectors, known: _Subscribers, owner:
     )
 
 
-def _today(source: Path, network: Network, publishers: Publishers, at: list[str | None], known: _Subscribers) -> Today | None:
+def _today(source: Location, network: Network, publishers: Publishers, at: pa.Array, known: _Subscribers) -> Today | None:
     """Where clients and publishers are, unless nobody knows of any."""
-    pool = pa.array(network.pool.ids, pa.string())
-    sources = pa.array(at, pa.string())
-    if known.broker.null_count == len(known.broker) and sources.null_count == len(sources):
+    if known.broker.null_count == len(known.broker) and at.null_count == len(at):
         return None
-    for kind, ids, brokers in (
-        ("client", known.clients.take(pa.array(known.client_of)), known.broker),
-        ("publisher", pa.array(publishers.ids, pa.string()), sources),
-    ):
-        strange = pc.and_(pc.is_valid(brokers), pc.invert(pc.is_in(brokers, pool)))
-        for i in np.flatnonzero(strange.to_numpy(zero_copy_only=False))[:1].tolist():
-            raise InvalidInput(
-                f"{source}: {kind} {ids[i].as_py()!r} is at broker {brokers[i].as_py()!r}, which is not in {network.source}:"
-                " expected the network that was profiled, found another"
-            )
-    units = np.full(len(known.clients), -1, np.int64)
+    clients = known.clients.take(pa.array(known.client_of))
+    check_places(source, network, (("client", clients, known.broker), ("publisher", texts(publishers.ids), at)))
+    pool = texts(network.pool.ids)
+    units, sources = np.full(len(known.clients), -1, np.int64), _positions(at, pool)
     units[known.client_of] = _positions(known.broker, pool)
-    of_publisher = _positions(sources, pool)
     sides = np.flatnonzero(publishers.unit >= 0)
     alone = sides[units[publishers.unit[sides]] < 0]
-    units[publishers.unit[alone]] = of_publisher[alone]
-    return Today(units, of_publisher, network.links)
+    units[publishers.unit[alone]] = sources[alone]
+    return Today(units, sources, network.links)
 
 
 def _positions(values: pa.Array, known: pa.Array) -> Whole:

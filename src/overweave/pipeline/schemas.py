@@ -24,7 +24,7 @@ def _of_record(record: type) -> StructType:
     """The schema of a record's fields, by their annotations.
 
     >>> [field.name for field in _of_record(Record).fields if field.nullable]
-    ['subscription', 'client']
+    ['subscription', 'client', 'previous_hop']
     """
     fields = []
     for name, kind in typing.get_type_hints(record).items():
@@ -40,7 +40,7 @@ def _table(**columns: tuple[DataType, bool]) -> StructType:
 
 
 _TEXT, _WHOLE, _REAL = (StringType(), False), (LongType(), False), (DoubleType(), False)
-_MAYBE_TEXT, _MAYBE_REAL = (StringType(), True), (DoubleType(), True)
+_MAYBE_TEXT, _MAYBE_WHOLE, _MAYBE_REAL = (StringType(), True), (LongType(), True), (DoubleType(), True)
 
 DELIVERIES = _of_record(Record)
 STATEMENTS = _of_record(Statement)
@@ -52,6 +52,8 @@ BROKERS = _table(
     capacity_hz=_MAYBE_REAL,
     url=_MAYBE_TEXT,
 )
+#: Columns that traces of an earlier release lack; they are read as null.
+ADDED = frozenset({"previous_hop"})
 PUBLISHERS = _table(publisher=_TEXT, broker=_MAYBE_TEXT, advertisement=_TEXT, rate_hz=_REAL, message_bytes=_WHOLE)
 SUBSCRIPTIONS = _table(subscription=_TEXT, client=_TEXT, broker=_MAYBE_TEXT, filter=_TEXT)
 PUBLICATIONS = _table(publisher=_TEXT, sequence=_WHOLE, publication=_TEXT)
@@ -85,7 +87,7 @@ PUBLISHER_PROFILES = _table(
 )
 #: Every subscription of a run, also those that got nothing: whose it is, where it was last, and what it wants (null: the trace
 #: has no statements). ``withdrawn_at_s`` is null as long as it holds.
-SUBSCRIPTION_PROFILES = _table(
+SUBSCRIPTION_LIFETIMES = _table(
     subscription=_TEXT,
     client=_MAYBE_TEXT,
     broker=_TEXT,
@@ -93,24 +95,36 @@ SUBSCRIPTION_PROFILES = _table(
     subscribed_at_s=_MAYBE_REAL,
     withdrawn_at_s=_MAYBE_REAL,
 )
-#: Brokers over time: arrivals of publications in a bucket of time that begins at ``at_s``, with a local match or without.
-#: ``delivered_bytes_per_s`` is what its clients get: a publication once for each client, however many of its subscriptions match.
+#: Brokers over time, in buckets that begin at ``at_s``: what came in (arrivals, useful where a local subscription matches, else
+#: pure forwards), what went out, and what subscriptions got, one delivery for each. Bytes are those of content and payload.
+#: ``delivered_bytes_per_s`` went to clients: a publication once for each client, however many of its subscriptions match.
+#: ``forwarded_bytes_per_s`` went to neighbours, at the time when it arrived there. Forwarded and output bytes are null where
+#: the trace does not tell who sent what arrived.
 LOAD = _table(
     broker=_TEXT,
     at_s=_REAL,
     input_hz=_REAL,
     input_bytes_per_s=_REAL,
     delivered_bytes_per_s=_REAL,
-    deliveries=_WHOLE,
+    forwarded_bytes_per_s=_MAYBE_REAL,
+    output_bytes_per_s=_MAYBE_REAL,
+    arrivals=_WHOLE,
+    useful_arrivals=_WHOLE,
     pure_forwards=_WHOLE,
-    matched_subscriptions=_WHOLE,
+    deliveries=_WHOLE,
 )
-#: Per broker: arrivals, yield, and delays and hops of what its clients got (null when they got nothing).
+#: Per broker: arrivals as in `LOAD`, yield, bytes, and deliveries with their hops and delays (null when there are none).
 SUMMARY = _table(
     broker=_TEXT,
-    deliveries=_WHOLE,
+    arrivals=_WHOLE,
+    useful_arrivals=_WHOLE,
     pure_forwards=_WHOLE,
     yield_share=_MAYBE_REAL,
+    input_bytes=_WHOLE,
+    delivered_bytes=_WHOLE,
+    forwarded_bytes=_MAYBE_WHOLE,
+    output_bytes=_MAYBE_WHOLE,
+    deliveries=_WHOLE,
     hops_mean=_MAYBE_REAL,
     delay_s_mean=_MAYBE_REAL,
     delay_s_p50=_MAYBE_REAL,
@@ -119,9 +133,9 @@ SUMMARY = _table(
 )
 #: What was left out of a table because it is bad: from which file, why, how many rows (null: of a file that cannot be read,
 #: nobody knows), and what one of them looks like.
-BAD = _table(file=_TEXT, reason=_TEXT, rows=(LongType(), True), example=_MAYBE_TEXT)
+BAD = _table(file=_TEXT, reason=_TEXT, rows=_MAYBE_WHOLE, example=_MAYBE_TEXT)
 
-#: Every table by its name.
+#: Every table by its name: first those that are read as input, then those that ``overweave profile`` writes.
 TABLES: dict[str, StructType] = {
     "deliveries": DELIVERIES,
     "statements": STATEMENTS,
@@ -129,4 +143,12 @@ TABLES: dict[str, StructType] = {
     "publishers": PUBLISHERS,
     "subscriptions": SUBSCRIPTIONS,
     "publications": PUBLICATIONS,
+    "profiles": PROFILES,
+    "publisher_profiles": PUBLISHER_PROFILES,
+    "subscription_lifetimes": SUBSCRIPTION_LIFETIMES,
+    "load": LOAD,
+    "summary": SUMMARY,
+    "bad": BAD,
 }
+#: What tables of a profile were called in the release before.
+EARLIER_NAMES = {"publisher_profiles": "publishers", "subscription_lifetimes": "subscriptions"}

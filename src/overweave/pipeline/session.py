@@ -18,11 +18,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from overweave.errors import InvalidInput, OverweaveError
+from overweave.pipeline.configured import configured_keys
 from overweave.pipeline.problems import first_line, plain_errors
 from overweave.pipeline.shipping import ship_package
 
 JAVA_MIN = 17
-#: Settings of every session; those of a cluster come from its own configuration.
+#: Settings of every session, where its configuration has none.
 _COMMON = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -57,7 +58,8 @@ def make_session(
 ) -> SparkSession:
     """A session on ``master``, or on all cores of this machine; ``quick`` suits small data, as in tests.
 
-    ``conf`` are settings KEY=VALUE, which go before ours.
+    ``conf`` are settings KEY=VALUE, which go before all others. What is configured elsewhere goes before ours, which are no more
+    than what suits us where nobody has said anything.
     """
     given = _settings(conf)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -79,7 +81,8 @@ def make_session(
             "spark.driver.extraJavaOptions": _QUICK if quick else _STEADY,
         }
         settings |= _SMALL if quick else {}
-    settings |= given
+    configured = configured_keys()
+    settings = {key: value for key, value in settings.items() if key not in configured} | given
     with _unheard():
         spark = _started(builder.master(master or "local[*]").config(map=settings), master or "this machine")
     context = spark.sparkContext

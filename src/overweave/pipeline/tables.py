@@ -5,7 +5,6 @@ order and there may be more than are needed. Spark lets null pass where a schema
 `read_table` fails where somebody uses such a value, and `overweave.pipeline.good_rows` leaves the row out.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,9 +20,9 @@ from pyspark.util import inheritable_thread_target
 
 from overweave.drivers.trace_names import STATEMENTS as STATEMENTS_FOLDER
 from overweave.errors import InvalidInput
-from overweave.pipeline.locations import check_local
+from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.problems import first_line, local_names, plain, refuse
-from overweave.pipeline.schemas import TABLES
+from overweave.pipeline.schemas import ADDED, EARLIER_NAMES, TABLES
 
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
 #: Beside the columns of a table: the address of a row's file, its number there, which only Parquet tells, and the text of one
@@ -41,25 +40,34 @@ _FOLDER_TYPES = "spark.sql.sources.partitionColumnTypeInference.enabled"
 class Files(NamedTuple):
     """The files of a table."""
 
-    path: Path
+    path: Location
     kind: str
+    #: As the file system writes them.
     names: list[str]
+    #: Those with nothing in them.
+    empty: list[str]
     #: Whether these are not all that are at the path.
     some: bool = False
 
     @property
     def folder_columns(self) -> set[str]:
         """Columns that are in the names of folders and not in the files."""
-        within = Path(self.names[0]).relative_to(self.path).parts[:-1]
+        within = self.names[0].removeprefix(self.path.path).split("/")[:-1]
         return {part.partition("=")[0] for part in within if "=" in part}
 
+    @property
+    def patterns(self) -> list[str]:
+        """What Spark is to read."""
+        # One path is listed quicker than many names.
+        return [Location.of(name).pattern for name in self.names] if self.some else [self.path.pattern]
 
-def read_table(spark: SparkSession, path: Path | str, name: str) -> DataFrame:
+
+def read_table(spark: SparkSession, path: LocationLike, name: str) -> DataFrame:
     """The table ``name`` (of `TABLES`) in a file or directory, with exactly its columns.
 
     A row that does not fit is an `InvalidInput` once it is used (see `overweave.pipeline.problems`).
     """
-    files = files_of(Path(path))
+    files = files_of(path)
     found = opened(spark, files, name)
     # A folder's column stays as it is, or Spark would read all folders to find one run.
     checked = [field for field in TABLES[name].fields if field.name not in files.folder_columns]
@@ -67,9 +75,10 @@ def read_table(spark: SparkSession, path: Path | str, name: str) -> DataFrame:
     return found.withColumns(sure).select(TABLES[name].fieldNames())
 
 
-def read_statements(spark: SparkSession, run: Path) -> DataFrame:
+def read_statements(spark: SparkSession, run: LocationLike) -> DataFrame:
     """The table ``statements`` in the folder of a run, with no rows where the trace has none."""
-    names = sorted(str(path) for path in (run / STATEMENTS_FOLDER).glob("[!.]*.parquet"))
+    folder = Location.of(run) / STATEMENTS_FOLDER
+    names = [(folder / each.name).pattern for each in folder.list() if each.name[0] != "." and each.name.endswith(".parquet")]
     schema = TABLES["statements"]
     return spark.read.schema(schema).parquet(*names) if names else spark.createDataFrame([], schema)
 
@@ -92,6 +101,8 @@ def conform(frame: DataFrame, schema: StructType, where: str, *more: str) -> Dat
         said = misfit(field, types.get(field.name), frame.columns)
         if said is not None:
             raise InvalidInput(f"{where}: {said}")
+    lacking = {name: F.lit(None) for name in ADDED.intersection(schema.fieldNames()) - types.keys()}
+    frame = frame.withColumns(lacking) if lacking else frame
     try:
         return frame.select([F.col(field.name).cast(field.dataType).alias(field.name) for field in schema.fields] + list(more))
     except AnalysisException as error:
@@ -101,6 +112,8 @@ def conform(frame: DataFrame, schema: StructType, where: str, *more: str) -> Dat
 def misfit(field: StructField, found: str | None, columns: list[str]) -> str | None:
     """What is wrong with a column of the type ``found`` (none: it is not there) for ``field``; none: nothing."""
     if found is None:
+        if field.name in ADDED:
+            return None
         return f"expected a column {field.name!r}, found {', '.join(name for name in columns if name[0] != '_') or 'none'}"
     wanted = field.dataType.simpleString()
     if wanted == found or wanted in _WIDER.get(found, ()):
@@ -108,13 +121,21 @@ def misfit(field: StructField, found: str | None, columns: list[str]) -> str | N
     return f"column {field.name!r}: expected {wanted}, found {found}"
 
 
-def write_table(frame: DataFrame, path: Path | str, partitions: int | None = None) -> None:
+def folder_of(directory: Location, name: str) -> Location:
+    """Where a table of a directory is, or would be: under its name, or what the release before called it."""
+    earlier = directory / EARLIER_NAMES.get(name, name)
+    return earlier if earlier.is_dir() and not (directory / name).is_dir() else directory / name
+
+
+def write_table(frame: DataFrame, path: LocationLike, partitions: int | None = None) -> None:
     """Write as Parquet, in place of what was there."""
     some = frame if partitions is None else frame.coalesce(partitions)
-    some.write.mode("overwrite").parquet(str(path))
+    some.write.mode("overwrite").parquet(Location.of(path).address)
 
 
-def write_tables(tables: Mapping[Path, DataFrame], on_begin: Callable[[str], None] = lambda _: None) -> None:
+def write_tables(
+    tables: Mapping[Location, DataFrame] | Mapping[Path, DataFrame], on_begin: Callable[[str], None] = lambda _: None
+) -> None:
     """Write tables that do not need each other, some at a time: to plan a small one takes longer than to compute it."""
     pool = ThreadPoolExecutor(_TOGETHER)
     try:
@@ -124,51 +145,46 @@ def write_tables(tables: Mapping[Path, DataFrame], on_begin: Callable[[str], Non
         pool.shutdown(cancel_futures=True)
 
 
-def _write_in_thread(frame: DataFrame) -> Callable[[DataFrame, Path, Callable[[str], None]], None]:
+def _write_in_thread(frame: DataFrame) -> Callable[[DataFrame, Location | Path, Callable[[str], None]], None]:
     """What writes a table in another thread as if it were in this one, so that who watches its jobs sees them."""
 
-    def write(frame: DataFrame, path: Path, on_begin: Callable[[str], None]) -> None:
+    def write(frame: DataFrame, path: Location | Path, on_begin: Callable[[str], None]) -> None:
         on_begin(path.name)
         write_table(frame, path)
 
     inheriting: Any = inheritable_thread_target(frame.sparkSession)
-    made: Callable[[DataFrame, Path, Callable[[str], None]], None] = inheriting(write)
+    made: Callable[[DataFrame, Location | Path, Callable[[str], None]], None] = inheriting(write)
     return made
 
 
-def files_of(path: Path) -> Files:
+def files_of(path: LocationLike) -> Files:
     """The files of a table in a file or directory; a directory has Parquet files, of which hidden ones do not count."""
-    check_local(path)
-    if not path.exists():
-        raise InvalidInput(f"{path}: expected a file or directory, found nothing")
-    if path.is_dir():
-        names = sorted(_parquet_files(path))
-        if not names:
-            raise InvalidInput(f"{path}: expected a directory with Parquet files, found none")
-        return Files(path, "parquet", names)
-    kind = _SUFFIXES.get(path.suffix)
+    location = Location.of(path)
+    there = location.status()
+    if there is None:
+        raise InvalidInput(f"{location}: expected a file or directory, found nothing")
+    if there.is_dir:
+        sizes = dict(sorted(location.walk()))
+        if not sizes:
+            raise InvalidInput(f"{location}: expected a directory with Parquet files, found none")
+        for name in sizes:
+            if _NULL_FOLDER in name:
+                raise InvalidInput(f"{name.rpartition('/')[0]}: expected a folder with a value, found null")
+        return Files(location, "parquet", list(sizes), [name for name, size in sizes.items() if not size])
+    kind = _SUFFIXES.get(location.suffix)
     if kind is None:
-        raise InvalidInput(f"{path}: expected a name that ends in {', '.join(_SUFFIXES)}")
-    return Files(path, kind, [str(path)])
-
-
-def _parquet_files(path: Path) -> Iterator[str]:
-    """As Spark finds them. It would pass over empty ones in silence."""
-    for folder, folders, names in os.walk(path, followlinks=True):
-        folders[:] = [name for name in folders if name[0] != "." and (name[0] != "_" or "=" in name)]
-        if _NULL_FOLDER in folder:
-            raise InvalidInput(f"{folder}: expected a folder with a value, found null")
-        yield from (os.path.join(folder, name) for name in names if name.endswith(".parquet") and name[0] not in "._")  # noqa: PTH118
+        raise InvalidInput(f"{location}: expected a name that ends in {', '.join(_SUFFIXES)}")
+    return Files(location, kind, [location.path], [] if there.size else [location.path])
 
 
 def _read_parquet(spark: SparkSession, files: Files, schema: StructType) -> DataFrame:  # noqa: ARG001
-    for file in files.names:
-        if not Path(file).stat().st_size:
-            raise InvalidInput(f"{file}: expected a Parquet file, found an empty one")
-    reader = spark.read.option("basePath", str(files.path)) if files.path.is_dir() else spark.read
+    # Spark would pass over them in silence.
+    for file in files.empty:
+        raise InvalidInput(f"{file}: expected a Parquet file, found an empty one")
+    is_file = files.names == [files.path.path]
+    reader = spark.read if is_file else spark.read.option("basePath", files.path.address)
     with _folders_as_text(spark):
-        # One path is listed quicker than many names.
-        found = reader.parquet(*(files.names if files.some else [str(files.path)]))
+        found = reader.parquet(*files.patterns)
         # Types of folders' columns are found out when the columns are.
         _ = found.columns
     return found.select("*", *_placed(F.col("_metadata.row_index")), F.lit(None).cast("string").alias(BROKEN))
@@ -193,12 +209,12 @@ def _folders_as_text(spark: SparkSession) -> Iterator[None]:
 
 def _read_csv(spark: SparkSession, files: Files, schema: StructType) -> DataFrame:
     """With a header; the order of columns is the file's."""
-    header = spark.read.csv(str(files.path), header=True).columns
+    header = spark.read.csv(files.path.pattern, header=True).columns
     known = {field.name: field.dataType for field in schema.fields}
     shape = StructType([StructField(name, known.get(name, StringType())) for name in (*header, BROKEN)])
     # What is wrong with a row must not depend on which of its columns somebody needs.
     reader = spark.read.option("columnPruning", False)
-    rows = reader.csv(str(files.path), schema=shape, header=True, columnNameOfCorruptRecord=BROKEN)
+    rows = reader.csv(files.path.pattern, schema=shape, header=True, columnNameOfCorruptRecord=BROKEN)
     return rows.select("*", *_placed())
 
 
@@ -206,7 +222,7 @@ def _read_json(spark: SparkSession, files: Files, schema: StructType) -> DataFra
     """Line by line; Spark's own reader would look only at the fields that somebody needs."""
     shape = StructType([*(StructField(field.name, field.dataType) for field in schema.fields), StructField(BROKEN, StringType())])
     row = F.from_json("value", shape, {"columnNameOfCorruptRecord": BROKEN})
-    lines = spark.read.text(str(files.path)).where(F.trim("value") != "")
+    lines = spark.read.text(files.path.pattern).where(F.trim("value") != "")
     return lines.select(row.alias("row"), *_placed()).select("row.*", FILE, PLACE)
 
 

@@ -3,16 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from overweave.errors import PlanningError
 from overweave.planning.allocate import ALLOCATORS, AWARE
 from overweave.planning.allocate.base import Allocator
 from overweave.planning.allocate.cram import cram
 from overweave.planning.allocate.cram.options import CramOptions
 from overweave.planning.allocate.cram.parts import RunParts, run_here
+from overweave.planning.allocate.minimal import minimal
 from overweave.planning.build import BUILDERS
 from overweave.planning.build.at_most import at_most
 from overweave.planning.build.base import Builder
+from overweave.planning.build.cheapest import cheapest
+from overweave.planning.build.iterated import iterated
 from overweave.planning.build.recursive import RecursiveOptions, recursive
+from overweave.planning.minimal import MinimalOptions
 from overweave.planning.options import Options
 from overweave.planning.place import PLACEMENTS
 from overweave.planning.place.base import Placement
@@ -42,6 +48,12 @@ class Algorithm:
                 CramOptions(closeness=closeness, rule=fields[0], groups=fields[1], search=fields[2], one_to_many=fields[3]),
                 run_parts,
             )
+        if self.allocate.startswith("minimal-"):
+            ranking = self.allocate.removeprefix("minimal-")
+            share = 1.0 if options.lcf is None else options.lcf
+            chosen = MinimalOptions(ranking=ranking, lcf=share, oversize=options.oversize)
+            allocate, by_size = minimal(chosen), minimal(msgspec.structs.replace(chosen, by_cost=False))
+            build = cheapest(iterated(build) if options.lcf is None else build, by_size)
         if self.build == "recursive":
             build = recursive(
                 RecursiveOptions(
@@ -70,6 +82,12 @@ ALGORITHMS: Mapping[str, Algorithm] = {
     "pairwise-n": Algorithm("pairwise-n", "random", "random"),
     "manual": Algorithm("proportional", "fanout", "random"),
     "automatic": Algorithm("uniform", "random", "random"),
+    # MINIMAL 5 and 6.1: publishers are placed with the subscribers.
+    "minimal-gli": Algorithm("minimal-gli", "spanning-tree", "root"),
+    "minimal-gi": Algorithm("minimal-gi", "spanning-tree", "root"),
+    "minimal-gig": Algorithm("minimal-gig", "spanning-tree", "root"),
+    "minimal-random": Algorithm("minimal-random", "random-used", "root"),
+    "minimal-baldoni": Algorithm("minimal-random", "baldoni", "root"),
     # The breakdown of 7.3.4: one part of the whole left out.
     "manual-grape": Algorithm("proportional", "fanout", "grape"),
     "cram-iou-root": Algorithm("cram-iou", place="root"),

@@ -18,8 +18,9 @@ def canonical(problem: Problem) -> Problem:
     owner = np.repeat(np.arange(len(units)), np.diff(units.row_start))
     wanted = np.zeros(len(publishers), np.uint64)
     np.add.at(wanted, vectors.publisher[units.rows], _mixed(content[units.rows] + np.uint64(1)))
+    advertised, subscribed = _box_contents(problem)
     by_publisher = np.lexsort(
-        (np.arange(len(publishers)), wanted, publishers.window, publishers.rate_hz, -publishers.bytes_per_s)
+        (np.arange(len(publishers)), advertised, wanted, publishers.window, publishers.rate_hz, -publishers.bytes_per_s)
     )
     rank = np.empty(len(publishers), np.int64)
     rank[by_publisher] = np.arange(len(publishers))
@@ -31,7 +32,7 @@ def canonical(problem: Problem) -> Problem:
     # Loads are compared in parts of 10^9 of the largest: an order by the last bit of a float would change with the unit used.
     largest = max(float(units.output_bytes_per_s.max(initial=0.0)), np.finfo(float).tiny)
     load = np.rint(units.output_bytes_per_s / largest * 1e9).astype(np.int64)
-    by_unit = np.lexsort((np.arange(len(units)), content_of_unit, units.filters, sides, -load))
+    by_unit = np.lexsort((np.arange(len(units)), subscribed, content_of_unit, units.filters, sides, -load))
     by_vector = np.lexsort((content, rank[vectors.publisher]))
     return _reordered(problem, by_publisher, rank, by_vector, by_unit)
 
@@ -68,7 +69,18 @@ def _reordered(problem: Problem, by_publisher: Whole, rank: Whole, by_vector: Wh
     today = problem.today
     if today is not None:
         today = Today(today.units[by_unit], today.publishers[by_publisher], today.links)
-    return Problem(problem.pool, new_publishers, new_vectors, new_units, today, problem.goals)
+    boxes = None if problem.boxes is None else problem.boxes.renumbered(rank, place)
+    return Problem(problem.pool, new_publishers, new_vectors, new_units, today, problem.goals, boxes)
+
+
+def _box_contents(problem: Problem) -> tuple[Words, Words]:
+    """Hashes of the boxes of each publisher and of each unit; 0 where the problem has none."""
+    found = np.zeros(len(problem.publishers), np.uint64), np.zeros(len(problem.units), np.uint64)
+    if problem.boxes is not None:
+        for hashes, boxes in zip(found, (problem.boxes.advertisements, problem.boxes.subscriptions), strict=True):
+            sides = np.ascontiguousarray(np.hstack([boxes.lo, boxes.hi]))
+            np.add.at(hashes, boxes.owner, _mixed(_hashes(sides.view(np.uint64)) + np.uint64(1)))
+    return found
 
 
 def _inverse(order: Whole) -> Whole:

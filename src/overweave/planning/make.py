@@ -1,10 +1,14 @@
 """How a plan is made: canonical order, allocation and overlay, placement of publishers, names of brokers, checks."""
 
+from dataclasses import replace
+
 import msgspec
 import numpy as np
 
+from overweave.errors import PlanningError
 from overweave.planning.algorithms import algorithm
 from overweave.planning.allocate.cram.parts import RunParts, run_here
+from overweave.planning.broker_cost import total_cost
 from overweave.planning.canonical import canonical
 from overweave.planning.evidence import Evidence, evidence_of
 from overweave.planning.flows import flows_of
@@ -33,7 +37,7 @@ def make_plan(
     """
     options = options or Options()
     chosen = algorithm(algorithm_name)
-    ordered = canonical(problem)
+    ordered = canonical(_as_compared(problem, options))
     ordered.validate()
     allocate, build, place = chosen.parts(options, run_parts)
     draw = np.random.default_rng(seed)
@@ -65,13 +69,26 @@ def make_plan(
             id: BrokerLoad(*(float(getattr(load, field)[node]) for field in BrokerLoad.__struct_fields__))
             for node, id in enumerate(ids)
         },
-        totals=totals_of(load, design.clusters, moves_of(found) if ordered.today is not None else None),
+        totals=totals_of(
+            load,
+            design.clusters,
+            moves_of(found) if ordered.today is not None else None,
+            total_cost(ordered.pool, tree.broker),
+        ),
         changes=found,
         evidence=evidence or evidence_of(problem),
         goals=problem.goals,
     )
     validate_plan(plan, problem, capacity=chosen.keeps_capacity)
     return plan
+
+
+def _as_compared(problem: Problem, options: Options) -> Problem:
+    if options.similarity == "profiles":
+        return replace(problem, boxes=None)
+    if problem.boxes is None:
+        raise PlanningError("similarity: expected advertisements and filters to make boxes of, found profiles alone")
+    return problem
 
 
 def _in_pool_order(tree: Tree, problem: Problem) -> tuple[str, ...]:

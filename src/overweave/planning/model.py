@@ -4,7 +4,7 @@ Loads are counted in ticks, small parts of the largest broker, so that sums are 
 rates and bandwidths in any unit. Output of a cluster adds up, its input is the union of vectors (THESIS 6.1.2, 6.2.3).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -61,6 +61,12 @@ class Bins:
         if output > self.room[bin] or input > self.input_max[bin]:
             return False
         return bool(float(input) * (self.base_s[bin] + self.slope_s[bin] * entries) <= self.busy_max[bin])
+
+
+def shrunk(bins: Bins, share: Reals) -> Bins:
+    """Bins of which only a share may be used, given for each."""
+    room = np.floor(bins.room * share).astype(np.int64)
+    return replace(bins, room=room, busy_max=bins.busy_max * share, input_max=bins.input_max * share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +147,7 @@ def _items(problem: Problem, table: ProfileTable, tick_bytes: float) -> tuple[It
     entries = np.concatenate([entries, np.zeros(len(extra), np.int64)])
     for p in np.flatnonzero(host >= 0).tolist():
         # A publishing side brings all its publications in and sends each up once: then upper layers need no special case.
-        whole = table.add(np.array([p], np.int64), _whole_window(problem, p)[None, :])
+        whole = table.add(np.array([p], np.int64), whole_window(problem, p)[None, :])
         profile[host[p]] = table.unite([int(profile[host[p]]), whole])
         output[host[p]] += publishers.bytes_per_s[p]
         entries[host[p]] += wanting[p]
@@ -172,7 +178,7 @@ def _filters_wanting(problem: Problem) -> Whole:
     return found
 
 
-def _whole_window(problem: Problem, publisher: int) -> Words:
+def whole_window(problem: Problem, publisher: int) -> Words:
     """A vector of all publications of the window. Bits that nobody has set are alike, so any of them serve."""
     vectors, window = problem.vectors, int(problem.publishers.window[publisher])
     own = vectors.words[vectors.publisher == publisher]

@@ -21,6 +21,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     #: Beyond the thesis (its 8.2): reserved strong brokers, publishers placed while the overlay is built.
     backtrack: bool = True
     publishers_inside: bool = False
+    #: MINIMAL: the share of a broker's capacity that is for its own clients (5.4); None: found by iteration, broker by broker.
+    lcf: float | None = None
+    #: What becomes of a client that needs more than that.
+    oversize: Literal["deploy", "error"] = "error"
+    #: What clients are compared by: what they received, or their filters as boxes of a content space.
+    similarity: Literal["profiles", "boxes"] = "profiles"
     #: GRAPE (5.2.2, 7.3.2).
     priority: Literal["load", "delay"] = "load"
     weight: float = 1.0

@@ -1,6 +1,5 @@
 """A plan: brokers, links, and everybody's place, with the load that is predicted. A value with one text form."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,8 +8,10 @@ import numpy as np
 
 from overweave.errors import GoalNotMet, PlanningError
 from overweave.overlay.parts import link_ends
+from overweave.planning.evaluation import Evaluation
 from overweave.planning.evidence import Evidence
 from overweave.planning.load import Predicted, predict
+from overweave.planning.planned_for import PlannedFor, fingerprint_of, planned_for
 from overweave.planning.problem import Goals, Problem, Today, Whole
 from overweave.planning.tree import Tree
 
@@ -56,6 +57,8 @@ class Totals(msgspec.Struct, frozen=True):
     delay_s: float | None
     clusters: int
     moves: int | None
+    #: What the brokers cost together, where somebody says what they cost.
+    cost: float | None = None
 
 
 class Before(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,6 +90,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     goals: Goals
     #: None where nobody knows the network as it is.
     before: Before | None = None
+    #: The network it was made for, to say what differs from another.
+    network: PlannedFor | None = None
+    #: What given publications did on it, where somebody asked.
+    evaluation: Evaluation | None = None
     #: The file beside the plan that says where clients are, if they are too many for JSON.
     placements: str | None = None
 
@@ -107,16 +114,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fingerprint(problem: Problem) -> str:
-    """What tells networks apart: brokers with capacities, links, and who is in it; not where clients are."""
-    pool, today = problem.pool, problem.today
-    columns = (pool.ids, *(column.tolist() for column in (pool.bandwidth_bytes_per_s, pool.base_s, pool.slope_s)))
-    brokers = sorted(zip(*columns, strict=True))
-    links = sorted(link_ends(*link) for link in today.links) if today is not None else []
-    content = brokers, links, sorted(problem.publishers.ids), sorted(problem.units.ids)
-    return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:32]
+    """What tells networks apart; see `fingerprint_of`."""
+    return fingerprint_of(planned_for(problem), problem.publishers.ids, problem.units.ids)
 
 
-def totals_of(load: Predicted, clusters: int, moves: int | None) -> Totals:
+def totals_of(load: Predicted, clusters: int, moves: int | None, cost: float | None = None) -> Totals:
     """The numbers of a prediction."""
 
     def number(value: float) -> float | None:
@@ -136,6 +138,7 @@ def totals_of(load: Predicted, clusters: int, moves: int | None) -> Totals:
         delay_s=number(load.delay_s),
         clusters=clusters,
         moves=moves,
+        cost=cost,
     )
 
 

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.errors import DoesNotFit, GoalNotMet, PlanningError
+from overweave.planning.boxes import FilterBoxes
+from overweave.planning.contradictions import check_contradictions
 
 Reals = NDArray[np.float64]
 Whole = NDArray[np.int64]
@@ -32,6 +34,8 @@ class Pool:
     slope_s: Reals
     #: Publications per second that it can take at most; infinite where the matching delay is the only limit.
     capacity_hz: Reals
+    #: What using each broker costs, in any unit; None: all cost the same.
+    cost: Reals | None = None
 
     @classmethod
     def equal(cls, count: int, bandwidth_bytes_per_s: float, base_s: float = 1e-5, slope_s: float = 1e-7) -> "Pool":
@@ -49,8 +53,16 @@ class Pool:
 
     def take(self, order: Whole) -> "Pool":
         """The brokers at some positions."""
-        columns = (self.bandwidth_bytes_per_s, self.base_s, self.slope_s, self.capacity_hz)
-        return Pool(tuple(self.ids[i] for i in order.tolist()), *(column[order] for column in columns))
+        bandwidth, base_s, slope_s, capacity_hz = (
+            column[order] for column in (self.bandwidth_bytes_per_s, self.base_s, self.slope_s, self.capacity_hz)
+        )
+        cost = None if self.cost is None else self.cost[order]
+        return Pool(tuple(self.ids[i] for i in order.tolist()), bandwidth, base_s, slope_s, capacity_hz, cost)
+
+    @property
+    def costs(self) -> Reals:
+        """What using each broker costs: 1 where nobody says."""
+        return np.ones(len(self)) if self.cost is None else self.cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +148,8 @@ class Problem:
     units: Units
     today: Today | None = None
     goals: Goals = field(default_factory=Goals)
+    #: What publishers advertise and units subscribe to, as boxes, where somebody wants similarity by these (MINIMAL).
+    boxes: FilterBoxes | None = None
 
     def validate(self) -> None:
         """Raise a `PlanningError` that names what is wrong."""
@@ -144,6 +158,7 @@ class Problem:
         _check_vectors(self.vectors, self.publishers)
         _check_units(self.units, self.vectors)
         _check_goals(self)
+        check_contradictions(self)
         _check_sizes(self)
 
 
@@ -154,8 +169,8 @@ def _check_pool(pool: Pool) -> None:
     _check_lengths("broker", len(pool), vars(pool))
     for name in ("bandwidth_bytes_per_s", "capacity_hz"):
         _check_numbers("broker", pool.ids, name, getattr(pool, name), above=True, finite=name != "capacity_hz")
-    for name in ("base_s", "slope_s"):
-        _check_numbers("broker", pool.ids, name, getattr(pool, name))
+    for name in ("base_s", "slope_s", "costs"):
+        _check_numbers("broker", pool.ids, name.removesuffix("s") if name == "costs" else name, getattr(pool, name))
 
 
 def _check_publishers(publishers: Publishers, units: int) -> None:

@@ -1,13 +1,13 @@
 """Reports: from tables to pictures and pages that people read. A kind of report is a file and a line in `REPORTS`."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element
 
 from pyspark.sql import SparkSession
 
 from overweave.errors import InvalidInput
+from overweave.pipeline.locations import Location, LocationLike
 from overweave.reports.labels import shown
 from overweave.reports.page import write_page
 from overweave.reports.plan import is_plan, plan_contents
@@ -22,9 +22,9 @@ class Report(NamedTuple):
     """A kind of report."""
 
     #: Whether a directory, or a file, is what it is about.
-    fits: Callable[[Path], bool]
+    fits: Callable[[Location], bool]
     #: What the page says of it.
-    contents: Callable[[MakeSession, Path], list[Element]]
+    contents: Callable[[MakeSession, Location], list[Element]]
     title: str
 
 
@@ -36,8 +36,9 @@ REPORTS: Mapping[str, Report] = {
 }
 
 
-def report_of(directory: Path) -> str:
+def report_of(source: LocationLike) -> str:
     """Which report suits a directory, or the file of a plan."""
+    directory = Location.of(source)
     if not directory.is_dir() and not is_plan(directory):
         found = "a file" if directory.exists() else "nothing"
         raise InvalidInput(
@@ -49,11 +50,12 @@ def report_of(directory: Path) -> str:
     raise InvalidInput(f"{directory}: expected the tables of 'overweave profile', or a sweep, found neither")
 
 
-def write_report(directory: Path, out: Path, start: MakeSession) -> str:
+def write_report(source: LocationLike, page: LocationLike, start: MakeSession) -> str:
     """Write the report of a directory as one HTML file; answers with its kind."""
+    directory, out = Location.of(source), Location.of(page)
     if out.is_dir():
         raise InvalidInput(f"{out}: expected a file to write, found a directory")
     kind = report_of(directory)
-    title = f"{REPORTS[kind].title} {shown(directory.resolve().name)}"
+    title = f"{REPORTS[kind].title} {shown(directory.name if directory.local is None else directory.local.resolve().name)}"
     write_page(out, title, *REPORTS[kind].contents(start, directory))
     return kind

@@ -57,19 +57,40 @@ def load_map(digest: Digest) -> Picture:
 
 
 def arrivals_of_brokers(digest: Digest) -> Picture:
-    """What is delivered and what is only passed on."""
+    """What matches a local subscription, and what is only passed on."""
     rows = digest.brokers_top
     caption = f"Arrivals at the {len(rows)} busiest brokers: with a local match, and without"
     with drawn("arrivals", caption, 1.1 + _ROW_IN * len(rows)) as (picture, axes):
         places = np.arange(len(rows))
-        axes.barh(places, rows["deliveries"], color=COLOURS[0], height=0.7, label="deliveries")
-        axes.barh(places, rows["pure_forwards"], left=rows["deliveries"], color=COLOURS[1], height=0.7, label="pure forwards")
+        axes.barh(places, rows["useful_arrivals"], color=COLOURS[0], height=0.7, label="with a local match")
+        left = rows["useful_arrivals"]
+        axes.barh(places, rows["pure_forwards"], left=left, color=COLOURS[1], height=0.7, label="pure forwards")
         _name_rows(axes, rows["broker"].tolist())
         axes.grid(False, axis="y")
         axes.set_xlabel("publications")
         from_zero(axes, rows["arrivals"].tolist(), "x")
         plain_numbers(axes.xaxis)
         explain(axes, "arrivals")
+    return picture
+
+
+def output_of_brokers(digest: Digest) -> Picture | None:
+    """What goes to clients and to neighbours; nothing where the trace does not tell."""
+    rows = digest.brokers_top
+    if rows["output_bytes"].isna().any():
+        return None
+    caption = f"What the {len(rows)} busiest brokers sent: to clients, and to neighbours"
+    with drawn("output", caption, 1.1 + _ROW_IN * len(rows)) as (picture, axes):
+        divisor, unit = scale("B", rows["output_bytes"])
+        places, delivered = np.arange(len(rows)), rows["delivered_bytes"] / divisor
+        axes.barh(places, delivered, color=COLOURS[0], height=0.7, label="to clients")
+        axes.barh(places, rows["forwarded_bytes"] / divisor, left=delivered, color=COLOURS[1], height=0.7, label="to neighbours")
+        _name_rows(axes, rows["broker"].tolist())
+        axes.grid(False, axis="y")
+        axes.set_xlabel(f"sent ({unit})")
+        from_zero(axes, (rows["output_bytes"] / divisor).tolist(), "x")
+        plain_numbers(axes.xaxis)
+        explain(axes, "sent")
     return picture
 
 
@@ -114,7 +135,7 @@ def spread(name: str, caption: str, x_label: str, y_label: str, histogram: Histo
 
 def profile_pictures(digest: Digest) -> dict[str, list[Picture]]:
     """All pictures, by the part of the report that they belong to."""
-    brokers: list[Callable[[Digest], Picture | None]] = [arrivals_of_brokers, delays_of_brokers]
+    brokers: list[Callable[[Digest], Picture | None]] = [arrivals_of_brokers, output_of_brokers, delays_of_brokers]
     rates = spread("rates", "How often publishers publish", "rate (1/s)", "publishers", digest.rates_hz)
     text = "How much of a publisher's last publications a subscription got: the density of profiles"
     density = spread("densities", text, "density (share of publications)", "profiles", digest.densities)

@@ -2,7 +2,6 @@
 at most some hundred rows of each.
 """
 
-from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
@@ -10,13 +9,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
+from overweave.pipeline.locations import LocationLike
 from overweave.pipeline.schemas import LOAD, PROFILES, PUBLISHER_PROFILES, SUMMARY
-from overweave.pipeline.tables import conform
+from overweave.pipeline.streaming.versions import current
+from overweave.pipeline.tables import conform, folder_of
 
 #: What ``overweave profile`` writes, and what is needed of it: not the bits of profiles, which are most of the bytes.
 TABLES = {
     "profiles": StructType([field for field in PROFILES.fields if field.name != "words"]),
-    "publishers": PUBLISHER_PROFILES,
+    "publisher_profiles": PUBLISHER_PROFILES,
     "load": LOAD,
     "summary": SUMMARY,
 }
@@ -49,25 +50,25 @@ class Digest(NamedTuple):
     densities: Histogram
 
 
-def digested(spark: SparkSession, directory: Path) -> Digest:
+def digested(spark: SparkSession, directory: LocationLike) -> Digest:
     """Read the tables of a profile; columns that are missing are an `InvalidInput`."""
-    tables = {
-        name: conform(spark.read.parquet(str(directory / name)), schema, f"{directory / name}") for name, schema in TABLES.items()
-    }
+    folder = current(directory)
+    paths = {name: folder_of(folder, name) for name in TABLES}
+    tables = {name: conform(spark.read.parquet(paths[name].pattern), schema, f"{paths[name]}") for name, schema in TABLES.items()}
     load, profiles = tables["load"], tables["profiles"].withColumn("density", _density())
-    brokers = _brokers(tables["summary"], load)
+    brokers, publishers = tables["summary"], tables["publisher_profiles"]
     top = _top(brokers, "arrivals", "broker")
     start_s, step_s, per_step, per_broker = _over_time(load, top["broker"].tolist())
     return Digest(
-        totals=_totals(brokers, tables["publishers"], profiles),
+        totals=_totals(brokers, publishers, profiles),
         start_s=start_s,
         step_s=step_s,
         load=per_step,
         load_top=per_broker,
         brokers_top=top,
-        publishers_top=_top(tables["publishers"], "rate_hz", "publisher"),
+        publishers_top=_top(publishers, "rate_hz", "publisher"),
         profiles_top=_top(profiles, "count", "subscription", "publisher"),
-        rates_hz=_histogram(tables["publishers"], "rate_hz"),
+        rates_hz=_histogram(publishers, "rate_hz"),
         densities=_histogram(profiles, "density", 1.0),
     )
 
@@ -77,23 +78,15 @@ def _density() -> Column:
     return F.col("count") / F.col("window_publications")
 
 
-def _brokers(summary: DataFrame, load: DataFrame) -> DataFrame:
-    """The summary with the number of arrivals, and of what clients got, by which means over all deliveries are weighed."""
-    matched = load.groupBy("broker").agg(F.sum("matched_subscriptions").alias("client_deliveries"))
-    arrivals = F.col("deliveries") + F.col("pure_forwards")
-    return summary.join(matched, "broker", "left").na.fill(0, ["client_deliveries"]).withColumn("arrivals", arrivals)
-
-
 def _totals(brokers: DataFrame, publishers: DataFrame, profiles: DataFrame) -> dict[str, float | None]:
-    weight = F.sum("client_deliveries")
-    means = [(F.sum(F.col(name) * F.col("client_deliveries")) / F.nullif(weight, F.lit(0))).alias(name) for name in _WEIGHED]
-    share = F.sum("deliveries") / F.nullif(F.sum("arrivals"), F.lit(0))
+    # Means over all deliveries, so brokers count by how many theirs are.
+    weight = F.nullif(F.sum("deliveries"), F.lit(0))
+    means = [(F.sum(F.col(name) * F.col("deliveries")) / weight).alias(name) for name in _WEIGHED]
+    share = F.sum("useful_arrivals") / F.nullif(F.sum("arrivals"), F.lit(0))
     parts = (
         brokers.agg(
             F.count("*").alias("brokers"),
-            F.sum("deliveries").alias("deliveries"),
-            F.sum("pure_forwards").alias("pure_forwards"),
-            weight.alias("client_deliveries"),
+            *(F.sum(name).alias(name) for name in _SUMS),
             share.alias("yield"),
             *means,
             F.max("delay_s_max").alias("delay_s_max"),
@@ -111,6 +104,9 @@ def _totals(brokers: DataFrame, publishers: DataFrame, profiles: DataFrame) -> d
 
 
 _WEIGHED = ("hops_mean", "delay_s_mean")
+_SUMS = (
+    "arrivals", "useful_arrivals", "pure_forwards", "delivered_bytes", "forwarded_bytes", "output_bytes", "deliveries"
+)  # fmt: skip
 
 
 def _top(table: DataFrame, measure: str, *names: str) -> pd.DataFrame:
@@ -119,15 +115,14 @@ def _top(table: DataFrame, measure: str, *names: str) -> pd.DataFrame:
 
 def _over_time(load: DataFrame, brokers: list[str]) -> tuple[float, float, pd.DataFrame, pd.DataFrame]:
     """Arrivals per second in steps that are whole numbers of the table's buckets; where nothing came there is no row."""
-    arrivals = F.col("deliveries") + F.col("pure_forwards")
     # The table does not say how long its buckets are; arrivals and their rate do.
-    (row,) = load.agg(F.min("at_s"), F.max("at_s"), F.max(arrivals / F.nullif("input_hz", F.lit(0.0)))).collect()
+    (row,) = load.agg(F.min("at_s"), F.max("at_s"), F.max(F.col("arrivals") / F.nullif("input_hz", F.lit(0.0)))).collect()
     start_s, last_s, bucket_s = (float(value) if value is not None else 0.0 for value in row)
     bucket_s = bucket_s or 1.0
     buckets = round((last_s - start_s) / bucket_s) + 1
     per_step = -(-buckets // STEPS_MAX)
     step = F.floor(F.round((F.col("at_s") - start_s) / bucket_s) / per_step).cast("long").alias("step")
-    stepped = load.select("broker", step, arrivals.alias("arrivals"))
+    stepped = load.select("broker", step, "arrivals")
     # The last step may be shorter.
     length_s = F.least(F.lit(per_step), F.lit(buckets) - F.col("step") * per_step) * bucket_s
     each = stepped.groupBy("broker", "step").agg((F.sum("arrivals") / F.first(length_s)).alias("input_hz"))

@@ -5,9 +5,9 @@ Pages are trees of elements, which the standard library writes; texts cannot bec
 
 import base64
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from xml.etree.ElementTree import Element, tostring
 
+from overweave.pipeline.locations import Location, LocationLike
 from overweave.reports.labels import figure
 from overweave.reports.look import Picture
 
@@ -96,7 +96,7 @@ def image(picture: Picture) -> Element:
     return element("figure", drawn, element("figcaption", f"{picture.caption[0].upper()}{picture.caption[1:]}."))
 
 
-def write_page(path: Path, title: str, *contents: Content) -> None:
+def write_page(path: LocationLike, title: str, *contents: Content) -> None:
     """Write a page; it is there when it is complete."""
     head = element(
         "head",
@@ -106,10 +106,8 @@ def write_page(path: Path, title: str, *contents: Content) -> None:
         element("style", _STYLE),
     )
     html = element("html", head, element("body", element("main", element("h1", title), *contents)), lang="en")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    hidden = path.with_name(f".{path.name}.new")
-    hidden.write_text("<!DOCTYPE html>\n" + tostring(html, "unicode", "html") + "\n", encoding="utf-8", errors="replace")
-    hidden.replace(path)
+    text = "<!DOCTYPE html>\n" + tostring(html, "unicode", "html") + "\n"
+    Location.of(path).write_bytes(text.encode(errors="replace"))
 
 
 def _cell(tag: str, text: str, number: bool) -> Element:

@@ -2,18 +2,19 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import msgspec
 import numpy as np
 from matplotlib.axes import Axes
 
+from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.plan_files import read_plan
 from overweave.planning.plan import BrokerLoad, Plan
 from overweave.reports.labels import label, scale, shown
 from overweave.reports.look import COLOURS, Picture, drawn, explain, from_zero, plain_numbers
 from overweave.reports.page import Text, element, facts, image, section, table
+from overweave.reports.plan_evaluation import evaluation_contents
 
 #: So many brokers have a bar or a row, and so many moves are listed; the rest is in the file.
 BROKERS_MAX, MOVES_MAX = 60, 200
@@ -24,12 +25,12 @@ Place = tuple[float, float]
 Links = Iterable[tuple[str, str]]
 
 
-def is_plan(file: Path) -> bool:
+def is_plan(file: LocationLike) -> bool:
     """Whether a file may be one that ``overweave plan`` wrote."""
-    return file.is_file() and file.suffix == ".json"
+    return Location.of(file).suffix == ".json" and Location.of(file).is_file()
 
 
-def plan_contents(file: Path) -> list[Element]:
+def plan_contents(file: LocationLike) -> list[Element]:
     """What the page says."""
     plan = read_plan(file)
     before = None if plan.before is None else plan.before.totals
@@ -49,6 +50,7 @@ def plan_contents(file: Path) -> list[Element]:
         section("Overlay", *map(image, overlays(plan))),
         section("Totals", _totals(plan)),
         section("Load of brokers", image(utilisations(plan)), image(rates(plan)), *_loads(plan)),
+        *([section("Prediction and truth", *evaluation_contents(plan.evaluation))] if plan.evaluation is not None else []),
         section("Who moves", *_moves(plan)),
     ]
 

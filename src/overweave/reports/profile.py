@@ -1,11 +1,13 @@
 """The report of a profile: what a network carried, broker by broker, who published it and who got it."""
 
-from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import pandas as pd
 from pyspark.sql import SparkSession
 
+from overweave.pipeline.locations import LocationLike
+from overweave.pipeline.streaming.versions import current
+from overweave.pipeline.tables import folder_of
 from overweave.reports.brokers import profile_pictures
 from overweave.reports.digest import TABLES, TOP, digested
 from overweave.reports.labels import label
@@ -13,32 +15,40 @@ from overweave.reports.page import element, facts, image, section, table
 
 #: What is told first, in this order.
 _FACTS = (
-    ("brokers", "brokers"),
-    ("publishers", "publishers"),
+    ("brokers", "brokers with traffic"),
+    ("publishers", "publishers with traffic"),
     ("publications", "publications"),
     ("rate_hz", "publications per second"),
-    ("subscriptions", "subscriptions"),
+    ("subscriptions", "subscriptions with matches"),
     ("profiles", "profiles"),
     ("density_mean", "density of profiles, mean"),
-    ("deliveries", "deliveries"),
+    ("arrivals", "arrivals at brokers"),
+    ("useful_arrivals", "with a local match"),
     ("pure_forwards", "pure forwards"),
     ("yield", "yield"),
+    ("delivered_bytes", "sent to clients (B)"),
+    ("forwarded_bytes", "sent to neighbours (B)"),
+    ("deliveries", "deliveries to subscriptions"),
     ("hops_mean", "hops, mean"),
     ("delay_s_mean", "delay, mean (s)"),
     ("delay_s_max", "delay, maximum (s)"),
 )
-_BROKERS = ("broker", "deliveries", "pure_forwards", "yield_share", "hops_mean", "delay_s_mean", "delay_s_p50", "delay_s_p99")
+_BROKERS = (
+    "broker", "arrivals", "useful_arrivals", "pure_forwards", "yield_share", "delivered_bytes", "forwarded_bytes", "output_bytes",
+    "deliveries", "hops_mean", "delay_s_mean", "delay_s_p50", "delay_s_p99",
+)  # fmt: skip
 _PUBLISHERS = ("publisher", "broker", "publications", "rate_hz", "bytes_per_s", "message_bytes")
 _PROFILES = ("subscription", "publisher", "count", "density", "window_publications", "first_sequence", "last_sequence")
 _WORDS = {"yield_share": "yield", "count": "publications got"}
 
 
-def is_profile(directory: Path) -> bool:
+def is_profile(directory: LocationLike) -> bool:
     """Whether a directory has the tables of ``overweave profile``."""
-    return all(any((directory / name).glob("*.parquet")) for name in TABLES)
+    tables = current(directory)
+    return all(any(each.name.endswith(".parquet") for each in folder_of(tables, name).list()) for name in TABLES)
 
 
-def profile_contents(spark: SparkSession, directory: Path) -> list[Element]:
+def profile_contents(spark: SparkSession, directory: LocationLike) -> list[Element]:
     """What the page says."""
     digest = digested(spark, directory)
     totals = digest.totals

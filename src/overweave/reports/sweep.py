@@ -1,10 +1,11 @@
 """The report of a sweep: its figures, the means in numbers, and what failed. A table of scenarios is small: it needs no Spark."""
 
-from pathlib import Path
+import re
 from xml.etree.ElementTree import Element
 
 import pandas as pd
 
+from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.sweeps.results import ERROR, MARK, Note, read_metrics, read_note
 from overweave.reports.labels import figure, label
 from overweave.reports.lines import sweep_picture
@@ -15,26 +16,29 @@ from overweave.reports.page import Number, Text, element, facts, image, section,
 #: A page shows no more rows of a table; the rest is in Parquet.
 ROWS_MAX = 500
 _SEED = "seed"
+#: Figures are numbered; what else is in their folder is not ours.
+_OURS = re.compile(r"[0-9][0-9]-.*\.(svg|png)")
 
 
-def is_sweep(directory: Path) -> bool:
+def is_sweep(directory: LocationLike) -> bool:
     """Whether a directory is one that ``overweave sweep`` wrote."""
-    return (directory / MARK).is_file()
+    return (Location.of(directory) / MARK).is_file()
 
 
-def write_figures(directory: Path) -> list[Path]:
+def write_figures(directory: LocationLike) -> list[Location]:
     """Write the figures of a sweep below its directory, each as SVG and PNG, in place of those of an earlier run."""
-    folder = directory / "figures"
-    folder.mkdir(exist_ok=True)
-    for old in (path for form in ("svg", "png") for path in folder.glob(f"[0-9][0-9]-*.{form}")):
-        old.unlink()
+    folder = Location.of(directory) / "figures"
+    folder.make_directory()
+    for old in folder.list():
+        if _OURS.fullmatch(old.name):
+            (folder / old.name).remove()
     for picture in _pictures(read_note(directory), read_metrics(directory).to_pandas()):
-        (folder / f"{picture.name}.svg").write_text(picture.svg, encoding="utf-8")
+        (folder / f"{picture.name}.svg").write_bytes(picture.svg.encode())
         (folder / f"{picture.name}.png").write_bytes(picture.png)
-    return sorted(folder.glob("[0-9][0-9]-*.*"))
+    return [folder / each.name for each in folder.list() if _OURS.fullmatch(each.name)]
 
 
-def sweep_contents(directory: Path) -> list[Element]:
+def sweep_contents(directory: LocationLike) -> list[Element]:
     """What the page says."""
     note, metrics = read_note(directory), read_metrics(directory).to_pandas()
     failed = metrics[metrics[ERROR].notna()]

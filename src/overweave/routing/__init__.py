@@ -20,7 +20,7 @@ from overweave.routing.summaries import Covering, Identical
 
 class RoutingProtocol(NamedTuple):
     """How to make a protocol at one broker, whether it needs an overlay without cycles, whether brokers learn the overlay,
-    how many there may be, and whether publications have to be advertised.
+    how many there may be, whether publications have to be advertised, and whether they are routed around failed links.
     """
 
     make: Callable[[str, Overlay], Routing]
@@ -28,6 +28,7 @@ class RoutingProtocol(NamedTuple):
     knows_overlay: bool = False
     brokers_max: int | None = None
     needs_advertisements: bool = False
+    reroutes: bool = False
 
 
 def _parent(broker: str, overlay: Overlay) -> str | None:
@@ -57,6 +58,7 @@ PROTOCOLS: dict[str, RoutingProtocol] = {
         knows_overlay=True,
         brokers_max=NUMBERS_MAX,
         needs_advertisements=True,
+        reroutes=True,
     ),
-    "merc": RoutingProtocol(Merc, Merc.acyclic, brokers_max=NUMBERS_MAX, needs_advertisements=True),
+    "merc": RoutingProtocol(Merc, Merc.acyclic, brokers_max=NUMBERS_MAX, needs_advertisements=True, reroutes=True),
 }

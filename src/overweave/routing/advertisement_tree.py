@@ -72,6 +72,11 @@ class TreeTable:
         """All that came from ``peer``."""
         return [(id, filter) for (id, at), filter in self._entries.items() if at == peer]
 
+    def validate(self) -> None:
+        """Check what must always hold."""
+        assert len(self._index) == len(self._entries)
+        assert set(self._entries) == {(id, peer) for id, peers in self._peers.items() for peer in peers}
+
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """The peers whose subscriptions some publications match, but not back to the neighbour they came from."""
         return batch.spread(self._index, origin) if self._entries else []  # type: ignore[return-value]
@@ -101,6 +106,15 @@ class Tree:
     def empty(self) -> bool:
         """Whether there is nothing to remember."""
         return self.client is None and not self.offered_by and not self.table and not self.told and not self.offered_to
+
+    def validate(self) -> None:
+        """Check what must always hold."""
+        self.table.validate()
+        self.offers.validate()
+        assert self.client is None or self.parent is None
+        assert self.parent is None or self.parent in self.offered_by
+        assert self.leaving.keys() <= self.told.keys()
+        assert self.parent not in self.leaving
 
     def best(self) -> tuple[str, Route] | None:
         """The neighbour with the shortest path, and that path; the parent among equals, else the first that offered one."""

@@ -92,6 +92,9 @@ class Routing(Protocol):
     def sizes(self) -> dict[str, int]:
         """How many entries each table has."""
 
+    def validate(self) -> None:
+        """Check what must always hold."""
+
 
 class Steady:
     """What a protocol has that looks at every publication, and takes links as they are."""
@@ -138,6 +141,9 @@ class Steady:
     def sizes(self) -> dict[str, int]:
         """See `Routing.sizes`."""
         raise NotImplementedError
+
+    def validate(self) -> None:
+        """See `Routing.validate`."""
 
 
 class ByKind(Steady):
@@ -205,6 +211,10 @@ class SubscriptionTable:
         entry = self._entries.get(id)
         return None if entry is None else entry[0]
 
+    def entry(self, id: str) -> tuple[Filter, str]:
+        """The filter of a subscription that is there, and the peer it came from."""
+        return self._entries[id]
+
     def items(self) -> list[tuple[str, Filter, str]]:
         """All entries."""
         return [(id, filter, peer) for id, (filter, peer) in self._entries.items()]
@@ -212,6 +222,10 @@ class SubscriptionTable:
     def of(self, peer: str) -> list[Subscribe]:
         """All that came from ``peer``."""
         return [Subscribe(id, filter) for id, (filter, of) in self._entries.items() if of == peer]
+
+    def validate(self) -> None:
+        """Check what must always hold."""
+        assert len(self._index) == len(self._entries)
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """The peers whose subscriptions some publications match, but not back to the neighbour they came from."""

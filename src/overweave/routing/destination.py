@@ -120,6 +120,13 @@ class DestinationBased:
         """See `Routing.learned`: nothing holds only because a neighbour said it."""
         return ()
 
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        self._member.validate()
+        self._subscriptions.validate()
+        assert self._member.advertised.keys() == self._advertisements.keys()
+        assert len(self._member.wanted) == len(self._subscriptions)
+
     def sizes(self) -> dict[str, int]:
         """See `Routing.sizes`."""
         remote = self._member.subscriptions

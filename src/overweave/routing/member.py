@@ -335,6 +335,19 @@ class Member:
             self._answered(id, broker, self._statement)
         self._owed.pop(broker, None)
 
+    def validate(self) -> None:
+        """Check what must always hold."""
+        self.topology.validate()
+        self.advertisements.validate()
+        self.subscriptions.validate()
+        assert self.advertised.keys() == self._advertised_since.keys()
+        assert self._answers.keys() <= self.advertised.keys()
+        assert self._unanswered.keys() <= self.advertised.keys()
+        assert self._untold <= self._met.keys()
+        # Only brokers that are known, and known of, have anything in the remote tables.
+        assert {*self.advertisements.brokers(), *self.subscriptions.brokers()} <= self._met.keys()
+        assert all(since <= self._statement for since in self._advertised_since.values())
+
     # ---- destination lists
 
     @property

@@ -324,6 +324,14 @@ class Merc:
         choices, detours = self._addresses.of(self._source(origin)), origin is None or batch.detour
         return len(self._subscriptions) + len(choices.main) + (len(choices.spare) if detours else 0)
 
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        self._subscriptions.validate()
+        assert self._wanted.keys() == {id for id, _, _ in self._subscriptions.items()}
+        for member in self._members.values():
+            member.validate()
+        assert all(member in self._members.values() for member in self._links.values())
+
     def sizes(self) -> dict[str, int]:
         """See `Routing.sizes`."""
         members = self._members.values()

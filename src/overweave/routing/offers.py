@@ -62,6 +62,14 @@ class Offers:
                 heirs.append((orphan, filter))
         return heirs, True
 
+    def validate(self) -> None:
+        """Check what must always hold."""
+        assert self._told.keys().isdisjoint(self._withheld)
+        assert self._index is None or len(self._index) == len(self._told)
+        covered = {(cover, id) for id, (_, cover) in self._withheld.items()}
+        assert covered == {(cover, id) for cover, ids in self._covered_by.items() for id in ids}
+        assert all(cover in self._told for cover, _ in covered)
+
     def _tell(self, id: str, filter: Filter) -> None:
         self._told[id] = filter
         if self._index is not None:

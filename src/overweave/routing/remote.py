@@ -109,6 +109,13 @@ class RemoteTable:
         for id in list(self.of(broker)):
             self.drop(broker, id)
 
+    def validate(self) -> None:
+        """Check what must always hold."""
+        by_broker = {(broker, id): stated for broker, entries in self._entries.items() for id, stated in entries.items()}
+        assert by_broker == {(broker, id): stated for id, about in self._about.items() for broker, stated in about.items()}
+        assert all(self._entries.values())
+        assert all(self._about.values())
+
     def of(self, broker: str) -> Mapping[str, Stated]:
         """All that holds of one broker."""
         return self._entries.get(broker, {})

@@ -51,6 +51,10 @@ class Simple(Steady):
         """See `Routing.learned`."""
         return self._table.of(neighbour)
 
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        self._table.validate()
+
     def sizes(self) -> dict[str, int]:
         """See `Routing.sizes`."""
         return {"subscriptions": len(self._table)}

@@ -144,6 +144,14 @@ class Topology:
             self._whole = all(_is_settled(states[id], states) for id in (self.broker, *self.members))
         return self._whole
 
+    def validate(self) -> None:
+        """Check what must always hold."""
+        for broker, joined in self._joined.items():
+            assert joined == {next for next in self._open(broker) if broker in self._open(next)}, broker
+            assert all(broker in self._joined[next] for next in joined), broker
+        if self._members is not None:
+            assert set(self._members) == _connected(self.broker, self._joined) - {self.broker}
+
     def _changed(self) -> None:
         self._version += 1
         self._find_anew(self.broker, False)

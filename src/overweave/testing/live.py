@@ -54,7 +54,10 @@ async def running(settings: dict[str, BrokerSettings]) -> AsyncIterator[dict[str
         for id, each in settings.items():
             nodes[id] = BrokerNode(each)
             await nodes[id].start()
-        await until(lambda: all(node.ailment() is None for node in nodes.values()), what="that all brokers are healthy")
+        await until(
+            lambda: all(node.ailment() is node.degradation() is None for node in nodes.values()),
+            what="that all brokers are healthy",
+        )
         yield nodes
     finally:
         for node in nodes.values():

@@ -71,9 +71,9 @@ class Tracer:
             delivered = [(peer, some) for peer, some in stimulus.to if peer in self._clients]
             raw = [(peer, some) for peer, some in delivered if isinstance(some, RawRows)]
             if isinstance(batch, RawRows) and len(raw) == len(delivered):
-                yield NoteRows(self._columns(batch, raw, now_s))
+                yield NoteRows(self._columns(batch, raw, now_s, stimulus.peer))
             else:
-                for record in self._records(batch, delivered, now_s):
+                for record in self._records(batch, delivered, now_s, stimulus.peer):
                     yield Note(record)
 
     def _note(self, heard: Heard) -> None:
@@ -95,7 +95,7 @@ class Tracer:
         kind = _KINDS[type(message)]
         yield NoteStatement(Statement(self._run, now_s, self._broker, heard.peer, kind, message.id, filter, filter is None))
 
-    def _records(self, batch: Batch, delivered: list[tuple[str, Batch]], now_s: float) -> Iterator[Record]:
+    def _records(self, batch: Batch, delivered: list[tuple[str, Batch]], now_s: float, peer: str) -> Iterator[Record]:
         found: dict[Identity, list[tuple[str | None, str | None]]] = {}
         for name, some in delivered:
             client = self._clients[name]
@@ -107,16 +107,18 @@ class Tracer:
         for identity, arrival in zip(batch.identities(), batch.arrivals(), strict=True):
             publisher, sequence, hops, published_at_s, size = arrival
             where = publisher, sequence, self._broker
+            # What has taken no hop came from a client.
+            previous_hop = peer if hops else None
             for subscription, of in found.get(identity) or [(None, None)]:
-                yield Record(self._run, *where, subscription, of, hops, published_at_s, now_s, size)
+                yield Record(self._run, *where, subscription, of, hops, published_at_s, now_s, size, previous_hop)
 
-    def _columns(self, batch: RawRows, delivered: list[tuple[str, RawRows]], now_s: float) -> Columns:
+    def _columns(self, batch: RawRows, delivered: list[tuple[str, RawRows]], now_s: float, peer: str) -> Columns:
         if len(delivered) == 1 and delivered[0][1].picked is None:
             # All rows went to one client, which is common where traffic is heavy.
             (name, _), *_ = delivered
             filters = self._clients[name].filters
             if len(filters) == 1:
-                return batch.records(slice(None), list(filters), [name], np.zeros(batch.count, np.int32), now_s)
+                return batch.records(slice(None), list(filters), [name], np.zeros(batch.count, np.int32), now_s, peer)
         texts: list[str] = []
         names: list[str] = []
         lonely = np.ones(batch.count, np.bool_)
@@ -142,4 +144,4 @@ class Tracer:
         forwards = np.flatnonzero(lonely)
         rows.append(forwards)
         codes.append(np.full(len(forwards), -1, np.int32))
-        return batch.records(np.concatenate(rows), texts, names, np.concatenate(codes), now_s)
+        return batch.records(np.concatenate(rows), texts, names, np.concatenate(codes), now_s, peer)

@@ -27,18 +27,20 @@ class Utilisation(msgspec.Struct, frozen=True):
 class Metrics(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield"}):
     """Measures of one scenario, from the first publication until everything is delivered.
 
-    By SPEC 1 deliveries and pure forwards are arrivals of publications at brokers, with and without a local match.
+    An arrival is a publication that comes to a broker: useful where a local subscription matches, else a pure forward. SPEC 1
+    calls useful arrivals deliveries; here a delivery is what a subscription got.
     """
 
     seed: int
     duration_s: float
     publications: int
-    deliveries: int
+    arrivals: int
+    useful_arrivals: int
     pure_forwards: int
-    #: deliveries / (deliveries + pure forwards); None when nothing was published.
+    #: useful arrivals / arrivals; None when nothing was published.
     yield_: float | None
-    #: What clients got, one for each subscription; hops (links between brokers) and delays are those of its trace rows.
-    client_deliveries: int
+    #: What clients got, one for each subscription; hops (links between brokers) and delays are means over these.
+    deliveries: int
     hops_mean: float | None
     delay_s: Delays | None
     #: Arrivals of publications at a broker from another one.
@@ -65,12 +67,12 @@ class Tally:
     >>> tally = Tally()
     >>> for broker, subscription in (("B1", None), ("B2", "s1"), ("B2", "s2")):
     ...     tally.add(Record("run", "p", 0, broker, subscription, subscription, int(broker[1]) - 1, 0.0, 0.5, 0))
-    >>> tally.pure_forwards, tally.deliveries, tally.publication_hops, tally.hops_mean()
+    >>> tally.pure_forwards, tally.useful_arrivals, tally.publication_hops, tally.hops_mean()
     (1, 1, 1, 1.0)
     """
 
     def __init__(self) -> None:
-        self.deliveries = 0
+        self.useful_arrivals = 0
         self.pure_forwards = 0
         self.publication_hops = 0
         self._hops = 0
@@ -86,14 +88,14 @@ class Tally:
             if record.subscription is None:
                 self.pure_forwards += 1
             else:
-                self.deliveries += 1
+                self.useful_arrivals += 1
         if record.subscription is not None:
             self._hops += record.hops
             self._delays_s.append(record.arrived_at_s - record.published_at_s)
 
     def yield_(self) -> float | None:
         """See `Metrics`."""
-        return share(self.deliveries, self.pure_forwards)
+        return share(self.useful_arrivals, self.pure_forwards)
 
     def hops_mean(self) -> float | None:
         """See `Metrics`."""

@@ -9,10 +9,24 @@ from overweave.broker.client import ClientCore
 from overweave.broker.core import BrokerCore
 from overweave.broker.registry import Journal
 from overweave.contract.config import BrokerConfig, SessionConfig
-from overweave.contract.effects import Deliver, Keep, Note, NoteStatement, Notify, Parts, Refuse, Rejection, Restart
+from overweave.contract.effects import (
+    CloseLink,
+    Deliver,
+    Keep,
+    Note,
+    NoteRows,
+    NoteStatement,
+    Notify,
+    OpenLink,
+    Parts,
+    Refuse,
+    Rejection,
+    Restart,
+)
 from overweave.contract.modules import Module
 from overweave.contract.records import Record, Statement
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, PeerLeft
+from overweave.drivers.effect_runner import Performers
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.journals import Journals
@@ -26,6 +40,8 @@ from overweave.routing.base import Routing
 
 #: The first incarnation of brokers whose clocks may go back.
 _INCARNATION = 1000
+#: How soon a neighbour connects again whose connection was closed, and when the session of a client that does not expires.
+_RECONNECT_S, SESSION_EXPIRY_S = 0.1, 30.0
 MakeRouting = Callable[[str, Overlay], Routing]
 #: The modules of a broker, by name.
 MakeModules = Callable[[str], Mapping[str, Module]]
@@ -109,12 +125,12 @@ class SimulatedNetwork:
     def say(self, client: str, message: Control) -> None:
         """Have a client advertise, subscribe or withdraw."""
         node = self._nodes[client]
-        node.carry_out(self.client(client).say(message, node.clock_s()))
+        node.run(self.client(client).say(message, node.clock_s()))
 
     def publish(self, client: str, *publications: Publication) -> None:
         """Have a client publish, all of them together."""
         node = self._nodes[client]
-        node.carry_out(self.client(client).publish(publications, node.clock_s()))
+        node.run(self.client(client).publish(publications, node.clock_s()))
 
     # ---- to look at
 
@@ -166,8 +182,23 @@ class SimulatedNetwork:
 
     # ---- what nodes leave to the network
 
-    def deliver(self, effect: Deliver) -> None:
-        """Tell what a client got."""
+    def performers(self, node: Node) -> Performers:
+        """What the effects of a node do."""
+        if node.id in self._clients:
+            return {Deliver: self._deliver, Rejection: lambda effect: self.rejections.append((node.id, effect))}
+        return {
+            Keep: lambda effect: self._journals.keep(node, effect),
+            Note: lambda effect: self.records.append(effect.record),
+            NoteRows: _no_columns,
+            NoteStatement: lambda effect: self.statements.append(effect.statement),
+            Notify: lambda effect: self.refusals.append(Refuse(effect.peer, effect.code, effect.text)),
+            Refuse: lambda effect: self._refuse(node, effect),
+            OpenLink: lambda effect: self.open_link((node.id, effect.peer)),
+            CloseLink: lambda effect: self.close_link((node.id, effect.peer)),
+            Restart: lambda effect: self._begin_again(node, effect),
+        }
+
+    def _deliver(self, effect: Deliver) -> None:
         self._on_delivery(effect.parts)
 
     def _count_delivery(self, parts: Parts) -> None:
@@ -175,33 +206,22 @@ class SimulatedNetwork:
             for publisher, _, sequence in batch.identities():
                 self.deliveries[publisher, sequence, subscription] += 1
 
-    def keep(self, node: Node, effect: Keep) -> None:
-        """Write to the journal of a broker."""
-        self._journals.keep(node, effect)
-
-    def reject(self, node: Node, effect: Rejection) -> None:
-        """Collect what clients were told."""
-        self.rejections.append((node.id, effect))
-
-    def note(self, effect: Note) -> None:
-        """Collect rows of the trace."""
-        self.records.append(effect.record)
-
-    def note_statement(self, effect: NoteStatement) -> None:
-        """Collect what clients advertised, subscribed to and withdrew."""
-        self.statements.append(effect.statement)
-
-    def refuse(self, node: Node, effect: Refuse) -> None:
-        """Collect refusals, and close the connection."""
+    def _refuse(self, node: Node, effect: Refuse) -> None:
+        """Close the connection. A neighbour connects again; a client does not, and its session expires."""
         self.refusals.append(effect)
-        if effect.code == "slow-consumer":
-            self._disconnect((node.id, effect.peer))
-            self._clients.pop(effect.peer)
-            self._nodes.pop(effect.peer).alive = False
+        if effect.peer not in self._clients:
+            self.cut((node.id, effect.peer), _RECONNECT_S)
+            return
+        self._disconnect((node.id, effect.peer))
+        del self._clients[effect.peer]
+        self._nodes.pop(effect.peer).alive = False
+        if effect.code != "slow-consumer":  # which the core has forgotten already
+            self.kernel.at(self.kernel.now_s + SESSION_EXPIRY_S, self._expire, (node, effect.peer))
 
-    def notify(self, effect: Notify) -> None:
-        """Collect what clients are told, with the refusals."""
-        self.refusals.append(Refuse(effect.peer, effect.code, effect.text))
+    def _expire(self, which: tuple[Node, str]) -> None:
+        node, client = which
+        if node.alive and client not in self._clients:
+            node.handle(PeerLeft(client))
 
     def open_link(self, ends: tuple[str, str]) -> None:
         """Join two brokers, when whoever asked for it is done."""
@@ -214,7 +234,7 @@ class SimulatedNetwork:
         self.links -= {ends, ends[::-1]}
         self.kernel.at(self.kernel.now_s, self._part, ends)
 
-    def restart(self, node: Node, effect: Restart) -> None:
+    def _begin_again(self, node: Node, effect: Restart) -> None:
         """Start a broker again, as an incarnation later than one that others know, when whoever asked for it is done."""
         self.restarts.append((node.id, effect.incarnation))
         self.kernel.at(self.kernel.now_s, self._restart_after, (node, effect.incarnation))
@@ -272,14 +292,17 @@ class SimulatedNetwork:
         if ends[0] not in self._nodes or ends[1] not in self._nodes or ends[1] in self._nodes[ends[0]].channels:
             return
         a, b = (self._nodes[id] for id in ends)
-        fate, delay_s = self._fate if self._faults.lossy else None, self._costs.link_delay_s
         for node, peer in ((a, b), (b, a)):
-            if fate is None and node.station is None:
-                node.channels[peer.id] = Channel(self, self.kernel, node, peer, delay_s)
-            else:
-                node.channels[peer.id] = UnevenChannel(self, self.kernel, node, peer, delay_s, fate)
+            node.channels[peer.id] = self.make_channel(node, peer)
         for node, peer in ((a, b), (b, a)):
             node.handle(PeerConnected(peer.id, client=peer.id in self._clients))
+
+    def make_channel(self, source: Node, target: Node) -> Channel:
+        """One direction of a connection."""
+        fate, delay_s = self._fate if self._faults.lossy else None, self._costs.link_delay_s
+        if fate is None and source.station is None:
+            return Channel(self, self.kernel, source, target, delay_s)
+        return UnevenChannel(self, self.kernel, source, target, delay_s, fate)
 
     def _disconnect(self, ends: tuple[str, str]) -> None:
         for id, peer in (ends, ends[::-1]):
@@ -402,3 +425,7 @@ class SimulatedNetwork:
         neighbours = [ends[broker == ends[0]] for ends in sorted(self.links) if broker in ends]
         for peer in (*neighbours, *clients):
             self._connect((broker, peer))
+
+
+def _no_columns(effect: NoteRows) -> None:
+    raise TypeError(f"the simulator's batches are objects, got {type(effect).__name__}")

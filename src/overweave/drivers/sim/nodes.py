@@ -3,23 +3,11 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from overweave.contract.effects import (
-    CloseLink,
-    Deliver,
-    Effect,
-    Keep,
-    Note,
-    NoteStatement,
-    Notify,
-    OpenLink,
-    Refuse,
-    Rejection,
-    Restart,
-    SendFrame,
-    SetTimer,
-)
+from overweave.broker.client import ClientCore
+from overweave.contract.effects import Effect
 from overweave.contract.frames import Frame
 from overweave.contract.stimuli import FrameArrived, Stimulus, TimerFired
+from overweave.drivers.effect_runner import BROKER_EFFECTS, CLIENT_EFFECTS, Alarm, EffectRunner, Performers
 from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.station import Station
 
@@ -39,35 +27,27 @@ class World(Protocol):
 
     frames: int
 
-    def deliver(self, effect: Deliver) -> None:
-        """A client got something."""
+    def performers(self, node: "Node") -> Performers:
+        """What a core's effects do, besides frames and timers."""
 
-    def keep(self, node: "Node", effect: Keep) -> None:
-        """Something must survive a crash."""
 
-    def reject(self, node: "Node", effect: Rejection) -> None:
-        """A client's broker has not accepted something."""
+class _Alarm:
+    """A timer that is set; the scheduler cannot forget it, so it remembers that it was cancelled."""
 
-    def note(self, effect: Note) -> None:
-        """A row for the trace."""
+    __slots__ = ("_action", "_name")
 
-    def note_statement(self, effect: NoteStatement) -> None:
-        """A row for the trace of statements."""
+    def __init__(self, action: Callable[[str], None], name: str) -> None:
+        self._action: Callable[[str], None] | None = action
+        self._name = name
 
-    def refuse(self, node: "Node", effect: Refuse) -> None:
-        """A peer did something wrong."""
+    def cancel(self) -> None:
+        """Do not fire."""
+        self._action = None
 
-    def notify(self, effect: Notify) -> None:
-        """A client did something wrong, and goes on."""
-
-    def open_link(self, ends: tuple[str, str]) -> None:
-        """Two brokers get a link."""
-
-    def close_link(self, ends: tuple[str, str]) -> None:
-        """Two brokers give up a link."""
-
-    def restart(self, node: "Node", effect: Restart) -> None:
-        """A broker has to begin again, as a later incarnation."""
+    def fire(self, _: object) -> None:
+        """The time has come."""
+        if self._action is not None:
+            self._action(self._name)
 
 
 class Node:
@@ -83,6 +63,7 @@ class Node:
         "core",
         "frozen",
         "id",
+        "run",
         "skew_s",
         "station",
         "waiting",
@@ -106,6 +87,9 @@ class Node:
         self._late: list[str] = []
         self._deferred: list[Stimulus] = []
         self.alive = True
+        kinds = CLIENT_EFFECTS if isinstance(core, ClientCore) else BROKER_EFFECTS
+        #: Carries out what the core asks for.
+        self.run = EffectRunner(kinds, self.channels, self._schedule, self._fire, world.performers(self)).run
 
     def clock_s(self) -> float:
         """What the node takes for the time."""
@@ -116,39 +100,7 @@ class Node:
         if self.frozen:
             self._deferred.append(stimulus)
             return
-        self.carry_out(self.core.handle(stimulus, self._kernel.now_s + self.skew_s))
-
-    def carry_out(self, effects: list[Effect]) -> None:
-        """Do what a core asked for."""
-        for effect in effects:
-            if isinstance(effect, SendFrame):
-                channel = self.channels.get(effect.peer)
-                if channel is not None:
-                    channel.send(effect.frame)
-            elif isinstance(effect, Deliver):
-                self._world.deliver(effect)
-            elif isinstance(effect, SetTimer):
-                self._kernel.at(effect.at_s - self.skew_s, self._fire, effect.name)
-            elif isinstance(effect, Note):
-                self._world.note(effect)
-            elif isinstance(effect, NoteStatement):
-                self._world.note_statement(effect)
-            elif isinstance(effect, Keep):
-                self._world.keep(self, effect)
-            elif isinstance(effect, Notify):
-                self._world.notify(effect)
-            elif isinstance(effect, Refuse):
-                self._world.refuse(self, effect)
-            elif isinstance(effect, Rejection):
-                self._world.reject(self, effect)
-            elif isinstance(effect, OpenLink):
-                self._world.open_link((self.id, effect.peer))
-            elif isinstance(effect, CloseLink):
-                self._world.close_link((self.id, effect.peer))
-            elif isinstance(effect, Restart):
-                self._world.restart(self, effect)
-            else:
-                raise TypeError(f"the simulator's batches are objects, got {type(effect).__name__}")
+        self.run(self.core.handle(stimulus, self._kernel.now_s + self.skew_s))
 
     def stop_reading(self) -> None:
         """Leave what arrives on the connection."""
@@ -177,6 +129,11 @@ class Node:
         for stimulus in deferred:
             self.handle(stimulus)
         self.read_on()
+
+    def _schedule(self, at_s: float, action: Callable[[str], None], name: str) -> Alarm:
+        alarm = _Alarm(action, name)
+        self._kernel.at(at_s - self.skew_s, alarm.fire, None)
+        return alarm
 
     def _fire(self, name: str) -> None:
         if self.frozen:
@@ -214,7 +171,7 @@ class Channel:
         elif target.station is None:
             # As `Node.handle`, once more: this is what a simulation does most of the time.
             now_s = self._kernel.now_s + target.skew_s
-            target.carry_out(target.core.handle(FrameArrived(self._source.id, frame), now_s))
+            target.run(target.core.handle(FrameArrived(self._source.id, frame), now_s))
         else:
             target.station.take(self._source.id, frame)
 

@@ -74,7 +74,7 @@ class _Run:
         faults = _ending(scenario.faults, SETUP_S + scenario.duration_s)
         make = PROTOCOLS[scenario.routing.protocol].make
         self._ledger = Ledger((subscriber.id, subscriber.filter) for subscriber in workload.subscribers)
-        self._client_deliveries = 0
+        self._deliveries = 0
         self._network = SimulatedNetwork(
             overlay,
             make,
@@ -102,10 +102,11 @@ class _Run:
             seed=scenario.seed,
             duration_s=scenario.duration_s,
             publications=self._publications,
-            deliveries=tally.deliveries,
+            arrivals=tally.useful_arrivals + tally.pure_forwards,
+            useful_arrivals=tally.useful_arrivals,
             pure_forwards=tally.pure_forwards,
             yield_=tally.yield_(),
-            client_deliveries=self._client_deliveries,
+            deliveries=self._deliveries,
             hops_mean=tally.hops_mean(),
             delay_s=tally.delay_s(),
             publication_hops=tally.publication_hops,
@@ -163,7 +164,7 @@ class _Run:
 
     def _delivered(self, parts: Parts) -> None:
         for subscription, batch in parts:
-            self._client_deliveries += batch.count
+            self._deliveries += batch.count
             if self._scenario.checks.deliveries:
                 for publisher, _, sequence in batch.identities():
                     self._ledger.delivered(publisher, sequence, subscription)

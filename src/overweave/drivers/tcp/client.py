@@ -29,11 +29,12 @@ import msgspec
 from overweave.broker.client import ClientCore
 from overweave.contract.batches import Batch
 from overweave.contract.config import CLIENT_WINDOW, SessionConfig
-from overweave.contract.effects import Deliver, Effect, Rejection, SendFrame, SetTimer
+from overweave.contract.effects import Deliver, Rejection
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
 from overweave.contract.wire import Bye, Gap, Message, Notice, Open, Ping, room_for
 from overweave.contract.wire import Refused as RefusedMessage
+from overweave.drivers.effect_runner import CLIENT_EFFECTS, Alarm, EffectRunner
 from overweave.drivers.tcp.absence import LATE_S
 from overweave.drivers.tcp.addresses import Address, parse_address
 from overweave.drivers.tcp.advertiser import Advertiser
@@ -220,7 +221,9 @@ class Client:
         #: Published in this turn of the loop, and not sent yet.
         self._outbox: list[bytes] = []
         self._outbox_bytes = 0
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._runner = EffectRunner(
+            CLIENT_EFFECTS, _Uplink(self), self._schedule, self._fire, {Deliver: self._deliver, Rejection: self._rejected}
+        )
         self._progress = asyncio.Event()
         self._ready = asyncio.Event()
         #: A connection that was good is gone: make another before long.
@@ -309,7 +312,7 @@ class Client:
         pieces = list(rows.numbered(self._core.next_sequence, now_s).cut(_TOGETHER_BYTES))
         _check_length(max(len(some.data) for some in pieces))
         for some in pieces:
-            self._carry_out(self._core.send(some, now_s))
+            self._runner.run(self._core.send(some, now_s))
 
     def encode(self, publications: list[Mapping[str, object]], payload: bytes = b"") -> RawRows:
         """Publications as rows of this client, for `publish_rows`."""
@@ -389,9 +392,7 @@ class Client:
             self._connection.send(Bye())
             self._connection.close()
             self._connection = None
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self._runner.cancel_timers()
         self._wake_all()
         await asyncio.sleep(0)
 
@@ -406,7 +407,7 @@ class Client:
         except Refused:
             self._subscriptions.pop(subscription.id, None)
             for id in subscription.filters if self._refused is None else ():  # some may be in force
-                self._carry_out(self._core.say(Unsubscribe(id), self.now_s()))
+                self._runner.run(self._core.say(Unsubscribe(id), self.now_s()))
             raise
         subscription.in_force = True
 
@@ -429,7 +430,7 @@ class Client:
             self._awaited.update(dict.fromkeys(message.id for message in messages))
         try:
             for message in messages:
-                self._carry_out(self._core.say(message, self.now_s(), group))
+                self._runner.run(self._core.say(message, self.now_s(), group))
             if wait:
                 await self._settle(until=lambda: any(self._awaited[message.id] is not None for message in messages))
         finally:
@@ -460,7 +461,7 @@ class Client:
     def _send_outbox(self) -> None:
         if self._outbox:
             outbox, self._outbox, self._outbox_bytes = self._outbox, [], 0
-            self._carry_out(self._core.send(RawRows(b"".join(outbox), len(outbox)), self.now_s()))
+            self._runner.run(self._core.send(RawRows(b"".join(outbox), len(outbox)), self.now_s()))
 
     async def _room(self) -> None:
         """Wait while as much is unsettled as may be."""
@@ -480,20 +481,10 @@ class Client:
             raise Refused("closed", "the client was closed")
 
     def _handle(self, stimulus: Stimulus) -> None:
-        self._carry_out(self._core.handle(stimulus, self.now_s()))
+        self._runner.run(self._core.handle(stimulus, self.now_s()))
 
-    def _carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, SendFrame):
-                if self._connection is not None:
-                    self._connection.send(effect.frame)
-            elif isinstance(effect, Deliver):
-                self._deliver(effect)
-            elif isinstance(effect, Rejection):
-                self._rejected(effect)
-            elif isinstance(effect, SetTimer):
-                delay_s = max(effect.at_s - self.now_s(), 0.0)
-                self._timers[effect.name] = asyncio.get_running_loop().call_later(delay_s, self._fire, effect.name)
+    def _schedule(self, at_s: float, action: Callable[[str], None], name: str) -> Alarm:
+        return asyncio.get_running_loop().call_later(max(at_s - self.now_s(), 0.0), action, name)
 
     def _deliver(self, effect: Deliver) -> None:
         for id, batch in effect.parts:
@@ -505,7 +496,6 @@ class Client:
                     self._connection.stop_reading()
 
     def _fire(self, name: str) -> None:
-        self._timers.pop(name, None)
         self._handle(TimerFired(name))
 
     def _wake_all(self) -> None:
@@ -619,6 +609,17 @@ class Client:
                 self._broken.set()
             self._handle(PeerDisconnected(connection.peer))
             self._wake_all()
+
+
+class _Uplink:
+    """The one connection of a client, whatever its broker is called."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def get(self, _: str, /) -> Connection | None:
+        """See `Connections.get`."""
+        return self._client._connection
 
 
 def connect(

@@ -13,7 +13,6 @@ from overweave.broker.modules.tracer import Tracer
 from overweave.broker.registry import Journal
 from overweave.contract.effects import (
     CloseLink,
-    Effect,
     Keep,
     Note,
     NoteRows,
@@ -22,8 +21,6 @@ from overweave.contract.effects import (
     OpenLink,
     Refuse,
     Restart,
-    SendFrame,
-    SetTimer,
 )
 from overweave.contract.frames import BatchFrame, Frame, WordFrame
 from overweave.contract.modules import Module
@@ -39,6 +36,7 @@ from overweave.contract.stimuli import (
 )
 from overweave.contract.wire import VERSION, Bye, Message, Notice, Open, Ping
 from overweave.contract.wire import Refused as RefusedMessage
+from overweave.drivers.effect_runner import BROKER_EFFECTS, Alarm, EffectRunner, Performers
 from overweave.drivers.live_trace import LiveTrace
 from overweave.drivers.tcp import absence
 from overweave.drivers.tcp.acceptor import Acceptor
@@ -71,7 +69,6 @@ RETRY_S, RETRY_S_MAX = 0.05, 2.0
 _DIAL_S = 5.0
 _MEASURE_S = 1.0
 #: The name of the timer by which the core is made anew.
-_RESTART = "restart"
 #: What clients do wrong without being cut off is logged at most so often for each.
 _NOTICE_S = 1.0
 
@@ -118,7 +115,8 @@ class BrokerNode:
         #: All connections from when they are made until they are lost, and timers to read on from those that were slowed down.
         self._open: set[Connection] = set()
         self._slowed: dict[Connection, asyncio.TimerHandle] = {}
-        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._runner = EffectRunner(BROKER_EFFECTS, self._connections, self._schedule, self._fire, self._performers())
+        self._restarting: asyncio.TimerHandle | None = None
         self._goodbyes: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._acceptor: Acceptor | None = None
@@ -142,7 +140,12 @@ class BrokerNode:
         self._reach_out()
         if self.settings.metrics is not None:
             observatory = Observatory(
-                self.settings.id, lambda: self.core.statistics(), self.gauges, self.ailment, lambda: self._limits.exceeded
+                self.settings.id,
+                lambda: self.core.statistics(),
+                self.gauges,
+                self.ailment,
+                lambda: self._limits.exceeded,
+                self.degradation,
             )
             self._metrics = await observatory.serve_http(*host_and_port(self.settings.metrics))
         self._run(self._keep_alive())
@@ -177,7 +180,8 @@ class BrokerNode:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._journal is not None:
             await self._journal.close()
-        for timer in (*self._timers.values(), *self._goodbyes.values(), *self._slowed.values()):
+        self._runner.cancel_timers()
+        for timer in (*self._goodbyes.values(), *self._slowed.values(), *filter(None, [self._restarting])):
             timer.cancel()
         for connection in (*self._connections.values(), *self._strangers):
             connection.close()
@@ -234,11 +238,23 @@ class BrokerNode:
         }
 
     def ailment(self) -> str | None:
-        """What is wrong; None when all neighbours are there."""
+        """Why it is unhealthy; None when it is not."""
         if self._draining:
             return "it is stopping"
         if self._journal is not None and self._journal.ailment is not None:
             return self._journal.ailment
+        return None if self._is_routed_around() else self._missing_links()
+
+    def degradation(self) -> str | None:
+        """Why it is degraded: neighbours are missing, and traffic is routed around them. None when it is not."""
+        return self._missing_links() if self._is_routed_around() else None
+
+    def _is_routed_around(self) -> bool:
+        """Whether the loss of a neighbour leaves other paths: the protocol finds them, and some neighbour is there."""
+        there = any(neighbour in self._connections for neighbour in self._neighbours)
+        return PROTOCOLS[self.settings.routing].reroutes and there
+
+    def _missing_links(self) -> str | None:
         missing = [neighbour for neighbour in self._neighbours if neighbour not in self._connections]
         if not missing:
             return None
@@ -265,17 +281,18 @@ class BrokerNode:
 
     def _restart(self, effect: Restart) -> None:
         """Others know a later incarnation of this broker: begin again as one after that, when the core is done."""
-        if _RESTART not in self._timers:
+        if self._restarting is None:
             text = "neighbours know a later incarnation: expected a clock that never goes back; starting again"
             self._log.warning("clock-went-back", text=text, incarnation=effect.incarnation)
             loop = asyncio.get_running_loop()
-            self._timers[_RESTART] = loop.call_later(0, self._start_again, effect.incarnation + 1)
+            self._restarting = loop.call_later(0, self._start_again, effect.incarnation + 1)
 
     def _start_again(self, incarnation_least: int) -> None:
         """Have a new core with what the journal kept, as if the process had begun anew; peers come back by themselves."""
-        for timer in (*self._timers.values(), *self._goodbyes.values()):
+        self._restarting = None
+        self._runner.cancel_timers()
+        for timer in self._goodbyes.values():
             timer.cancel()
-        self._timers.clear()
         self._goodbyes.clear()
         for connection in self._connections.values():
             self._load.bytes_gone += connection.bytes_out
@@ -301,45 +318,38 @@ class BrokerNode:
 
     def handle(self, stimulus: Stimulus) -> None:
         """Something happens to the core; do what it asks for."""
-        self._carry_out(self.core.handle(stimulus, self.now_s()))
+        self._runner.run(self.core.handle(stimulus, self.now_s()))
 
-    def _carry_out(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, SendFrame):
-                connection = self._connections.get(effect.peer)
-                if connection is not None:
-                    connection.send(effect.frame)
-            elif isinstance(effect, SetTimer):
-                self._set_timer(effect)
-            elif isinstance(effect, Keep):
-                if self._journal is not None:
-                    self._journal.keep((effect.key, effect.value))  # type: ignore[arg-type]
-            elif isinstance(effect, Refuse):
-                self._refuse(effect)
-            elif isinstance(effect, Notify):
-                self._notify(effect)
-            elif isinstance(effect, OpenLink):
-                self._open_link(effect.peer)
-            elif isinstance(effect, CloseLink):
-                self._close_link(effect.peer)
-            elif isinstance(effect, Restart):
-                self._restart(effect)
-            elif isinstance(effect, NoteRows) and self._trace is not None:
-                self._trace.add_columns(effect.columns)
-            elif isinstance(effect, Note) and self._trace is not None:
-                self._trace.add(effect.record)
-            elif isinstance(effect, NoteStatement) and self._trace is not None:
-                self._trace.add_statement(effect.statement)
+    def _performers(self) -> Performers:
+        """What the effects of the core do, besides frames and timers."""
+        return {
+            Keep: self._persist,
+            Refuse: self._refuse,
+            Notify: self._notify,
+            OpenLink: lambda effect: self._open_link(effect.peer),
+            CloseLink: lambda effect: self._close_link(effect.peer),
+            Restart: self._restart,
+            **dict.fromkeys((Note, NoteRows, NoteStatement), self._note),
+        }
 
-    def _set_timer(self, effect: SetTimer) -> None:
-        before = self._timers.pop(effect.name, None)
-        if before is not None:
-            before.cancel()
-        delay_s = max(effect.at_s - self.now_s(), 0.0)
-        self._timers[effect.name] = asyncio.get_running_loop().call_later(delay_s, self._fire, effect.name)
+    def _note(self, effect: Note | NoteRows | NoteStatement) -> None:
+        if self._trace is None:
+            return
+        if isinstance(effect, NoteRows):
+            self._trace.add_columns(effect.columns)
+        elif isinstance(effect, Note):
+            self._trace.add(effect.record)
+        else:
+            self._trace.add_statement(effect.statement)
+
+    def _persist(self, effect: Keep) -> None:
+        if self._journal is not None:
+            self._journal.keep((effect.key, effect.value))  # type: ignore[arg-type]
+
+    def _schedule(self, at_s: float, action: Callable[[str], None], name: str) -> Alarm:
+        return asyncio.get_running_loop().call_later(max(at_s - self.now_s(), 0.0), action, name)
 
     def _fire(self, name: str) -> None:
-        self._timers.pop(name, None)
         self.handle(TimerFired(name))
 
     def _refuse(self, effect: Refuse) -> None:

@@ -2,7 +2,7 @@
 
 =============== ==========================================================================================
 ``/metrics``    the text format of Prometheus
-``/health``     status 200 or 503, ``{"broker": "B1", "status": "ok"}``, or ``"unhealthy"`` with a ``reason``
+``/health``     ``{"broker": "B1", "status": "ok"}``, or ``"degraded"`` (200) or ``"unhealthy"`` (503) with a ``reason``
 ``/statistics`` a `Snapshot` as JSON; this is what ``overweave status`` and ``top`` read
 =============== ==========================================================================================
 
@@ -50,7 +50,7 @@ _HEADER = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t -~\x80-\xff]*")
 _COUNTERS = {
     "publications_in": "Publications that arrived.",
     "publications_out": "Publications that went on to other brokers.",
-    "deliveries": "Publications that went to clients.",
+    "publications_to_clients": "Publications that went to clients, once for each client.",
     "duplicates": "Publications that had arrived before.",
     "unadvertised": "Publications that no advertisement of their client covers; they reach nobody.",
     "control_in": "Control messages that arrived.",
@@ -66,10 +66,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     uptime_s: float
     statistics: Statistics
     gauges: dict[str, float | None]
-    #: Why it is not healthy.
+    #: Why it is not healthy, or degraded.
     reason: str | None = None
     #: How often each limit was exceeded, by its key in ``[limits]``.
     limits_exceeded: dict[str, int] = {}
+    #: Whether it does all that is asked of it, but not as it should: traffic is routed around a neighbour.
+    degraded: bool = False
 
 
 class Unobservable(OverweaveError):
@@ -77,7 +79,7 @@ class Unobservable(OverweaveError):
 
 
 class Observatory:
-    """What one broker shows: ``statistics`` is asked anew for every answer, and so are ``gauges`` (by name) and ``ailment``."""
+    """What one broker shows: all arguments but its name are asked anew for every answer."""
 
     def __init__(
         self,
@@ -86,11 +88,12 @@ class Observatory:
         gauges: Callable[[], Mapping[str, float]] = dict,
         ailment: Callable[[], str | None] = lambda: None,
         limits_exceeded: Callable[[], Mapping[str, int]] = dict,
+        degradation: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._broker = broker
         self._statistics = statistics
         self._gauges = gauges
-        self._ailment = ailment
+        self._ailment, self._degradation = ailment, degradation
         self._limits_exceeded = limits_exceeded
         self._log = Log(broker)
         self._since_s = time.monotonic()
@@ -104,9 +107,10 @@ class Observatory:
     def snapshot(self) -> Snapshot:
         """The broker now."""
         gauges: dict[str, float | None] = dict(self._gauges())
-        ailment = self._ailment()
+        ailment, degradation = self._ailment(), self._degradation()
         uptime_s, exceeded = time.monotonic() - self._since_s, dict(self._limits_exceeded())
-        return Snapshot(self._broker, ailment is None, uptime_s, self._statistics(), gauges, ailment, exceeded)
+        reason, degraded = ailment or degradation, ailment is None and degradation is not None
+        return Snapshot(self._broker, ailment is None, uptime_s, self._statistics(), gauges, reason, exceeded, degraded)
 
     async def serve_http(self, host: str, port: int) -> asyncio.Server:
         """Answer from now on, in the running loop, until the server that this returns is closed."""
@@ -167,10 +171,12 @@ class Observatory:
         return 200, _PROMETHEUS, generate_latest(self.registry)
 
     def _health(self) -> tuple[int, str, bytes]:
-        ailment = self._ailment()
-        if ailment is None:
-            return 200, _JSON, msgspec.json.encode({"broker": self._broker, "status": "ok"})
-        return 503, _JSON, msgspec.json.encode({"broker": self._broker, "status": "unhealthy", "reason": ailment})
+        ailment, degradation = self._ailment(), self._degradation()
+        if ailment is not None:
+            return 503, _JSON, msgspec.json.encode({"broker": self._broker, "status": "unhealthy", "reason": ailment})
+        if degradation is not None:
+            return 200, _JSON, msgspec.json.encode({"broker": self._broker, "status": "degraded", "reason": degradation})
+        return 200, _JSON, msgspec.json.encode({"broker": self._broker, "status": "ok"})
 
     def _snapshot_page(self) -> tuple[int, str, bytes]:
         return 200, _JSON, msgspec.json.encode(self.snapshot())

@@ -1,7 +1,8 @@
 """Load: what brokers had to carry over time, and what their clients got of it.
 
 An arrival is a publication at a broker, counted once, whatever the trace has of it: a row for each subscription that it matched,
-and the same again when it came again after a crash.
+and the same again when it came again after a crash. What came from a neighbour was sent by it: so arrivals also say what brokers
+forward, each copy once, pure forwards included.
 
 Tables are made in two steps. Parts are counted from rows; tables are summed up from parts. Parts of different publications can be
 put together, with columns ``by`` to keep them apart until then, which is how a trace that grows is followed without counting
@@ -13,37 +14,49 @@ that rank (below a nanosecond: within one), and do not depend on the order of ro
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.window import WindowSpec
 
 from overweave.errors import InvalidInput
 from overweave.pipeline.schemas import LOAD, SUMMARY
 
 _BIN_WIDTH = 1.01
 _DELAY_S_MIN = 1e-9
+_ARRIVALS = ("arrivals", "useful_arrivals", "pure_forwards")
+_BYTES, _OUTPUT = ("input_bytes", "delivered_bytes", "forwarded_bytes"), ("delivered_bytes", "forwarded_bytes", "output_bytes")
 
 
 def arrivals(deliveries: DataFrame, *by: str) -> DataFrame:
-    """One row per publication and broker: when it came first, what it weighs, and how many subscriptions it matched there."""
+    """One row per publication and broker: when it came first, from whom, what it weighs, and what it matched there."""
     return deliveries.groupBy(*by, "broker", "publisher", "sequence").agg(
         F.min("arrived_at_s").alias("arrived_at_s"),
         F.max("bytes").alias("bytes"),
         F.count_distinct("subscription").alias("matched"),
         F.count_distinct("client").alias("clients"),
+        F.collect_set("previous_hop").alias("previous_hops"),
+        F.max("hops").alias("hops"),
     )
 
 
 def load_parts(deliveries: DataFrame, bucket_s: float, *by: str) -> DataFrame:
-    """Arrivals counted by broker and bucket of time."""
+    """Arrivals, and what was sent so that they came, counted by broker and bucket of time."""
     if not bucket_s > 0:
         raise InvalidInput(f"bucket_s: expected a time above 0, got {bucket_s:g}")
     at_s = F.floor(F.col("arrived_at_s") / bucket_s) * bucket_s
-    buckets = arrivals(deliveries, *by).groupBy(*by, "broker", at_s.alias("at_s"))
-    return buckets.agg(
-        F.count("*").alias("arrivals"),
-        F.sum("bytes").alias("bytes"),
-        F.sum(F.col("bytes") * F.col("clients")).alias("delivered_bytes"),
-        F.count_if(F.col("matched") > 0).alias("deliveries"),
-        F.count_if(F.col("matched") == 0).alias("pure_forwards"),
-        F.sum("matched").alias("matched_subscriptions"),
+    # First the broker where it arrived, then those that sent it there.
+    ends = F.posexplode(F.concat(F.array("broker"), "previous_hops")).alias("end", "at")
+    both = arrivals(deliveries, *by).select("*", ends)
+    here = F.col("end") == 0
+    counted = here.cast("bigint")
+    return both.groupBy(*by, F.col("at").alias("broker"), at_s.alias("at_s")).agg(
+        F.sum(counted).alias("arrivals"),
+        F.count_if(here & (F.col("matched") > 0)).alias("useful_arrivals"),
+        F.count_if(here & (F.col("matched") == 0)).alias("pure_forwards"),
+        F.sum(F.col("bytes") * counted).alias("input_bytes"),
+        F.sum(F.col("bytes") * F.col("clients") * counted).alias("delivered_bytes"),
+        F.sum(F.col("bytes") * (1 - counted)).alias("forwarded_bytes"),
+        F.sum(F.col("matched") * counted).alias("deliveries"),
+        # From a neighbour, but who knows from which.
+        F.count_if(here & (F.col("hops") > 0) & (F.size("previous_hops") == 0)).alias("unknown"),
     )
 
 
@@ -64,18 +77,15 @@ def delay_parts(deliveries: DataFrame, *by: str) -> DataFrame:
 
 def load_of(parts: DataFrame, bucket_s: float) -> DataFrame:
     """The table `LOAD` of `load_parts`."""
-    found = parts.groupBy("broker", "at_s").agg(
-        (F.sum("arrivals") / bucket_s).alias("input_hz"),
-        (F.sum("bytes") / bucket_s).alias("input_bytes_per_s"),
-        (F.sum("delivered_bytes") / bucket_s).alias("delivered_bytes_per_s"),
-        *(F.sum(name).alias(name) for name in ("deliveries", "pure_forwards", "matched_subscriptions")),
-    )
-    return found.select(LOAD.fieldNames())
+    sums = _summed(parts, "broker", "at_s").withColumns(_sent(Window.partitionBy("at_s")))
+    rates = {f"{name}_per_s": F.col(name) / bucket_s for name in ("input_bytes", *_OUTPUT)}
+    return sums.withColumns({"input_hz": F.col("arrivals") / bucket_s, **rates}).select(LOAD.fieldNames())
 
 
 def summary_of(load: DataFrame, delays: DataFrame) -> DataFrame:
     """The table `SUMMARY` of `load_parts` and `delay_parts`."""
-    counts = load.groupBy("broker").agg(*(F.sum(name).alias(name) for name in ("deliveries", "pure_forwards")))
+    # There are as many rows as brokers.
+    counts = _summed(load, "broker").withColumns(_sent(Window.partitionBy(F.lit(0))))
     names = ("got", "hops", "delay_s")
     bins = delays.groupBy("broker", "bin").agg(*(F.sum(name).alias(name) for name in names), F.max("delay_s_max").alias("max"))
     here = Window.partitionBy("broker")
@@ -87,7 +97,7 @@ def summary_of(load: DataFrame, delays: DataFrame) -> DataFrame:
         _percentile(0.99).alias("delay_s_p99"),
         F.max("max").alias("delay_s_max"),
     )
-    share = F.col("deliveries") / (F.col("deliveries") + F.col("pure_forwards"))
+    share = F.col("useful_arrivals") / F.nullif("arrivals", F.lit(0))
     return counts.join(found, "broker", "left").withColumn("yield_share", share).select(SUMMARY.fieldNames())
 
 
@@ -99,6 +109,16 @@ def loaded(deliveries: DataFrame, bucket_s: float = 1.0) -> DataFrame:
 def summarised(deliveries: DataFrame) -> DataFrame:
     """The table `SUMMARY`."""
     return summary_of(load_parts(deliveries, 1.0), delay_parts(deliveries))
+
+
+def _summed(parts: DataFrame, *by: str) -> DataFrame:
+    return parts.groupBy(*by).agg(*(F.sum(name).alias(name) for name in (*_ARRIVALS, *_BYTES, "deliveries", "unknown")))
+
+
+def _sent(others: WindowSpec) -> dict[str, Column]:
+    """Bytes that were forwarded, and all that went out; null where it is not known who sent something to any of ``others``."""
+    forwarded = F.when(F.sum("unknown").over(others) == 0, F.col("forwarded_bytes"))
+    return {"forwarded_bytes": forwarded, "output_bytes": F.col("delivered_bytes") + forwarded}
 
 
 def _bin(delay_s: str) -> Column:

@@ -7,8 +7,9 @@ towards the publisher's until it meets a marked one, so a publication costs what
 per broker leave a worker. Faults, queues and publications that no advertisement covers are the simulator's matter.
 """
 
-import itertools
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,20 @@ from overweave.language.values import excerpt
 from overweave.matching.kernels.compile import kernel
 from overweave.overlay.graph import Overlay
 from overweave.overlay.paths import next_hops
-from overweave.pipeline.index_file import open_index
+from overweave.pipeline.index_file import SLOTS, open_index
+from overweave.pipeline.locations import Location
+from overweave.pipeline.problems import plain_errors
 from overweave.pipeline.steps.match import listed, mapped, read_wires
 
 #: Protocols that can be replayed, and whether a publication goes everywhere or only where it is wanted.
 REPLAYED = {"flooding": True, "filter": False, "simple": False}
 
 #: Per broker, by SPEC 1: arrivals of publications, from publishers too; of these, arrivals from another broker (hops), those with
-#: a local match (deliveries) and those without (pure forwards). Then what it sends on to other brokers, what its subscriptions
-#: get, one for each, and over how many links that came in all.
-COLUMNS = ("arrivals", "hops", "deliveries", "pure_forwards", "forwards", "client_deliveries", "client_hops")
+#: a local match (useful) and those without (pure forwards). Then what it sends on to other brokers, what its subscriptions
+#: get, one for each (deliveries), and over how many links that came in all.
+COLUMNS = ("arrivals", "hops", "useful_arrivals", "pure_forwards", "forwards", "deliveries", "delivery_hops")
 LOADS = StructType([StructField("broker", StringType(), False), *(StructField(name, LongType(), False) for name in COLUMNS)])
-_ARRIVALS, _HOPS, _DELIVERIES, _PURE_FORWARDS, _FORWARDS, _CLIENT_DELIVERIES, _CLIENT_HOPS = range(len(COLUMNS))
+_ARRIVALS, _HOPS, _USEFUL_ARRIVALS, _PURE_FORWARDS, _FORWARDS, _DELIVERIES, _DELIVERY_HOPS = range(len(COLUMNS))
 
 
 def replayed(
@@ -62,10 +65,12 @@ def replayed(
     # A table of 1,000 x 1,000 takes 4 MB, which Spark sends to each executor once.
     hops = next_hops(overlay)
     towards, distances = np.ascontiguousarray(hops.table.T), np.ascontiguousarray(hops.distances)
-    placed = placement(subscriptions, index_directory, overlay)
+    placement_file = placement(subscriptions, index_directory, overlay)
 
     def replay(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         index, _ = open_index(index_directory)
+        # Not in the closure, which every task would unpack.
+        placed = np.asarray(np.load(placement_file, mmap_mode="c"))
         counts, scratch = np.zeros((len(ids), len(COLUMNS)), np.int64), np.zeros((3, len(ids) + 1), np.int64)
         number = 0
         for batch, wires in read_wires(batches, skip_bad):
@@ -73,39 +78,53 @@ def replayed(
             for rows, slots, ends in listed(index, batch, wires):
                 walk(sources[rows], slots, ends, placed, towards, distances, everywhere, number, scratch, counts)
                 number += len(rows)
-        counts[:, _PURE_FORWARDS] = counts[:, _ARRIVALS] - counts[:, _DELIVERIES]
+        counts[:, _PURE_FORWARDS] = counts[:, _ARRIVALS] - counts[:, _USEFUL_ARRIVALS]
         yield pa.RecordBatch.from_arrays([pa.array(ids), *map(pa.array, counts.T)], LOADS.fieldNames())
 
     # A publisher that is given twice is nowhere: its publications must not be counted twice.
     once = F.when(F.count("*") == 1, F.first("broker")).alias("broker")
-    located = publications.join(F.broadcast(publishers.groupBy("publisher").agg(once)), "publisher", "left")
+    located = publications.join(publishers.groupBy("publisher").agg(once), "publisher", "left")
     # Also where nothing is published, every broker has its row.
     idle = publications.sparkSession.createDataFrame([(id, *[0] * len(COLUMNS)) for id in ids], LOADS)
     counted = idle.union(mapped(located, replay, LOADS, "broker"))
     return counted.groupBy("broker").agg(*(F.sum(name).alias(name) for name in COLUMNS))
 
 
-def placement(subscriptions: DataFrame, index_directory: Path | str, overlay: Overlay) -> NDArray[np.int32]:
-    """The position of the broker of each slot of an index; the table streams through the driver, a number for each is kept."""
-    names, ids = open_index(index_directory).names, pa.array(overlay.ids, pa.large_string())
-    placed = np.full(len(names), _NOWHERE, np.int32)
-    rows = subscriptions.select("subscription", "broker").toLocalIterator(prefetchPartitions=True)
-    while some := list(itertools.islice(rows, _CHUNK)):
-        subscription, broker = (pa.array(column, pa.large_string()) for column in zip(*some, strict=True))
-        slots = pc.index_in(subscription, value_set=names)
-        positions = pc.fill_null(pc.index_in(broker, value_set=ids), _NOWHERE).to_numpy()
-        if (lost := np.flatnonzero(positions == _NOWHERE)).size:
-            raise _no_broker("subscription", *some[lost[0]])
-        # Those that are not in the index were left out of it.
-        known = slots.is_valid().to_numpy(zero_copy_only=False)
-        placed[slots.drop_null().to_numpy()] = positions[known]
-    if (lost := np.flatnonzero((placed == _NOWHERE) & (pc.binary_length(names).to_numpy() > 0))).size:
-        raise _no_broker("subscription", names[int(lost[0])].as_py(), None)
-    return placed
+def placement(subscriptions: DataFrame, index_directory: Path | str, overlay: Overlay) -> Path:
+    """Where the broker of each slot of an index is in ``overlay``: a file of numbers beside the index, for workers to map.
+
+    A join says it, and one task writes it; the driver sees none of the rows.
+    """
+    directory = Path(index_directory).absolute()
+    spark, file = subscriptions.sparkSession, directory / f"placed-{uuid.uuid4().hex[:12]}.npy"
+    slots = spark.read.schema(_SLOTS).parquet(Location.of(directory / SLOTS).pattern)
+    placed = slots.join(subscriptions.select("subscription", "broker"), "subscription", "left")
+    write = partial(_write_placement, file, len(open_index(directory).names), overlay.ids)
+    with plain_errors():
+        told = placed.repartition(1).mapInArrow(write, "rows long, slots long").collect()
+        rows, found = map(sum, zip(*told, strict=True)) if told else (0, 0)
+        if rows != found:
+            given = placed.groupBy("subscription").count().where("count > 1").orderBy("subscription")
+            raise _no_broker("subscription", given.first().subscription, None)  # type: ignore[union-attr]
+    if not told:
+        np.save(file, np.empty(0, np.int32))
+    return file
 
 
-#: So many rows of a placement are looked up at once.
-_CHUNK = 1 << 18
+def _write_placement(file: Path, count: int, ids: Sequence[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    placed, known, rows = np.full(count, _NOWHERE, np.int32), pa.array(ids), 0
+    for batch in batches:
+        positions = pc.index_in(batch.column("broker").cast(pa.string()), value_set=known)
+        if positions.null_count:
+            row = positions.is_null().index(pa.scalar(True)).as_py()
+            raise _no_broker("subscription", *(batch.column(name)[row].as_py() for name in ("subscription", "broker")))
+        placed[batch.column("slot").to_numpy()] = positions.to_numpy()
+        rows += batch.num_rows
+    np.save(file, placed)
+    yield pa.RecordBatch.from_pydict({"rows": [rows], "slots": [int(np.count_nonzero(placed != _NOWHERE))]})
+
+
+_SLOTS = "subscription string, slot int"
 _NOWHERE = -1
 
 
@@ -147,9 +166,9 @@ def walk(
             at += 1
         for i in range(some):
             broker = where[i]
-            counts[broker, _DELIVERIES] += 1
-            counts[broker, _CLIENT_DELIVERIES] += wanted[broker]
-            counts[broker, _CLIENT_HOPS] += wanted[broker] * distances[source, broker]
+            counts[broker, _USEFUL_ARRIVALS] += 1
+            counts[broker, _DELIVERIES] += wanted[broker]
+            counts[broker, _DELIVERY_HOPS] += wanted[broker] * distances[source, broker]
             wanted[broker] = 0
             _visit(broker, mark, towards[source], seen, counts)
         if everywhere:

@@ -6,7 +6,7 @@ Statements say all of it. A trace without them still has the subscriptions that 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from overweave.pipeline.schemas import SUBSCRIPTION_PROFILES
+from overweave.pipeline.schemas import SUBSCRIPTION_LIFETIMES
 
 _LAST = ("client", "broker")
 
@@ -23,7 +23,7 @@ def delivered_united(parts: DataFrame) -> DataFrame:
 
 
 def subscriptions_of(statements: DataFrame, delivered: DataFrame) -> DataFrame:
-    """The table `SUBSCRIPTION_PROFILES` of a run's statements and of `delivered_subscriptions`."""
+    """The table `SUBSCRIPTION_LIFETIMES` of a run's statements and of `delivered_subscriptions`."""
     held = F.col("kind") == "subscribe"
     last = F.struct("at_s", *_LAST, "filter")
     stated = (
@@ -43,5 +43,5 @@ def subscriptions_of(statements: DataFrame, delivered: DataFrame) -> DataFrame:
             F.col("stated.at_s").alias("subscribed_at_s"),
             withdrawn.alias("withdrawn_at_s"),
         )
-        .select(SUBSCRIPTION_PROFILES.fieldNames())
+        .select(SUBSCRIPTION_LIFETIMES.fieldNames())
     )

@@ -13,7 +13,6 @@ carried out again makes the same version again.
 """
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,6 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
 from overweave.errors import OverweaveError
+from overweave.pipeline.locations import Location
 from overweave.pipeline.schemas import DELIVERIES, STATEMENTS
 from overweave.pipeline.steps.load import delay_parts, load_of, load_parts, summary_of
 from overweave.pipeline.steps.profiles import profiled, publisher_parts, publishers_of, united, windows_of, windows_united
@@ -29,7 +29,7 @@ from overweave.pipeline.streaming.versions import Versions
 from overweave.pipeline.tables import read_statements, write_tables
 
 #: The tables that readers see.
-TABLES = ("profiles", "publishers", "subscriptions", "load", "summary")
+TABLES = ("profiles", "publisher_profiles", "subscription_lifetimes", "load", "summary")
 #: So long is the time whose publications are counted together. Every batch counts the current one again, so it should be
 #: short; what is kept grows with how many there are, so it should not be too short.
 SPAN_S = 60.0
@@ -50,7 +50,7 @@ class Advance:
     bits: int
     bucket_s: float
     #: The folder of the run, whose statements are few and read anew each time; none: they are not told of.
-    run: Path | None = None
+    run: Location | None = None
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
         """Write the version of a batch, whose rows are `ROWS` and the file they are from."""
@@ -65,7 +65,7 @@ class Advance:
             )
         self.versions.write(batch, lambda folder: self._fill(rows, before, folder))
 
-    def _fill(self, rows: DataFrame, before: Path | None, folder: Path) -> None:
+    def _fill(self, rows: DataFrame, before: Location | None, folder: Location) -> None:
         spark = rows.sparkSession
         tables = _Tables(spark, before, folder)
         spans = _spanned(rows).select(FILE, _SPAN).distinct().persist()
@@ -81,10 +81,10 @@ class Advance:
         load, delays, publishers = (tables.read(name) for name in ("load_parts", "delay_parts", "publisher_parts"))
         statements = spark.createDataFrame([], STATEMENTS) if self.run is None else read_statements(spark, self.run)
         tables.write(
-            subscriptions=subscriptions_of(statements, tables.read("delivered")),
+            subscription_lifetimes=subscriptions_of(statements, tables.read("delivered")),
             load=load_of(load, self.bucket_s),
             summary=summary_of(load, delays),
-            publishers=publishers_of(publishers, tables.read("windows")),
+            publisher_profiles=publishers_of(publishers, tables.read("windows")),
         )
 
     def _counted(self, tables: "_Tables", changed: DataFrame) -> dict[str, DataFrame]:
@@ -108,20 +108,20 @@ class _Tables:
     """The tables of the version before and of the one that is being written."""
 
     spark: SparkSession
-    before: Path | None
-    folder: Path
+    before: Location | None
+    folder: Location
     #: Of those that were written: or Spark would look into their files to find out.
     _schemas: dict[str, StructType] = field(default_factory=dict)
 
     def old(self, name: str, like: DataFrame) -> DataFrame | None:
-        return None if self.before is None else self.spark.read.schema(like.schema).parquet(str(self.before / name))
+        return None if self.before is None else self.spark.read.schema(like.schema).parquet((self.before / name).pattern)
 
     def with_old(self, name: str, new: DataFrame) -> DataFrame:
         old = self.old(name, new)
         return new if old is None else old.unionByName(new)
 
     def read(self, name: str) -> DataFrame:
-        return self.spark.read.schema(self._schemas[name]).parquet(str(self.folder / name))
+        return self.spark.read.schema(self._schemas[name]).parquet((self.folder / name).pattern)
 
     def write(self, **named: DataFrame) -> None:
         self._schemas.update({name: table.schema for name, table in named.items()})
@@ -132,7 +132,7 @@ def _rows_of(tables: _Tables, changed: DataFrame) -> DataFrame:
     """All rows of some times, from all files so far."""
     names = tables.read("files").join(F.broadcast(changed), _SPAN, "left_semi").select(FILE).distinct()
     # Names of files come as parts of addresses.
-    paths = [unquote(row[FILE]) for row in names.collect()]
+    paths = [Location.of(unquote(row[FILE])).pattern for row in names.collect()]
     if not paths:
         return _spanned(tables.spark.createDataFrame([], ROWS))
     rows = _spanned(tables.spark.read.schema(ROWS).parquet(*paths))

@@ -7,7 +7,6 @@ However it was stopped, the next start goes on where it was. How a batch of new 
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -16,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline.jobs import Totals, check_out, totals_of
+from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.problems import first_line, local_names, plain, refuse
 from overweave.pipeline.steps.profiles import BITS, check_bits
 from overweave.pipeline.streaming.advance import FILE, ROWS, TABLES, Advance
@@ -23,8 +23,10 @@ from overweave.pipeline.streaming.versions import Versions, current
 
 #: How often we look whether we are to stop, or whether a run has appeared.
 _LOOK_S = 0.2
+#: The same for a run elsewhere: to list a bucket costs money.
+_LOOK_FAR_S = 5.0
 #: Of `Begun.tables`: counted up whenever what a batch builds on changes.
-_TABLES = 2
+_TABLES = 4
 _SOURCE = {
     # A file is new when it was not there before, whatever its date says: a copy may keep the date of the original.
     "maxFileAge": "36500d",
@@ -46,8 +48,8 @@ class Begun(msgspec.Struct, frozen=True):
 
 def follow(
     spark: SparkSession,
-    traces: Path,
-    out: Path,
+    traces: LocationLike,
+    out: LocationLike,
     run: str | None = None,
     bits: int = BITS,
     bucket_s: float = 1.0,
@@ -63,13 +65,14 @@ def follow(
     for name, value in {"bucket_s": bucket_s, "every_s": 1.0 if every_s is None else every_s}.items():
         if not value > 0:
             raise InvalidInput(f"{name}: expected a time above 0, got {value:g}")
+    traces, out = Location.of(traces), Location.of(out)
     check_out(out)
     stopped = threading.Event() if stopped is None else stopped
     versions = Versions(out, TABLES)
     run = _run_of(traces, run, stopped if every_s is not None else None, progress)
     if run is not None:
         with versions.alone():
-            _check_begun(versions, Begun(str(traces.resolve()), run, bits, bucket_s, _TABLES))
+            _check_begun(versions, Begun(_resolved(traces), run, bits, bucket_s, _TABLES))
             rows = _new_rows(spark, traces / f"run={run}")
             _carry_out(rows, Advance(versions, bits, bucket_s, traces / f"run={run}"), every_s, stopped, progress)
     if run is None or not (current(out) / "summary").is_dir():
@@ -77,12 +80,17 @@ def follow(
     return totals_of(spark, current(out), run)
 
 
-def _run_of(traces: Path, run: str | None, stopped: threading.Event | None, progress: Callable[[str], None]) -> str | None:
+def _resolved(traces: Location) -> str:
+    """The same for whoever calls it by another name."""
+    return traces.text if traces.local is None else str(traces.local.resolve())
+
+
+def _run_of(traces: Location, run: str | None, stopped: threading.Event | None, progress: Callable[[str], None]) -> str | None:
     """The run to follow, which is waited for; none if it does not come before we are stopped."""
     if traces.exists() and not traces.is_dir():
         raise InvalidInput(f"{traces}: expected a directory of traces, found a file")
     while True:
-        found = sorted(path.name.removeprefix("run=") for path in traces.glob("run=*") if path.is_dir())
+        found = sorted(each.name.removeprefix("run=") for each in traces.list() if each.is_dir and each.name.startswith("run="))
         if run in found:
             return run
         if run is None and len(found) > 1:
@@ -90,27 +98,25 @@ def _run_of(traces: Path, run: str | None, stopped: threading.Event | None, prog
         if run is None and found:
             return found[0]
         progress(f"waiting for {'a run' if run is None else f'run {run}'} in {traces}")
-        if stopped is None or stopped.wait(_LOOK_S):
+        if stopped is None or stopped.wait(_LOOK_FAR_S if traces.is_remote else _LOOK_S):
             return None
 
 
 def _check_begun(versions: Versions, asked: Begun) -> None:
     """Remember what was asked for, or refuse to go on with something else."""
-    file = versions.home / "begun.json"
-    if not file.exists():
-        new = file.with_suffix(".new")
-        new.write_bytes(msgspec.json.encode(asked))
-        new.replace(file)
+    if not versions.begun.exists():
+        versions.begin()
+        versions.begun.write_bytes(msgspec.json.encode(asked))
         return
-    begun = msgspec.json.decode(file.read_bytes(), type=Begun)
+    begun = msgspec.json.decode(versions.begun.read_bytes(), type=Begun)
     for name, before in msgspec.structs.asdict(begun).items():
         if (now := getattr(asked, name)) != before:
             raise InvalidInput(f"{versions.out}: {name}: expected {before!r}, as when it was begun, found {now!r}")
 
 
-def _new_rows(spark: SparkSession, folder: Path) -> DataFrame:
+def _new_rows(spark: SparkSession, folder: Location) -> DataFrame:
     """The rows of files as they appear, with the names of their files; a missing value where there must be one is refused."""
-    read = spark.readStream.schema(ROWS).options(**_SOURCE).parquet(str(folder))
+    read = spark.readStream.schema(ROWS).options(**_SOURCE).parquet(folder.pattern)
     file = F.col("_metadata.file_path")
 
     def sure(name: str) -> Column:
@@ -126,7 +132,7 @@ def _new_rows(spark: SparkSession, folder: Path) -> DataFrame:
 def _carry_out(
     rows: DataFrame, advance: Advance, every_s: float | None, stopped: threading.Event, progress: Callable[[str], None]
 ) -> None:
-    writer = rows.writeStream.foreachBatch(advance).option("checkpointLocation", str(advance.versions.checkpoint))
+    writer = rows.writeStream.foreachBatch(advance).option("checkpointLocation", advance.versions.checkpoint.address)
     trigger = {"availableNow": True} if every_s is None else {"processingTime": f"{round(every_s * 1000)} milliseconds"}
     query = writer.trigger(**trigger).start()
     try:

@@ -39,10 +39,11 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield
     """Measures with the names and meanings of `overweave.drivers.sim.metrics.Metrics`; and arrivals per second at brokers."""
 
     publications: int
-    deliveries: int
+    arrivals: int
+    useful_arrivals: int
     pure_forwards: int
     yield_: float | None
-    client_deliveries: int
+    deliveries: int
     hops_mean: float | None
     publication_hops: int
     input_hz: Rates
@@ -64,15 +65,16 @@ def evaluate(scenario: Scenario) -> Counts:
     overlay = scenario.make_overlay()
     counts, publications = _walked(scenario, overlay, make_workload(scenario, overlay))
     arrivals = counts["arrivals"]
-    deliveries, client_deliveries = int(counts["deliveries"].sum()), int(counts["client_deliveries"].sum())
-    pure_forwards = int(arrivals.sum()) - deliveries
+    useful, deliveries = int(counts["useful_arrivals"].sum()), int(counts["deliveries"].sum())
+    pure_forwards = int(arrivals.sum()) - useful
     return Counts(
         publications=publications,
-        deliveries=deliveries,
+        arrivals=int(arrivals.sum()),
+        useful_arrivals=useful,
         pure_forwards=pure_forwards,
-        yield_=share(deliveries, pure_forwards),
-        client_deliveries=client_deliveries,
-        hops_mean=int(counts["client_hops"].sum()) / client_deliveries if client_deliveries else None,
+        yield_=share(useful, pure_forwards),
+        deliveries=deliveries,
+        hops_mean=int(counts["delivery_hops"].sum()) / deliveries if deliveries else None,
         publication_hops=int(counts["hops"].sum()),
         input_hz=Rates(float(arrivals.max()) / scenario.duration_s, float(arrivals.mean()) / scenario.duration_s),
     )

@@ -5,7 +5,9 @@ what was computed survives whatever ends the run. When all is done there is one 
 ``sweep.json`` says how to read the table, and is how we know a directory of ours.
 """
 
+import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -15,6 +17,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 
 from overweave.errors import InvalidInput
+from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.sweeps.base import ARROW_TYPES
 from overweave.pipeline.sweeps.file import Figure, Sweep
 
@@ -35,45 +38,57 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     figures: tuple[Figure, ...]
 
 
-def check_free(out: Path) -> None:
-    """Raise unless a sweep may be written to ``out``."""
-    if out.exists() and not out.is_dir():
+def check_free(where: LocationLike) -> None:
+    """Raise unless a sweep may be written to ``where``."""
+    out = Location.of(where)
+    if out.is_file():
         raise InvalidInput(f"{out}: expected a directory, found a file")
-    if out.is_dir() and any(out.iterdir()) and not (out / MARK).is_file():
+    names = [each.name for each in out.list()]
+    if names and MARK not in names:
         raise InvalidInput(f"{out}: expected a directory that is new, empty or of an earlier sweep, found other files")
 
 
-def read_note(directory: Path) -> Note:
+def read_note(directory: LocationLike) -> Note:
     """What a directory says of itself."""
+    mark = Location.of(directory) / MARK
     try:
-        return msgspec.json.decode((directory / MARK).read_bytes(), type=Note)
+        return msgspec.json.decode(mark.read_bytes(), type=Note)
     except (OSError, msgspec.MsgspecError) as error:
-        raise InvalidInput(f"{directory / MARK}: expected what a sweep says of itself, found: {error}") from None
+        raise InvalidInput(f"{mark}: expected what a sweep says of itself, found: {error}") from None
 
 
-def read_metrics(directory: Path) -> pa.Table:
+def read_metrics(directory: LocationLike) -> pa.Table:
     """The table ``metrics`` of a sweep, finished or not; every scenario once."""
-    paths = sorted((directory / METRICS).glob("part-*.parquet"))
-    if not paths:
-        raise InvalidInput(f"{directory / METRICS}: expected a table of finished scenarios, found none")
+    folder = Location.of(directory) / METRICS
+    names = _parts(folder)
+    if not names:
+        raise InvalidInput(f"{folder}: expected a table of finished scenarios, found none")
     try:
-        # The first file has all rows when others are left over from a run that ended while it tidied up.
-        found = pyarrow.dataset.dataset([str(path) for path in paths], schema=pq.read_schema(paths[0])).to_table()
+        with ExitStack() as stack:
+            paths = [stack.enter_context((folder / name).fetched()) for name in names]
+            # The first file has all rows when others are left over from a run that ended while it tidied up.
+            found = pyarrow.dataset.dataset([str(path) for path in paths], schema=pq.read_schema(paths[0])).to_table()
     except (OSError, pa.ArrowException) as error:
-        raise InvalidInput(f"{directory / METRICS}: expected Parquet, found: {str(error).splitlines()[0]}") from None
+        raise InvalidInput(f"{folder}: expected Parquet, found: {str(error).splitlines()[0]}") from None
     return _once(found)
+
+
+def _parts(folder: Location) -> list[str]:
+    names = (each.name for each in folder.list())
+    return [name for name in names if name.startswith("part-") and name.endswith(".parquet")]
 
 
 class Results:
     """What is finished of a sweep, in its directory."""
 
-    def __init__(self, sweep: Sweep, out: Path) -> None:
+    def __init__(self, sweep: Sweep, where: LocationLike) -> None:
+        out = Location.of(where)
         check_free(out)
         self._sweep = sweep
         self._folder = out / METRICS
         self._position = {task.key: number for number, task in enumerate(sweep.tasks)}
         self._parameters = _parameters(sweep)
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.make_directory()
         self._parts = [self._found(out)]
         self.close()
         note = Note(
@@ -104,16 +119,16 @@ class Results:
     def close(self) -> None:
         """All that is finished in one file, in the order of the grid."""
         self._write(_WHOLE, pa.concat_tables(self._parts))
-        for path in self._folder.glob("part-*.parquet"):
-            if path.name != _WHOLE:
-                path.unlink()
+        for name in _parts(self._folder):
+            if name != _WHOLE:
+                (self._folder / name).remove()
 
-    def _found(self, out: Path) -> pa.Table:
+    def _found(self, out: Location) -> pa.Table:
         """What earlier runs finished; a column that they did not know is empty."""
         schema = measured_schema(self._sweep.measures)
-        if not any(self._folder.glob("part-*.parquet")):
+        if not _parts(self._folder):
             return schema.empty_table()
-        earlier = read_metrics(out)
+        earlier = _renamed(read_metrics(out))
         foreign = sum(key not in self._position for key in earlier[KEY].to_pylist())
         if foreign:
             raise InvalidInput(
@@ -134,9 +149,9 @@ class Results:
             | {each: parameters[each] for each in parameters.column_names}
             | {each: ordered[each] for each in ordered.column_names if each != KEY}
         )
-        hidden = self._folder / f".{name}.new"
-        pq.write_table(table, hidden, compression="zstd")
-        hidden.replace(self._folder / name)
+        with tempfile.NamedTemporaryFile() as file:
+            pq.write_table(table, file.name, compression="zstd")
+            (self._folder / name).put(Path(file.name))
 
 
 def measured_schema(measures: Mapping[str, type]) -> pa.Schema:
@@ -151,6 +166,14 @@ def _parameters(sweep: Sweep) -> pa.Table:
         for name, kind in sweep.parameters.items()
     }
     return pa.table(columns)
+
+
+def _renamed(earlier: pa.Table) -> pa.Table:
+    """Measures of the release before, by their names of today: it called useful arrivals deliveries."""
+    if "client_deliveries" not in earlier.column_names:
+        return earlier
+    names = {"deliveries": "useful_arrivals", "client_deliveries": "deliveries"}
+    return earlier.rename_columns([names.get(name, name) for name in earlier.column_names])
 
 
 def _once(found: pa.Table) -> pa.Table:

@@ -1,8 +1,11 @@
-"""Running a sweep: tasks of a few scenarios each, as many at a time as Spark has cores, until all are finished.
+"""Running a sweep: tasks of a few scenarios each, as many at a time as Spark has cores, or may have, until all are finished.
 
 Every task is a Spark job of its own, submitted by a thread. In one large job, or in waves, nothing would be there before the
 slowest task of all, and cores would wait for it; here each result is kept when it comes, and only the driver writes. What a
 scenario raises is caught in the task. One that takes its worker down with it is found by trying those of its task one by one.
+
+How many cores a cluster has is its matter, and may change: with more tasks waiting than it has cores for, Spark uses those that
+come, and asks for them where it can. On this machine cores stay, and tasks that wait would only keep them from their work.
 """
 
 import threading
@@ -27,6 +30,8 @@ from overweave.pipeline.sweeps.results import ERROR, KEY, Results, measured_sche
 
 #: What Spark says when a worker or its machine is gone; everything else that ends a job is no fault of a scenario.
 _CRASHES = ("Python worker exited unexpectedly", "ExecutorLostFailure", "Python worker failed to connect back")
+#: So many groups are submitted at a time to a cluster, however few cores it has: it may begin with two and grow.
+PARALLEL_MIN = 32
 #: An error in a table is a line, not a page.
 _ERROR_LENGTH = 500
 _TAG = "overweave-sweep"
@@ -48,18 +53,20 @@ def run_sweep(
     results: Results,
     *,
     again: bool = False,
+    parallel: int | None = None,
     on_done: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
     """Evaluate what is not finished, and with ``again`` what failed; ``on_done`` hears how many scenarios are finished.
 
-    A session is started only when there is something to do.
+    ``parallel`` groups of scenarios are submitted at a time; without it, one for each core of this machine, or on a cluster four
+    for each that it has now, and no fewer than `PARALLEL_MIN`. A session is started only when there is something to do.
     """
     if again:
         results.drop(results.keys(failed=True))
     finished = results.keys(failed=True) | results.keys(failed=False)
     open_tasks = [task for task in sweep.tasks if task.key not in finished]
     computed = 0
-    for measured in _evaluated(start(), sweep, open_tasks) if open_tasks else ():
+    for measured in _evaluated(start(), sweep, open_tasks, parallel) if open_tasks else ():
         results.add(measured)
         computed += measured.num_rows
         on_done(len(finished) + computed)
@@ -86,14 +93,14 @@ def _attempt(evaluator: Evaluator, document: Document) -> dict[str, Any]:
         return {ERROR: _line(f"{type(error).__name__}: {error}")}
 
 
-def _evaluated(spark: SparkSession, sweep: Sweep, tasks: list[Task]) -> Iterator[pa.Table]:
+def _evaluated(spark: SparkSession, sweep: Sweep, tasks: list[Task], parallel: int | None) -> Iterator[pa.Table]:
     """What each group of tasks gives, as it comes. However it ends, nothing goes on running."""
-    cores = _cores(spark)
-    size = max(1, min(sweep.evaluator.per_task, len(tasks) // cores))
+    parallel = _parallel(spark) if parallel is None else parallel
+    size = max(1, min(sweep.evaluator.per_task, len(tasks) // parallel))
     groups = [tasks[at : at + size] for at in range(0, len(tasks), size)]
     over = threading.Event()
     job = _Job(spark, sweep, over)
-    pool = ThreadPoolExecutor(cores, thread_name_prefix="sweep")
+    pool = ThreadPoolExecutor(parallel, thread_name_prefix="sweep")
     try:
         futures: list[Future[list[pa.Table]]] = [pool.submit(job.run, group) for group in groups]
         for future in as_completed(futures):
@@ -143,8 +150,14 @@ def _failed(sweep: Sweep, task: Task, text: str) -> pa.Table:
     return pa.Table.from_pylist([{KEY: task.key, ERROR: text}], measured_schema(sweep.measures))
 
 
+def _parallel(spark: SparkSession) -> int:
+    cores = _cores(spark)
+    is_here = str(spark.conf.get("spark.master", "")).startswith("local")
+    return cores if is_here else max(PARALLEL_MIN, 4 * cores)
+
+
 def _cores(spark: SparkSession) -> int:
-    """How many tasks run at a time, which a remote session tells only in this way: Spark cuts a range into so many parts."""
+    """How many tasks run at a time now, which a remote session tells only in this way: Spark cuts a range into so many parts."""
     return spark.range(100_000).select(F.spark_partition_id()).distinct().count()
 
 

@@ -20,6 +20,7 @@ from overweave.language.codec import encode_publication
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_publication
 from overweave.language.values import excerpt, format_value
+from overweave.pipeline.locations import Location
 from overweave.pipeline.workloads.base import Options, Some, Source
 from overweave.pipeline.workloads.brokers import brokers
 
@@ -50,9 +51,9 @@ class QuotesOptions(Options, frozen=True, kw_only=True):
 def make(source: Source, options: QuotesOptions) -> dict[str, DataFrame]:
     """All tables but ``subscriptions``: the files have none."""
     for file in options.file:
-        if not Path(file).is_file():
+        if not Location.of(file).is_file():
             raise InvalidInput(f"--file: expected a file, found none at {file}")
-    read = reduce(DataFrame.union, [_read(source.spark, Path(file).absolute()) for file in options.file])
+    read = reduce(DataFrame.union, [_read(source.spark, Location.of(file)) for file in options.file])
     if not options.skip_bad:
         _refuse_bad_lines(read)
     good = read.where("publication is not null")
@@ -77,15 +78,18 @@ def _publishers(read: DataFrame, options: QuotesOptions) -> DataFrame:
     )
 
 
-def _read(spark: SparkSession, file: Path) -> DataFrame:
+def _read(spark: SparkSession, file: Location) -> DataFrame:
     """The lines of a file, read; ``error`` says what is wrong with one."""
     stem = Path(file.name.removesuffix(".gz")).stem
-    place = (F.lit(str(file)).alias("file"), F.col("_metadata.file_block_start").alias("block"))
+    place = (
+        F.lit(file.text if file.local is None else str(file.local.absolute())).alias("file"),
+        F.col("_metadata.file_block_start").alias("block"),
+    )
     line = F.monotonically_increasing_id().alias("line")
     if not _is_csv(file.name):
-        lines = spark.read.text(str(file)).select(*place, line, F.col("value").alias("text"))
+        lines = spark.read.text(file.pattern).select(*place, line, F.col("value").alias("text"))
         return _parsed(lines, partial(_of_line, stem))
-    rows = spark.read.csv(str(file), header=True)
+    rows = spark.read.csv(file.pattern, header=True)
     found = {column.strip().lower(): column for column in rows.columns}
     missing = [column for column in COLUMNS if column not in found]
     if missing:

@@ -7,8 +7,10 @@ from overweave.planning.allocate.bin_packing import bin_packing
 from overweave.planning.allocate.cram import cram
 from overweave.planning.allocate.cram.options import CramOptions
 from overweave.planning.allocate.fbf import fbf
+from overweave.planning.allocate.minimal import minimal
 from overweave.planning.allocate.pairwise import pairwise_k, pairwise_n
 from overweave.planning.allocate.random import proportional, uniform
+from overweave.planning.minimal import MinimalOptions
 
 ALLOCATORS: Mapping[str, Allocator] = {
     "fbf": fbf,
@@ -19,8 +21,12 @@ ALLOCATORS: Mapping[str, Allocator] = {
     "cram-iou": cram(CramOptions(closeness="iou")),
     "pairwise-k": pairwise_k,
     "pairwise-n": pairwise_n,
+    "minimal-gli": minimal(MinimalOptions(ranking="gli", lcf=1.0)),
+    "minimal-gi": minimal(MinimalOptions(ranking="gi", lcf=1.0)),
+    "minimal-gig": minimal(MinimalOptions(ranking="gig", lcf=1.0)),
+    "minimal-random": minimal(MinimalOptions(ranking="random", lcf=1.0)),
     "uniform": uniform,
     "proportional": proportional,
 }
 #: Those that keep to capacities; the others are baselines and may overload brokers.
-AWARE = frozenset({"fbf", "bin-packing", "cram-intersect", "cram-xor", "cram-ios", "cram-iou"})
+AWARE = frozenset(name for name in ALLOCATORS if name.startswith(("fbf", "bin-packing", "cram-", "minimal-")))

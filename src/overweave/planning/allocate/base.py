@@ -13,6 +13,8 @@ class Allocation(NamedTuple):
 
     bin: Whole
     clusters: int
+    #: The bin of every publisher that is nobody's side, where the allocator places publishers too (-1: it does not).
+    publisher: Whole | None = None
 
 
 class Allocator(Protocol):

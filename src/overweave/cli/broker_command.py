@@ -1,0 +1,10 @@
+"""The command line of a broker that is a child of this process."""
+
+import sys
+from pathlib import Path
+
+
+def broker_command(file: Path, id: str, state: Path) -> list[str]:
+    """What starts one broker; -P, or a file in this directory could stand in for ours."""
+    options = ["--config", str(file), "--id", id, "--state", str(state), "--until-eof"]
+    return [sys.executable, "-P", "-m", "overweave", "broker", *options]
