@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from overweave.cli.plan_text import said
-from overweave.pipeline import session
+from overweave.pipeline import plan_scale, session
 from overweave.pipeline.plan_files import read_plan
 
 CHAIN = '[network]\nshape = "chain"\nbrokers = 4\nport = 7400\n'
@@ -227,3 +227,14 @@ def test_a_workload_is_planned_and_replay_agrees(run, tmp_path, small_session):
     text = said(answer)
     assert "evaluated on the profiled 400 of 400 publications: predicted input deviates by at most 0.00% from replay" in text
     assert "from the simulator; highest output" in text
+
+
+@pytest.mark.usefixtures("small_session")
+def test_large_profiles_are_planned_on_spark_to_the_same_plan(run, source, network, tmp_path, monkeypatch):
+    files = tmp_path / "small.json", tmp_path / "large.json"
+    assert run("plan", source, "--network", network, "--out", files[0]).status == 0
+    monkeypatch.setattr(plan_scale, "ROWS_ON_DRIVER", 3)
+    status, out, err = run("plan", source, "--network", network, "--out", files[1], "--compare", "bin-packing")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1] == "3 of 4 brokers can be removed; 6 of 8 clients move"
+    assert files[0].read_bytes() == files[1].read_bytes()

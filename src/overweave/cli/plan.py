@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from overweave.pipeline.planning import Network
+    from overweave.planning.allocate.cram.parts import RunParts
     from overweave.planning.evaluation import Evaluation
     from overweave.planning.evidence import Evidence
     from overweave.planning.options import Options
@@ -97,23 +98,23 @@ def plan(
     options = _options(rule, lcf, oversize, similarity)
     named = _where_goals_stand(goals, without)
     with named, waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
-        start = _starter(stack, master, conf or [], show)
+        start = _starter(stack, master, conf or [], source, show)
         if any(each is not None and Location.of(each).is_remote for each in (source, brokers, evaluate, add, out)):
             start()
         # Who follows a run may put other tables there while we read.
         tables = _tables(source)
         offer = _network(tables, network, brokers, add)
-        problem, evidence = _problem(tables, offer, chosen, start, Path(scratch), show)
+        problem, evidence, run_parts = _problem(tables, offer, chosen, start, Path(scratch), show)
         problem = problem if similarity == "profiles" else _with_boxes(tables, problem)
         if not force:
             check_evidence(evidence)
         show(f"planning by {algorithm}")
         before, unknown = before_of(problem)
-        made = make_plan(problem, algorithm, options, seed, evidence)
+        made = make_plan(problem, algorithm, options, seed, evidence, run_parts)
         points = frontier_points(problem, made, evidence, frontier, show)
         network_now = planned_for(problem, offer.added, by_table=offer.by_table)
         made = msgspec.structs.replace(made, before=before, frontier=points, network=network_now)
-        compared = _compared(problem, names, options, seed, evidence, show)
+        compared = _compared(problem, names, options, seed, evidence, run_parts, show)
         evaluated = _evaluated(tables, evaluate, by, made, problem, start, Path(scratch), show)
         made = msgspec.structs.replace(made, evaluation=evaluated)
         from overweave.cli.plan_text import answer_of, said
@@ -220,17 +221,20 @@ def _network(source: Location, network: Path | None, brokers: str | None, add: s
 
 
 def _starter(
-    stack: contextlib.ExitStack, master: str | None, conf: list[str], show: Callable[[str], None]
+    stack: contextlib.ExitStack, master: str | None, conf: list[str], source: str, show: Callable[[str], None]
 ) -> Callable[[], "SparkSession"]:
-    """Starts Spark when somebody first needs it, which those with a profile do not."""
+    """Starts Spark when somebody first needs it, which those with a small profile do not."""
     started: list[SparkSession] = []
 
     def start() -> "SparkSession":
         if not started:
             show("starting Spark")
             from overweave.pipeline import session
+            from overweave.pipeline.plan_scale import SESSION_MEMORY_MB, is_large
 
-            started.append(stack.enter_context(session.session(master, conf=conf)))
+            # What is elsewhere can only be looked at when Spark runs.
+            memory_mb = SESSION_MEMORY_MB if not Location.of(source).is_remote and is_large(source) else None
+            started.append(stack.enter_context(session.session(master, memory_mb=memory_mb, conf=conf)))
         return started[0]
 
     return start
@@ -243,20 +247,36 @@ def _problem(
     start: Callable[[], "SparkSession"],
     scratch: Path,
     show: Callable[[str], None],
-) -> tuple["Problem", "Evidence"]:
+) -> tuple["Problem", "Evidence", "RunParts"]:
+    """The problem, and how parts of it are clustered: on Spark where profiles are many."""
+    from overweave.pipeline.plan_scale import is_large, read_large_problem
     from overweave.pipeline.planning import kind_of, profile_workload, read_evidence, read_problem
+    from overweave.planning.allocate.cram.parts import run_here
 
     if kind_of(source) == "workload":
         spark = start()
         show("profiling the workload")
         profile_workload(spark, source, scratch)
         source = Location.of(scratch)
-    problem = read_problem(source, network, goals)
-    return problem, read_evidence(source, problem)
+    if not is_large(source):
+        problem = read_problem(source, network, goals)
+        return problem, read_evidence(source, problem), run_here
+    from overweave.pipeline.plan_parts import run_on
+
+    spark = start()
+    show("grouping equal profiles")
+    problem = read_large_problem(spark, source, network, goals)
+    return problem, read_evidence(source, problem), run_on(spark, show)
 
 
 def _compared(
-    problem: "Problem", names: list[str], options: "Options", seed: int, evidence: "Evidence", show: Callable[[str], None]
+    problem: "Problem",
+    names: list[str],
+    options: "Options",
+    seed: int,
+    evidence: "Evidence",
+    run_parts: "RunParts",
+    show: Callable[[str], None],
 ) -> dict[str, Any]:
     """The totals of other algorithms, or why they have no plan."""
     from overweave.planning.make import make_plan
@@ -266,7 +286,7 @@ def _compared(
         show(f"planning by {name}")
         began_s = time.perf_counter()
         try:
-            totals = msgspec.to_builtins(make_plan(problem, name, options, seed, evidence).totals)
+            totals = msgspec.to_builtins(make_plan(problem, name, options, seed, evidence, run_parts).totals)
         except InvalidInput as error:
             found[name] = {"error": str(error)}
         else:

@@ -7,6 +7,7 @@ import numpy as np
 
 from overweave.errors import PlanningError
 from overweave.planning.algorithms import algorithm
+from overweave.planning.allocate.cram.parts import RunParts, run_here
 from overweave.planning.broker_cost import total_cost
 from overweave.planning.canonical import canonical
 from overweave.planning.evidence import Evidence, evidence_of
@@ -28,18 +29,20 @@ def make_plan(
     options: Options | None = None,
     seed: int = 0,
     evidence: Evidence | None = None,
+    run_parts: RunParts = run_here,
 ) -> Plan:
     """The plan of a problem: the same input and seed make the same bytes.
 
     Raises `DoesNotFit` if the pool is too small, `GoalNotMet` for a goal that the algorithm's plan misses. Where that moves more
     than ``moves_max``, the plan with the fewest brokers that is found for so many moves is taken instead. Baselines
-    (``Algorithm.keeps_capacity`` is false) may overload brokers; their plans say so in ``totals``.
+    (``Algorithm.keeps_capacity`` is false) may overload brokers; their plans say so in ``totals``. ``run_parts`` clusters parts
+    of large problems, here or on Spark; the plan is the same.
     """
     options = options or Options()
     chosen = algorithm(algorithm_name)
     ordered = canonical(_as_compared(problem, options))
     ordered.validate()
-    allocate, build, place = chosen.parts(options)
+    allocate, build, place = chosen.parts(options, run_parts)
     draw = np.random.default_rng(seed)
     model = make_model(ordered)
     design = build(model, allocate, draw)

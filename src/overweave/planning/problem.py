@@ -203,8 +203,8 @@ def _check_units(units: Units, vectors: Vectors) -> None:
         raise PlanningError(f"units: rows: expected one of {len(vectors)} vectors, found number {units.rows[i]}")
     _check_numbers("client", units.ids, "output_bytes_per_s", units.output_bytes_per_s)
     owner = np.repeat(np.arange(len(units)), np.diff(units.row_start))
-    pairs = np.stack([owner, vectors.publisher[units.rows]], axis=1)
-    if len(np.unique(pairs, axis=0)) < len(pairs):
+    pairs = owner * (int(vectors.publisher.max(initial=0)) + 1) + vectors.publisher[units.rows]
+    if len(np.unique(pairs)) < len(pairs):
         raise PlanningError("units: rows: expected at most one vector per publisher in a unit")
 
 

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from overweave.planning.allocate.cram.accept import ANY_PAIR, kinds_of
 from overweave.planning.filling import Filling, tree_of
 from overweave.planning.kernels.packing import pack_outputs
 from overweave.planning.model import Bins, Items, Model
@@ -31,7 +32,7 @@ class Allocatable:
         filling.pin(pinned)
         self._binding, self._no_worse = filling.binding and whole_pool, no_worse
         self._alone = filling.binding and not whole_pool
-        self._kinds = _kinds(bins)
+        self._kinds = kinds_of(bins).tolist()
         self._inputs: dict[int, int] = {}
         self._rooms, self._tree = filling.rooms, tree_of(filling.rooms)
         self._opened = np.isin(bins.broker, pinned.fixed)
@@ -45,6 +46,11 @@ class Allocatable:
         #: Packings that were really done.
         self.packings = 0
         self._brokers = self._packed(self._loads, self._units) if no_worse or self._binding else 0
+
+    @property
+    def pair_max(self) -> int:
+        """All pairs are looked at: what is too large as a pair may do with fewer, of the groups that one of them covers."""
+        return ANY_PAIR
 
     @property
     def _skipped(self) -> int:
@@ -153,13 +159,6 @@ def _always_fits(rooms: Whole, total: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def _kinds(bins: Bins) -> list[int]:
-    """One bin of each kind."""
-    limits = np.stack([bins.room.astype(np.float64), bins.base_s, bins.slope_s, bins.busy_max, bins.input_max], axis=1)
-    found: list[int] = np.unique(limits, axis=0, return_index=True)[1].tolist()
-    return found
 
 
 def _joined(one: Items, other: Items) -> Items:
