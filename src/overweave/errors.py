@@ -172,12 +172,14 @@ class DoesNotFit(PlanningError):
     ('c1', "client 'c1' needs 9 bytes/s, the largest broker has 8")
     """
 
-    def __init__(self, id: str | None, text: str) -> None:
+    def __init__(self, id: str | None, text: str, item: int | None = None) -> None:
         super().__init__(text)
         self.id = id
+        #: Its position among what was to be allocated, for those who know what that was.
+        self.item = item
 
-    def __reduce__(self) -> tuple[type["DoesNotFit"], tuple[str | None, str]]:
-        return DoesNotFit, (self.id, str(self))
+    def __reduce__(self) -> tuple[type["DoesNotFit"], tuple[str | None, str, int | None]]:
+        return DoesNotFit, (self.id, str(self), self.item)
 
 
 class GoalNotMet(PlanningError):

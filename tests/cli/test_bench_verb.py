@@ -57,7 +57,8 @@ def test_unknown_benchmark(run):
     assert run("bench", "nonsense") == (
         2,
         "",
-        "overweave: bench: expected one of matching, simulator, plane, routing, pipeline, planning, capacity, found 'nonsense'\n",
+        "overweave: bench: expected one of matching, control, simulator, plane, routing, pipeline, planning, capacity, "
+        "scale, found 'nonsense'\n",
     )
 
 

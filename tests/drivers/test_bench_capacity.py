@@ -37,7 +37,7 @@ def test_the_line_is_the_closest_that_is_nowhere_negative(seed):
     base, slope = capacity.line_of(sizes, delays.tolist())
 
     def error(base, slope):
-        return float(((base + slope * np.array(sizes) - delays) ** 2).sum())
+        return float((((base + slope * np.array(sizes)) / delays - 1) ** 2).sum())
 
     assert base >= 0 <= slope
     bases, slopes = np.meshgrid(np.linspace(0, 4, 201), np.linspace(0, 0.1, 201))

@@ -2,14 +2,19 @@
 
 import json
 
+import msgspec
+import numpy as np
 import pandas as pd
 import pytest
 
 from overweave.bench import planning as bench_planning
+from overweave.bench.planning_tables import plain_profiles, write_profile
 from overweave.experiments.base import Setting
-from overweave.experiments.thesis_allocation import claims, figures, measure
+from overweave.experiments.thesis_allocation import claims, figures, measure, unseen
 from overweave.experiments.thesis_allocation.run import run_at
 from overweave.experiments.thesis_allocation.scenarios import Scenario, make_problem
+from overweave.pipeline.planning import Network, read_brokers, read_problem
+from overweave.pipeline.workloads.walks import quotes
 from overweave.planning.algorithms import ALGORITHMS
 from overweave.planning.make import make_plan
 
@@ -38,7 +43,7 @@ def found(folder):
 
 @pytest.fixture(scope="module")
 def tables(folder, found):
-    return {name: pd.read_csv(folder / f"{name}.csv") for name in ("bandwidths", "comparison", "lengths")}
+    return {name: pd.read_csv(folder / f"{name}.csv") for name in ("bandwidths", "comparison", "lengths", "unseen")}
 
 
 def claim(found, text):
@@ -78,6 +83,8 @@ def test_all_algorithms_in_both_scenarios(tables):
         "clustering without placement leaves the maximum rate",
         "MANUAL and AUTOMATIC allocate all brokers",
         "links per delivery: CRAM-IOU",
+        "no broker is above 1 at headroom 0.1",
+        "at most 1 less headroom at every broker",
     ],
 )
 def test_claims_that_hold_at_any_size(found, text):
@@ -94,6 +101,7 @@ def test_claims_are_plain_json_and_give_a_reason_only_where_they_do_not_hold(fou
 def test_a_second_run_computes_nothing_again_and_says_the_same(folder, found, monkeypatch):
     monkeypatch.setattr(measure, "make_plan", None)
     monkeypatch.setattr(figures, "pictures", lambda *tables: [])
+    monkeypatch.setattr(unseen, "pictures", lambda *tables: [])
     again = run_at(Setting(folder, False, lambda: None, lambda text: None), SMALL)
     assert again == found
 
@@ -103,6 +111,7 @@ def test_pictures(folder, found):
     for name in ("homogeneous-brokers", "heterogeneous-breakdown-input-hz-max", "homogeneous-closeness-input-hz-mean"):
         assert name in names
     assert {"lengths-seconds", "lengths-input-hz-max", "lengths-brokers"} <= names
+    assert {"unseen-next-homogeneous-brokers", "unseen-even-odd-heterogeneous-overloaded"} <= names
 
 
 @pytest.mark.parametrize("worse", ["brokers", "input_hz_mean"])
@@ -112,6 +121,34 @@ def test_a_table_in_which_it_is_not_so_does_not_hold(tables, worse):
     told = [*claims.of_brokers(rows), *claims.of_rates(rows)]
     text = "never more than the next" if worse == "brokers" else "lowers the mean message rate"
     assert not claim(told, text).holds
+
+
+def test_unseen_quotes_are_those_that_were_not_profiled(tables):
+    """By hand, from the walk itself: what one broker for all would carry of the other quotes."""
+    scenario = Scenario(publishers=2, subscriptions=10, brokers=3, bits=64, bandwidth_bytes_per_s=1e5)
+    for kind, first, other in (("even-odd", slice(0, None, 2), slice(1, None, 2)), ("next", slice(64), slice(64, None))):
+        problem, truth = (make_problem(scenario, part) for part in unseen.days(kind, 64))
+        assert problem.units.ids == truth.units.ids
+        for each, part in ((problem, first), (truth, other)):
+            draw, wanted = np.random.default_rng(scenario.seed), 0
+            for p in range(2):
+                low = quotes(scenario.seed, 128, np.full(128, p), np.arange(128)).low
+                known = low if kind == "even-odd" else low[:64]
+                limits = known[draw.integers(len(known), size=10)]
+                wanted += 4 * 64 + sum(int((low[part] < limit).sum()) for limit in limits[4:])
+            assert int(each.units.row_deliveries.sum()) == wanted
+    rows = tables["unseen"]
+    assert set(rows["headroom"]) == {0.0, 0.1, 0.2, 0.3, 0.4}
+    usual = rows[(rows["quotes"] == "next") & (rows["algorithm"] == "cram-iou") & (rows["scenario"] == "homogeneous")]
+    assert usual.groupby("headroom")["brokers"].sum().is_monotonic_increasing
+
+
+def test_overloaded_brokers_break_the_promise(tables):
+    rows = tables["unseen"].copy()
+    rows.loc[rows["headroom"] == 0.1, "overloaded"] = 1
+    assert not claim(unseen.claims(rows), "no broker is above 1 at headroom 0.1").holds
+    rows["predicted_max"] = 0.95
+    assert not claim(unseen.claims(rows), "at most 1 less headroom at every broker").holds
 
 
 def test_the_mean_rate_has_a_floor(tables):
@@ -144,7 +181,19 @@ def test_longest_path_against_all_pairs():
 
 def test_the_bench_has_a_baseline_and_both_versions_agree_roughly():
     rows = bench_planning.run(lambda text: None, subscriptions=(400,))
-    assert [row.baseline is not None for row in rows] == [False, False, True, True]
+    assert [row.baseline is not None for row in rows] == [False, False, True, False, False, True, True]
     problem = bench_planning._problem(400)
     assert bench_planning.plain_packing(problem) <= make_plan(problem, "bin-packing").totals.brokers
     assert 40 <= bench_planning.plain_clusters(problem) <= 80
+
+
+def test_what_the_bench_writes_is_what_it_reads(tmp_path):
+    problem = bench_planning._problem(400)
+    write_profile(problem, tmp_path / "profile")
+    network = Network(read_brokers(tmp_path / "profile" / "brokers"))
+    read = read_problem(tmp_path / "profile", network, problem.goals)
+    # Which of equal brokers is which depends on where clients are today, and only the tables say that.
+    loads = [sorted(msgspec.structs.astuple(load) for load in make_plan(each).load.values()) for each in (read, problem)]
+    assert loads[0] == loads[1]
+    plain = plain_profiles(tmp_path / "profile")
+    assert plain.words.tolist() == problem.vectors.words[problem.units.rows].tolist()

@@ -165,9 +165,9 @@ def test_what_is_finished_survives_an_interruption(spark, tmp_path, monkeypatch)
 
 
 def recording(function, computed):
-    def record(spark, sweep, tasks):
+    def record(spark, sweep, tasks, parallel):
         computed.extend(tasks)
-        return function(spark, sweep, tasks)
+        return function(spark, sweep, tasks, parallel)
 
     return record
 
@@ -218,12 +218,14 @@ def test_a_job_that_cannot_run_at_all_is_no_scenarios_fault(spark, tmp_path, mon
     assert read_metrics(tmp_path).num_rows == 0
 
 
-@pytest.mark.parametrize(("parallel", "together"), [(None, 12), (3, 3)])
-def test_more_is_submitted_than_there_are_cores(monkeypatch, parallel, together):
-    """A cluster that begins with one core and grows has to have something to do for the others."""
+@pytest.mark.parametrize(
+    ("master", "parallel", "together"), [("spark://h:1", None, 12), ("yarn", 3, 3), ("local[1]", None, 1), ("local[1]", 3, 3)]
+)
+def test_more_is_submitted_than_a_cluster_has_cores(monkeypatch, master, parallel, together):
+    """One that begins with one core and grows has to have something to do for the others."""
     sweep = sweep_of(DOCUMENT | {"sweep": {"repetitions": 2}})
     # Nothing is ever computed in it.
-    session = SimpleNamespace(interruptTag=lambda _: None)
+    session = SimpleNamespace(interruptTag=lambda _: None, conf=SimpleNamespace(get=lambda *_: master))
     # Nobody goes on before so many are there.
     all_there = threading.Barrier(together, timeout=20)
     monkeypatch.setattr(running, "_cores", lambda _: 1)

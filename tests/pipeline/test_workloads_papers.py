@@ -9,6 +9,7 @@ from test_workloads import made
 from overweave.language.relations import covers
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.matching.index import Index
+from overweave.pipeline.workloads.boxes import BoxesOptions, make_boxes
 
 
 def index_of(subscriptions):
@@ -89,3 +90,20 @@ def test_minimal_table_1(boxes, exponent, width):
             assert (sides[:, low] <= sides[:, high]).all()
             assert (sides[:, high] - sides[:, low]).mean() == pytest.approx(width, rel=0.05)
             assert sides[:, [low, high]].mean() == pytest.approx(500, rel=0.05)
+
+
+@pytest.mark.parametrize("boxes", ["corners", "widths"])
+def test_minimal_arrays_are_what_the_tables_say(boxes):
+    tables, arrays = made("boxes", {"publishers": 30, "boxes": boxes}), make_boxes(BoxesOptions(publishers=30, boxes=boxes), 1)
+    for text, sides in (
+        (tables["publishers"].advertisement, arrays.advertisements),
+        (tables["subscriptions"]["filter"], arrays.subscriptions),
+    ):
+        found = [[each.value for each in parse_filter(one).predicates[1:]] for one in text]
+        assert sides.transpose(2, 0, 1).reshape(-1, 4).tolist() == found
+    assert arrays.rates.tolist() == tables["publishers"].rate_hz.tolist()
+    publications = tables["publications"]
+    assert [f"P{each + 1}" for each in arrays.publisher.tolist()] == publications.publisher.tolist()
+    assert arrays.sequence.tolist() == publications.sequence.tolist()
+    points = [parse_publication(text) for text in publications.publication]
+    assert arrays.points.T.tolist() == [[each["x"], each["y"]] for each in points]

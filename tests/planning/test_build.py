@@ -1,5 +1,7 @@
 """Recursive overlay construction (THESIS 6.3): its three optimisations, and what is done when a layer fails (8.2)."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,7 @@ from overweave.planning.model import make_model
 from overweave.planning.options import Options
 from overweave.planning.problem import Goals, Pool, Publishers
 from overweave.planning.profiles import Profiles, assemble, packed
+from overweave.testing.planning import random_problem
 
 RATE, SIZE = 10.0, 100.0
 
@@ -100,3 +103,23 @@ def test_publishers_are_placed_where_only_one_broker_wants_them():
     assert plan.totals.hops == 0
     for i in range(4):
         assert plan.publishers[f"P{i}"] == plan.clients[f"c{i}0"]
+
+
+def test_whatever_does_not_fit_is_named():
+    """Of all problems that cannot be solved, the error has the client or the broker for which there is no room."""
+    found = {"client": 0, "broker": 0}
+    for seed in range(120):
+        problem = random_problem(seed, clients=12 + seed % 30, publishing=seed % 2 == 1, input_bound=seed % 5 == 0)
+        total = problem.units.output_bytes_per_s.sum() / problem.pool.bandwidth_bytes_per_s.sum()
+        # So small that deliveries alone just fit.
+        largest = problem.units.output_bytes_per_s.max() / problem.pool.bandwidth_bytes_per_s.max()
+        small = replace(problem.pool, bandwidth_bytes_per_s=problem.pool.bandwidth_bytes_per_s * max(total, largest) * 1.02)
+        for name in ("fbf", "bin-packing", "cram-iou", "cram-xor"):
+            try:
+                make_plan(replace(problem, pool=small, goals=Goals(headroom=0.0)), name)
+            except DoesNotFit as error:
+                ids = {"client": problem.units.ids, "broker": problem.pool.ids}
+                kind = next(kind for kind in ids if error.id in ids[kind])
+                assert f"{kind} {error.id!r}" in str(error)
+                found[kind] += 1
+    assert min(found.values()) > 0, found

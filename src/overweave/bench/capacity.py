@@ -97,21 +97,21 @@ def fragment(rows: Sequence[Row]) -> str:
 
 
 def line_of(sizes: Sequence[int], delays_s: Sequence[float]) -> tuple[float, float]:
-    """Base and slope of the line that is closest to some points; neither is below 0.
+    """Base and slope, neither below 0, of the line with the least squares of relative errors.
+
+    Relative, because delays at the largest size are many times those at the smallest, and would decide the base alone.
 
     >>> [round(value, 9) for value in line_of([0, 10, 20], [1.0, 2.0, 3.0])]
     [1.0, 0.1]
     >>> line_of([0, 10], [2.0, 1.0]), line_of([7], [1.5])
-    ((1.5, 0.0), (1.5, 0.0))
+    ((1.2, 0.0), (1.5, 0.0))
     """
     x, y = np.array(sizes, np.float64), np.array(delays_s, np.float64)
-    if len(x) < 2:
-        return float(y.mean()), 0.0
-    slope, base = np.polyfit(x, y, 1)
+    slope, base = np.polyfit(x, y, 1, w=1 / y) if len(x) > 1 else (0.0, y[0])
     if slope < 0:
-        return float(y.mean()), 0.0
+        return float(np.sum(1 / y) / np.sum(1 / y**2)), 0.0
     if base < 0:
-        return 0.0, float(x @ y / (x @ x))
+        return 0.0, float(np.sum(x / y) / np.sum((x / y) ** 2))
     return float(base), float(slope)
 
 

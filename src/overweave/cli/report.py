@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -21,6 +22,10 @@ def report(
     directory: Annotated[
         str, typer.Argument(metavar="SOURCE", help="A directory of 'overweave profile' or 'sweep', or a plan's file.")
     ],
+    network: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The network, or scenario, that a plan has to be for.")
+    ] = None,
+    brokers: Annotated[str | None, typer.Option(metavar="TABLE", help="With --network: what its brokers can carry.")] = None,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Where the page goes; else beside what it is about.")] = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
     conf: Annotated[
@@ -40,9 +45,13 @@ def report(
         from overweave.reports import write_report
 
         start = functools.cache(lambda: stack.enter_context(session(master, conf=conf or [])))
-        if source.is_remote or Location.of(out or "").is_remote:
+        if source.is_remote or Location.of(out or "").is_remote or Location.of(brokers or "").is_remote:
             start()
         page = _page(source, out)
+        if network is not None or brokers is not None:
+            from overweave.pipeline.plan_files import check_plan
+
+            check_plan(source, network, brokers)
         show("writing the report")
         kind = write_report(source, page, start)
     if json:

@@ -21,7 +21,9 @@ EXAMPLE = "overweave reproduce dest --out dest"
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(metavar="PAPER", help="Which one: dest, stoch, thesis-allocation.", show_default=False)],
+    paper: Annotated[
+        str, typer.Argument(metavar="PAPER", help="Which one: dest, minimal, stoch, thesis-allocation.", show_default=False)
+    ],
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="For tables and pictures; default: reproduce/PAPER.")] = None,
     full: Annotated[bool, typer.Option("--full/--quick", help="At the size of the paper (hours), or in minutes.")] = False,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,

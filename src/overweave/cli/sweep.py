@@ -32,7 +32,7 @@ def sweep(
     out: Annotated[str, typer.Option(metavar="DIR", help="A directory, new, empty or of an earlier run.", show_default=False)],
     again: Annotated[bool, typer.Option("--again", help="Try again what failed in an earlier run.")] = False,
     parallel: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Groups of scenarios that Spark has at a time; else four per core.")
+        int | None, typer.Option(min=1, metavar="N", help="Groups of scenarios at a time; else one per core, four on clusters.")
     ] = None,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
     conf: Annotated[

@@ -11,16 +11,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from overweave.drivers.overlay_file import read_overlay
 from overweave.errors import InvalidInput, ParseError
 from overweave.language.predicates import Filter
 from overweave.language.syntax import parse_filter
 from overweave.overlay.graph import Overlay
+from overweave.pipeline.columns import positions, texts, words_of
 from overweave.pipeline.index_file import build_index
 from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.schemas import EARLIER_NAMES
@@ -30,12 +33,12 @@ from overweave.pipeline.streaming.versions import current
 from overweave.pipeline.tables import files_of, read_table, write_tables
 from overweave.planning.box_tables import with_boxes
 from overweave.planning.evidence import Evidence, evidence_of
-from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals
+from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals, Whole, Words, counted
 from overweave.planning.profiles import Profiles, assemble
 
 #: What makes a directory a profile, and a workload.
 PROFILE_TABLES, WORKLOAD_TABLES = ("profiles", "publisher_profiles"), ("publishers", "subscriptions", "publications")
-_WINDOW = "window_publications"
+_WINDOW, _ENDS = "window_publications", ("first_sequence", "last_sequence")
 _BROKER_COLUMNS = (
     "broker",
     "output_bandwidth_bytes_per_s",
@@ -52,6 +55,9 @@ class Network:
     links: tuple[tuple[str, str], ...] = ()
     #: Where this was read, for errors.
     source: str = "brokers"
+    #: Whether a table says what brokers can carry, and the brokers that are not there yet.
+    by_table: bool = False
+    added: tuple[str, ...] = ()
 
     def with_more(self, more: Pool) -> "Network":
         """With brokers that are not there yet."""
@@ -60,7 +66,8 @@ class Network:
         )
         known = self.pool.cost is not None or more.cost is not None
         cost = np.concatenate([self.pool.costs, more.costs]) if known else None
-        return replace(self, pool=Pool(self.pool.ids + more.ids, bandwidth, base_s, slope_s, capacity, cost))
+        pool = Pool(self.pool.ids + more.ids, bandwidth, base_s, slope_s, capacity, cost)
+        return replace(self, pool=pool, added=self.added + more.ids)
 
 
 def kind_of(source: LocationLike) -> str:
@@ -113,9 +120,21 @@ def network_of(overlay: Overlay, source: str) -> Network:
     return Network(pool, tuple(link.ends for link in overlay.links), source)
 
 
+def read_offer(network: Path | None, brokers: LocationLike | None) -> Network | None:
+    """Links from the network; what brokers can carry from a table, if there is one, else from the network. None: neither."""
+    found = None if network is None else network_of(read_overlay(network), str(network))
+    if brokers is None:
+        return found
+    pool = read_brokers(brokers)
+    for id in () if found is None else found.pool.ids:
+        if id not in pool.ids:
+            raise InvalidInput(f"{network}: broker {id!r} is not in {brokers}: expected the same network, found another")
+    return Network(pool, () if found is None else found.links, str(brokers), by_table=True)
+
+
 def profile_workload(spark: SparkSession, source: LocationLike, out: Path, bits: int = BITS) -> None:
     """Write what plans need of the profile of a workload, as if all of it had been traced; subscriptions are as they were."""
-    tables = {name: read_table(spark, _there(source, name), name) for name in WORKLOAD_TABLES}
+    tables = {name: read_table(spark, table_of(source, name), name) for name in WORKLOAD_TABLES}
     publications, subscriptions = tables["publications"], tables["subscriptions"]
     build_index(subscriptions, out / "index")
     sent = publications.select("publisher", "sequence").distinct()
@@ -123,7 +142,7 @@ def profile_workload(spark: SparkSession, source: LocationLike, out: Path, bits:
     # As in a trace, what nobody wants is there without a subscription: windows end at the last publication, wanted or not.
     unwanted = sent.withColumn("subscription", F.lit(None).cast("string"))
     deliveries = matched(publications, out / "index").unionByName(unwanted)
-    counted = windows_of(sent, bits).select("publisher", F.col("window_publications").alias(_WINDOW))
+    counted = windows_of(sent, bits).select("publisher", *_ENDS, _WINDOW)
     publishers = (
         tables["publishers"]
         .join(counted, "publisher", "left")
@@ -133,6 +152,7 @@ def profile_workload(spark: SparkSession, source: LocationLike, out: Path, bits:
             "rate_hz",
             (F.col("rate_hz") * F.col("message_bytes")).alias("bytes_per_s"),
             F.coalesce(_WINDOW, F.lit(0)).cast("bigint").alias(_WINDOW),
+            *_ENDS,
         )
     )
     found = profiled(deliveries, bits) if not sent.isEmpty() else profiled(deliveries.limit(0), bits)
@@ -148,35 +168,34 @@ def read_problem(source: LocationLike, network: Network, goals: Goals, *, correc
     """The problem of a directory of profiles. A publisher with the id of a client is that client's publishing side."""
     # All tables of one version.
     source = current(source)
-    publishers, at = _publishers(source)
-    position = {id: i for i, id in enumerate(publishers.ids)}
-    rows = _read(_there(source, "profiles"), ("subscription", "publisher", "words"))
-    ids, clients, brokers = _subscriptions(source, rows["subscription"])
-    place = {id: i for i, id in enumerate(ids)}
-    for kind, known, names in (("publisher", position, rows["publisher"]), ("subscription", place, rows["subscription"])):
-        for name in names:
-            if name not in known:
-                raise InvalidInput(f"{source / 'profiles'}: {kind} {name!r}: expected one that the profile knows")
-    words = np.array(rows["words"], np.int64).view(np.uint64) if rows["words"] else np.zeros((0, BITS // 64), np.uint64)
+    publishers, at = read_publishers(source)
+    path = table_of(source, "profiles")
+    table = _table(path, ("subscription", "publisher", "words"))
+    gone = withdrawn(source)
+    table = table.filter(without_ids(table["subscription"], gone)) if len(gone) else table
+    ids, clients, brokers = read_subscribers(source, table["subscription"], gone)
     profiles = Profiles(
-        np.array([place[id] for id in rows["subscription"]], np.int64),
-        np.array([position[id] for id in rows["publisher"]], np.int64),
-        words,
+        positions(path, "subscription", table["subscription"], ids),
+        positions(path, "publisher", table["publisher"], texts(publishers.ids)),
+        words_of(path, table["words"], BITS),
     )
-    publishers = replace(publishers, window=_windows(publishers, profiles))
-    owners = set(clients)
-    known_places = any(broker is not None for broker in (*brokers, *at))
-    _check_places(source, network, (("client", clients, brokers), ("publisher", publishers.ids, at)))
+    publishers = replace(publishers, window=windows_of_vectors(publishers.window, profiles.publisher, profiles.words))
+    known_places = brokers.null_count < len(brokers) or any(broker is not None for broker in at)
+    check_places(source, network, (("client", clients, brokers), ("publisher", texts(publishers.ids), texts(at))))
+    owners = clients.to_pylist()
+    publishing = set(owners)
     return assemble(
         network.pool,
         publishers,
         profiles,
-        ids,
-        clients,
-        clients_at=brokers if known_places else None,
+        ids.to_pylist(),
+        owners,
+        clients_at=brokers.to_pylist() if known_places else None,
         publishers_at=at if known_places else None,
-        publishing=[id if id in owners else None for id in publishers.ids],
+        publishing=[id if id in publishing else None for id in publishers.ids],
         links=network.links if known_places else (),
+        # A broker sends a client a publication once, however many of its subscriptions match.
+        copies="client",
         correct=correct,
         goals=goals,
     )
@@ -188,6 +207,23 @@ def read_evidence(source: LocationLike, problem: Problem) -> Evidence:
     return evidence_of(problem, _arrivals(path) if path is not None else None)
 
 
+def read_windows(source: LocationLike) -> dict[str, tuple[int, int]]:
+    """The first and last publication of each publisher that the profiles hold; none where the table does not say."""
+    rows = _read(table_of(source, "publisher_profiles"), ("publisher",))
+    if not all(name in rows for name in _ENDS):
+        return {}
+    ends = zip(rows["publisher"], *(rows[name] for name in _ENDS), strict=True)
+    return {id: (first, last) for id, first, last in ends if first is not None and last is not None}
+
+
+def read_advertisements(source: LocationLike) -> dict[str, str]:
+    """What publishers advertise, where a table ``publishers`` says so."""
+    path = table_path(source, "publishers")
+    rows = {} if path is None else _read(path, ("publisher",))
+    stated = zip(rows.get("publisher", ()), rows.get("advertisement") or (), strict=False)
+    return {id: filter for id, filter in stated if filter is not None}
+
+
 def add_boxes(source: LocationLike, problem: Problem) -> Problem:
     """The problem with what publishers advertise and clients subscribe to as boxes, from the tables of SOURCE that say it."""
     said: list[dict[str, Filter]] = []
@@ -196,7 +232,7 @@ def add_boxes(source: LocationLike, problem: Problem) -> Problem:
         ("publisher_profiles", "publisher", "advertisement"),
         ("subscription_lifetimes", "subscription", "filter"),
     ):
-        path = _there(source, name)
+        path = table_of(source, name)
         rows = _read(path, (id, column))
         try:
             said.append({key: parse_filter(text) for key, text in zip(rows[id], rows[column], strict=True)})
@@ -212,8 +248,9 @@ def _arrivals(path: Location) -> Reals:
     return np.bincount(bucket, rate).astype(np.float64)
 
 
-def _publishers(source: Location) -> tuple[Publishers, list[str | None]]:
-    path = _there(source, "publisher_profiles")
+def read_publishers(source: Location) -> tuple[Publishers, list[str | None]]:
+    """What publishers send, and the broker of each."""
+    path = table_of(source, "publisher_profiles")
     rows = _read(path, ("publisher", "rate_hz", "bytes_per_s"))
     window = rows.get(_WINDOW) or rows.get("publications")
     if window is None:
@@ -225,36 +262,59 @@ def _publishers(source: Location) -> tuple[Publishers, list[str | None]]:
     )
 
 
-def _windows(publishers: Publishers, profiles: Profiles) -> Any:
-    """Publications that vectors hold: no more than bits, no fewer than were delivered."""
-    seen = np.zeros((len(publishers), profiles.words.shape[1]), np.uint64)
-    np.bitwise_or.at(seen, profiles.publisher, profiles.words)
-    delivered = np.bitwise_count(seen).sum(axis=1, dtype=np.int64)
-    return np.maximum(np.minimum(publishers.window, profiles.words.shape[1] * 64), delivered)
+def windows_of_vectors(window: Whole, publisher: Whole, words: Words) -> Whole:
+    """Publications that the vectors of publishers hold: no more than bits, no fewer than were delivered."""
+    seen = np.zeros((len(window), words.shape[1]), np.uint64)
+    np.bitwise_or.at(seen, publisher, words)
+    return np.asarray(np.maximum(np.minimum(window, words.shape[1] * 64), counted(seen)), np.int64)
 
 
-def _subscriptions(source: Location, profiled_ids: Sequence[str]) -> tuple[list[str], list[str], list[str | None]]:
+def withdrawn(source: Location) -> pa.Array:
+    """Subscriptions that were withdrawn while the network still carried traffic: nobody needs a broker for them any more.
+
+    Those that were withdrawn with or after the last traffic (``load``) ended with the run, as all do when a network is stopped.
+    """
+    none, path, load = texts([]), table_path(source, "subscription_lifetimes"), table_path(source, "load")
+    if path is None or load is None or "withdrawn_at_s" not in (table := _table(path, ("subscription",))).column_names:
+        return none
+    last_s = pc.max(_table(load, ("at_s",))["at_s"])
+    gone = pc.fill_null(pc.less(table["withdrawn_at_s"].cast(pa.float64()), last_s.cast(pa.float64())), False)
+    return texts(table["subscription"].filter(gone)) if last_s.is_valid else none
+
+
+def without_ids(ids: pa.ChunkedArray, without: pa.Array) -> pa.ChunkedArray:
+    """Which ids are none of those."""
+    return pc.invert(pc.is_in(ids.cast(pa.large_string()), value_set=without))
+
+
+def read_subscribers(source: Location, profiled_ids: pa.ChunkedArray, without: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Subscriptions with their clients and brokers; where there is no table of them, each is a client of its own."""
     path = table_path(source, "subscription_lifetimes")
     if path is None:
-        ids = list(dict.fromkeys(profiled_ids))
-        return ids, ids, [None] * len(ids)
-    rows = _read(path, ("subscription", "client"))
-    return rows["subscription"], rows["client"], rows.get("broker") or [None] * len(rows["client"])
+        ids = texts(pc.unique(profiled_ids))
+        return ids, ids, pa.nulls(len(ids), pa.large_string())
+    table = _table(path, ("subscription", "client"))
+    table = table.filter(without_ids(table["subscription"], without)) if len(without) else table
+    nowhere = pa.nulls(table.num_rows, pa.large_string())
+    brokers = texts(table["broker"]) if "broker" in table.column_names else nowhere
+    return texts(table["subscription"]), texts(table["client"]), brokers
 
 
-def _check_places(source: Location, network: Network, parts: Sequence[tuple[str, Sequence[str], Sequence[str | None]]]) -> None:
-    known = set(network.pool.ids)
+def check_places(source: Location, network: Network, parts: Sequence[tuple[str, pa.Array, pa.Array]]) -> None:
+    """Raise an error that names who is at a broker that is not in the network."""
+    known = texts(network.pool.ids)
     for kind, ids, brokers in parts:
-        for id, broker in zip(ids, brokers, strict=True):
-            if broker is not None and broker not in known:
-                raise InvalidInput(
-                    f"{source}: {kind} {id!r} is at broker {broker!r}, which is not in {network.source}:"
-                    " expected the network that was profiled, found another"
-                )
+        lost = pc.and_(pc.is_valid(brokers), pc.invert(pc.is_in(brokers, value_set=known)))
+        if pc.any(lost).as_py():
+            at = pc.index(lost, True).as_py()
+            raise InvalidInput(
+                f"{source}: {kind} {ids[at].as_py()!r} is at broker {brokers[at].as_py()!r}, which is not in {network.source}:"
+                " expected the network that was profiled, found another"
+            )
 
 
-def _there(source: LocationLike, name: str) -> Location:
+def table_of(source: LocationLike, name: str) -> Location:
+    """Where a table of a directory is; that there is none is an error."""
     path = table_path(source, name)
     if path is None:
         raise InvalidInput(f"{source}: expected a table {name!r}, found none")
@@ -262,7 +322,13 @@ def _there(source: LocationLike, name: str) -> Location:
 
 
 def _read(path: Location, columns: Sequence[str]) -> Mapping[str, list[Any]]:
-    """All columns of a small table; ``columns`` have to be there, without null."""
+    """All columns of a small table as lists."""
+    table = _table(path, columns)
+    return {name: table[name].to_pylist() for name in table.column_names}
+
+
+def _table(path: Location, columns: Sequence[str]) -> pa.Table:
+    """A table; ``columns`` have to be there, without null."""
     files = files_of(path)
     try:
         parts = []
@@ -277,7 +343,7 @@ def _read(path: Location, columns: Sequence[str]) -> Mapping[str, list[Any]]:
             raise InvalidInput(f"{path}: expected a column {name!r}, found {', '.join(table.column_names)}")
         if table[name].null_count:
             raise InvalidInput(f"{path}: column {name!r}: expected a value, found null")
-    return {name: table[name].to_pylist() for name in table.column_names}
+    return table
 
 
 def _numbers(path: Location, name: str, values: Sequence[Any]) -> Reals:

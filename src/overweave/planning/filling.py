@@ -74,11 +74,11 @@ def pack(model: Model, items: Items, bins: Bins, order: Whole) -> Whole:
 
 
 def does_not_fit(model: Model, items: Items, bins: Bins, item: int) -> DoesNotFit:
-    """The error that names an item; those of upper layers are brokers and have no name here."""
+    """The error that names an item; those of upper layers are brokers, and whoever builds the layer names them."""
     bytes_per_s = float(items.output[item]) * model.tick_bytes_per_s
     id = model.item_ids[item] if items is model.items else None
     who = "a broker of the layer below" if id is None else f"client {id!r}"
-    return DoesNotFit(id, f"{who}: no broker of {len(bins)} has room for its {bytes_per_s:.6g} bytes/s")
+    return DoesNotFit(id, f"{who}: no broker of {len(bins)} has room for its {bytes_per_s:.6g} bytes/s", item)
 
 
 def tree_of(rooms: Whole) -> Whole:

@@ -1,6 +1,5 @@
 """A plan: brokers, links, and everybody's place, with the load that is predicted. A value with one text form."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,8 +8,10 @@ import numpy as np
 
 from overweave.errors import GoalNotMet, PlanningError
 from overweave.overlay.parts import link_ends
+from overweave.planning.evaluation import Evaluation
 from overweave.planning.evidence import Evidence
 from overweave.planning.load import Predicted, predict
+from overweave.planning.planned_for import PlannedFor, fingerprint_of, planned_for
 from overweave.planning.problem import Goals, Problem, Today, Whole
 from overweave.planning.tree import Tree
 
@@ -68,6 +69,16 @@ class Before(msgspec.Struct, frozen=True, kw_only=True):
     totals: Totals
 
 
+class FrontierPoint(msgspec.Struct, frozen=True):
+    """What can be had for some moves: a plan of its own, in a few numbers."""
+
+    moves: int
+    brokers: int
+    input_hz_mean: float
+    output_utilisation_max: float
+    overloaded: int
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What `plan.json` says."""
 
@@ -89,8 +100,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     goals: Goals
     #: None where nobody knows the network as it is.
     before: Before | None = None
+    #: Savings against moves, from today's network to the plan as it would be without a limit on moves; empty: not computed.
+    frontier: tuple[FrontierPoint, ...] = ()
+    #: The network it was made for, to say what differs from another.
+    network: PlannedFor | None = None
+    #: What given publications did on it, where somebody asked.
+    evaluation: Evaluation | None = None
     #: The file beside the plan that says where clients are, if they are too many for JSON.
     placements: str | None = None
+    #: Likewise the file that has the changes.
+    changes_file: str | None = None
 
     def encode(self) -> bytes:
         """The canonical JSON: equal plans are equal bytes."""
@@ -109,13 +128,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fingerprint(problem: Problem) -> str:
-    """What tells networks apart: brokers with capacities, links, and who is in it; not where clients are."""
-    pool, today = problem.pool, problem.today
-    columns = (pool.ids, *(column.tolist() for column in (pool.bandwidth_bytes_per_s, pool.base_s, pool.slope_s)))
-    brokers = sorted(zip(*columns, strict=True))
-    links = sorted(link_ends(*link) for link in today.links) if today is not None else []
-    content = brokers, links, sorted(problem.publishers.ids), sorted(problem.units.ids)
-    return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:32]
+    """What tells networks apart; see `fingerprint_of`."""
+    return fingerprint_of(planned_for(problem), problem.publishers.ids, problem.units.ids)
 
 
 def totals_of(load: Predicted, clusters: int, moves: int | None, cost: float | None = None) -> Totals:

@@ -211,6 +211,10 @@ class SubscriptionTable:
         entry = self._entries.get(id)
         return None if entry is None else entry[0]
 
+    def entry(self, id: str) -> tuple[Filter, str]:
+        """The filter of a subscription that is there, and the peer it came from."""
+        return self._entries[id]
+
     def items(self) -> list[tuple[str, Filter, str]]:
         """All entries."""
         return [(id, filter, peer) for id, (filter, peer) in self._entries.items()]

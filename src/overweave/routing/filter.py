@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from overweave.contract.batches import Batch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
-from overweave.language.relations import intersects
+from overweave.matching.intersections import IntersectionIndex
 from overweave.routing.base import ByKind, Forward, Send, SubscriptionTable
 from overweave.routing.offers import Offers
 
@@ -20,15 +20,15 @@ class FilterBased(ByKind):
 
     def __init__(self) -> None:
         self._advertisements: dict[str, tuple[Filter, str]] = {}
-        #: The same filters by the neighbour they came from.
-        self._advertised_by: dict[str, dict[str, Filter]] = {}
+        #: Those that came from neighbours, by what they intersect; and all subscriptions likewise.
+        self._remote = IntersectionIndex[str](holds_advertisements=True)
+        self._wanted = IntersectionIndex[str](holds_advertisements=False)
         self._table = SubscriptionTable()
         self._offers: dict[str, Offers] = {}
 
     def add_neighbour(self, neighbour: str) -> None:
         """See `Routing.add_neighbour`."""
         self._offers[neighbour] = Offers()
-        self._advertised_by[neighbour] = {}
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """See `Routing.remove_neighbour`."""
@@ -36,7 +36,7 @@ class FilterBased(ByKind):
         for message in self.learned(neighbour):
             gone = Unsubscribe(message.id) if isinstance(message, Subscribe) else Unadvertise(message.id)
             sends += self.handle(gone, neighbour)
-        del self._offers[neighbour], self._advertised_by[neighbour]
+        del self._offers[neighbour]
         return [(to, message) for to, message in sends if to != neighbour]
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
@@ -64,8 +64,8 @@ class FilterBased(ByKind):
     def validate(self) -> None:
         """See `Routing.validate`."""
         self._table.validate()
-        from_neighbours = {(of, id, filter) for id, (filter, of) in self._advertisements.items() if of in self._offers}
-        assert from_neighbours == {(of, id, filter) for of, ids in self._advertised_by.items() for id, filter in ids.items()}
+        self._remote.validate({id: entry for id, entry in self._advertisements.items() if entry[1] in self._offers})
+        self._wanted.validate({id: (filter, None) for id, filter, _ in self._table.items()})
         for neighbour, offers in self._offers.items():
             offers.validate()
             # A subscription is never forwarded to the neighbour it came from, and is withdrawn with its entry.
@@ -77,45 +77,47 @@ class FilterBased(ByKind):
         self._advertisements[message.id] = (message.filter, peer)
         sends: list[Send] = [(neighbour, message) for neighbour in self._offers if neighbour != peer]
         if peer in self._offers:
-            self._advertised_by[peer][message.id] = message.filter
-            for id, filter, of in self._table.items():
-                if of != peer and intersects(message.filter, filter) and self._offers[peer].offer(id, filter):
+            self._remote.add(message.id, message.filter, peer)
+            for id in self._wanted.intersecting(message.filter):
+                filter, of = self._table.entry(id)
+                if of != peer and self._offers[peer].offer(id, filter):
                     sends.append((peer, Subscribe(id, filter)))
         return sends
 
     def _unadvertise(self, message: Unadvertise, peer: str) -> list[Send]:
         if self._advertisements.get(message.id, (None, ""))[1] != peer:
             return []
-        del self._advertisements[message.id]
+        filter, _ = self._advertisements.pop(message.id)
         sends: list[Send] = [(neighbour, message) for neighbour in self._offers if neighbour != peer]
         if peer in self._offers:
-            del self._advertised_by[peer][message.id]
-            offers = self._offers[peer]
-            for id in [id for id, filter, _ in self._table.items() if id in offers and peer not in self._towards(filter)]:
+            self._remote.remove(message.id)
+            # What this neighbour was offered and this advertisement did not call for, another one still does.
+            for id in self._uncalled_for(peer, filter):
                 sends += self._withdraw(peer, id)
         return sends
 
     def _subscribe(self, message: Subscribe, peer: str) -> list[Send]:
         if not self._table.add(message.id, message.filter, peer):
             return []
+        self._wanted.add(message.id, message.filter)
+        towards = self._remote.links(message.filter, exclude=peer)
         return [
             (neighbour, message)
-            for neighbour in self._towards(message.filter)
-            if neighbour != peer and self._offers[neighbour].offer(message.id, message.filter)
+            for neighbour, offers in self._offers.items()
+            if neighbour in towards and offers.offer(message.id, message.filter)
         ]
 
     def _unsubscribe(self, message: Unsubscribe, peer: str) -> list[Send]:
         if self._table.remove(message.id, peer) is None:
             return []
+        self._wanted.remove(message.id)
         return [send for neighbour in self._offers for send in self._withdraw(neighbour, message.id)]
 
-    def _towards(self, filter: Filter) -> list[str]:
-        """The neighbours from which an advertisement came that ``filter`` intersects."""
-        return [
-            neighbour
-            for neighbour, advertised in self._advertised_by.items()
-            if any(intersects(advertisement, filter) for advertisement in advertised.values())
-        ]
+    def _uncalled_for(self, neighbour: str, gone: Filter) -> list[str]:
+        """The subscriptions offered to a neighbour that intersect none of its advertisements since ``gone`` is withdrawn."""
+        offers = self._offers[neighbour]
+        offered = [id for id in self._wanted.intersecting(gone) if id in offers]
+        return [id for id in offered if not self._remote.reaches(neighbour, self._table.entry(id)[0])]
 
     def _withdraw(self, neighbour: str, id: str) -> list[Send]:
         heirs, told = self._offers[neighbour].withdraw(id)

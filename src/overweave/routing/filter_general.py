@@ -22,6 +22,7 @@ from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.relations import admits
+from overweave.matching.intersections import IntersectionIndex
 from overweave.routing.advertisement_tree import Origin, Route, Tree
 from overweave.routing.base import ByKind, Forward, Send, SubscriptionTable
 from overweave.routing.offers import Offers
@@ -47,6 +48,9 @@ class FilterBasedGeneral(ByKind):
         self._neighbours: list[str] = []
         self._local = SubscriptionTable()
         self._trees: dict[str, Tree] = {}
+        #: What clients of this broker want, and the trees with a path to an advertiser elsewhere, by what they intersect.
+        self._wanted = IntersectionIndex[str](holds_advertisements=False)
+        self._routed = IntersectionIndex[str](holds_advertisements=True)
         #: Advertisements that their own broker withdrew, with the number there: copies of them may still be under way on longer
         #: paths. What is forgotten here for want of room ends all the same, path by path.
         self._tombstones: dict[tuple[str, str], int] = {}
@@ -111,6 +115,9 @@ class FilterBasedGeneral(ByKind):
     def validate(self) -> None:
         """See `Routing.validate`."""
         self._local.validate()
+        self._wanted.validate({id: (filter, None) for id, filter, _ in self._local.items()})
+        routes = {id: tree.route for id, tree in self._trees.items() if tree.client is None}
+        self._routed.validate({id: (route.filter, None) for id, route in routes.items() if route is not None})
         for tree in self._trees.values():
             tree.validate()
             assert not tree.empty
@@ -195,7 +202,7 @@ class FilterBasedGeneral(ByKind):
             self._tombstones[id, origin[0]] = max(origin[1], self._tombstones.get((id, origin[0]), 0))
             if len(self._tombstones) > _TOMBSTONES_MAX:
                 del self._tombstones[next(iter(self._tombstones))]
-        del self._trees[id]
+        self._forget_tree(id)
         sends: list[Send] = [(neighbour, Unadvertise(id, Header(origin=origin))) for neighbour in tree.offered_to]
         # The parent has forgotten it all; others that are still told may have no path, and keep it for the next one of that id.
         for other in [neighbour for neighbour in tree.told if neighbour != tree.parent]:
@@ -226,6 +233,7 @@ class FilterBasedGeneral(ByKind):
         if parent == former and route == before:
             return []
         tree.parent, tree.route = parent, route
+        self._note_route(id, tree)
         sends = [send for neighbour in self._neighbours for send in self._offer_path(id, tree, neighbour)]
         if route is None or before is None or route.filter != before.filter or tree.client is not None:
             self._collect_offers(tree)
@@ -263,7 +271,10 @@ class FilterBasedGeneral(ByKind):
         if peer not in self._neighbours:
             if not self._local.add(message.id, message.filter, peer):
                 return []
-            return [send for id, tree in self._trees.items() for send in self._offer(id, tree, message.id, message.filter)]
+            self._wanted.add(message.id, message.filter)
+            met = set(self._routed.intersecting(message.filter))
+            trees = [(id, tree) for id, tree in self._trees.items() if id in met]
+            return [send for id, tree in trees for send in self._offer(id, tree, message.id, message.filter)]
         id = str(message.header.tree)
         if self._is_over(id, message.header.origin):
             return []
@@ -277,6 +288,7 @@ class FilterBasedGeneral(ByKind):
             gone = self._local.remove(message.id, peer)
             if gone is None:
                 return []
+            self._wanted.remove(message.id)
             return [send for id, tree in self._trees.items() for send in self._withdraw(id, tree, message.id, gone)]
         id = str(message.header.tree)
         tree = self._trees.get(id)
@@ -317,9 +329,10 @@ class FilterBasedGeneral(ByKind):
     def _collect_offers(self, tree: Tree) -> None:
         """See anew what the parent must know."""
         tree.offers = Offers()
-        for subscription, filter, _ in self._local.items():
-            if tree.is_wanted(filter):
-                tree.offers.offer(subscription, filter)
+        if tree.route is None or tree.client is not None:
+            return
+        for subscription in self._wanted.intersecting(tree.route.filter):
+            tree.offers.offer(subscription, self._local.entry(subscription)[0])
         for subscription, filter in tree.table.items():
             if tree.is_wanted(filter):
                 tree.offers.offer(subscription, filter)
@@ -363,4 +376,16 @@ class FilterBasedGeneral(ByKind):
 
     def _collect(self, id: str, tree: Tree) -> None:
         if tree.empty and self._trees.get(id) is tree:
-            del self._trees[id]
+            self._forget_tree(id)
+
+    def _note_route(self, id: str, tree: Tree) -> None:
+        """Have the trees that subscriptions are looked up in follow a change of one."""
+        if id in self._routed:
+            self._routed.remove(id)
+        if tree.route is not None and tree.client is None:
+            self._routed.add(id, tree.route.filter)
+
+    def _forget_tree(self, id: str) -> None:
+        del self._trees[id]
+        if id in self._routed:
+            self._routed.remove(id)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from overweave.contract.batches import Batch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
-from overweave.language.relations import intersects
+from overweave.matching.intersections import IntersectionIndex
 from overweave.routing.base import Forward, Send, Steady, SubscriptionTable
 from overweave.routing.summaries import Change, Summary
 
@@ -153,10 +153,15 @@ class TowardsPublishers(PeerToPeer):
         #: Per neighbour: how often each advertisement was heard from it, and how often from others.
         self._heard: dict[str, Counter[Filter]] = {}
         self._announced: dict[str, Counter[Filter]] = {}
+        #: Per neighbour: what was heard from it and what others want, by what they intersect.
+        self._heard_index: dict[str, IntersectionIndex[Filter]] = {}
+        self._wanted_index: dict[str, IntersectionIndex[Filter]] = {}
 
     def add_neighbour(self, neighbour: str) -> None:
         """See `Routing.add_neighbour`."""
         self._heard[neighbour] = Counter()
+        self._heard_index[neighbour] = IntersectionIndex(holds_advertisements=True)
+        self._wanted_index[neighbour] = IntersectionIndex(holds_advertisements=False)
         self._announced[neighbour] = Counter(filter for filter, _ in self._advertisements.values())
         super().add_neighbour(neighbour)
 
@@ -165,6 +170,7 @@ class TowardsPublishers(PeerToPeer):
         lost = [Unadvertise(id) for id, (_, peer) in self._advertisements.items() if peer == neighbour]
         sends = [send for message in lost for send in self.handle(message, neighbour) if send[0] != neighbour]
         del self._heard[neighbour], self._announced[neighbour]
+        del self._heard_index[neighbour], self._wanted_index[neighbour]
         return [*sends, *super().remove_neighbour(neighbour)]
 
     def handle(self, message: Control, peer: str) -> Iterable[Send]:
@@ -189,12 +195,21 @@ class TowardsPublishers(PeerToPeer):
         """See `Routing.sizes`."""
         return super().sizes() | {"advertisements": len(self._advertisements)}
 
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        super().validate()
+        for neighbour, wanted in self._wanted.items():
+            self._wanted_index[neighbour].validate({filter: (filter, None) for filter in wanted})
+            self._heard_index[neighbour].validate({filter: (filter, None) for filter in self._heard[neighbour]})
+
     def _advertise(self, message: Advertise, peer: str) -> Iterable[Send]:
         filter = message.filter
         self._advertisements[message.id] = (filter, peer)
         if peer in self._heard:
-            wanted = [each for each in self._wanted[peer] if intersects(filter, each) and not self._is_offered(peer, each)]
+            wanted = [each for each in self._wanted_index[peer].intersecting(filter) if not self._is_offered(peer, each)]
             self._heard[peer][filter] += 1
+            if self._heard[peer][filter] == 1:
+                self._heard_index[peer].add(filter, filter)
             for each in wanted:
                 yield from self._sends(peer, self._summaries[peer].add(each))
         for neighbour, announced in self._announced.items():
@@ -206,8 +221,10 @@ class TowardsPublishers(PeerToPeer):
     def _unadvertise(self, message: Unadvertise, peer: str) -> Iterable[Send]:
         filter, _ = self._advertisements.pop(message.id)
         if peer in self._heard:
-            offered = [each for each in self._wanted[peer] if intersects(filter, each)]
+            offered = self._wanted_index[peer].intersecting(filter)
             _subtract(self._heard[peer], filter)
+            if filter not in self._heard[peer]:
+                self._heard_index[peer].remove(filter)
             for each in offered:
                 if not self._is_offered(peer, each):
                     yield from self._sends(peer, self._summaries[peer].remove(each))
@@ -218,12 +235,14 @@ class TowardsPublishers(PeerToPeer):
                     yield neighbour, Unadvertise(self._name(filter))
 
     def _is_offered(self, neighbour: str, filter: Filter) -> bool:
-        return any(intersects(advertisement, filter) for advertisement in self._heard[neighbour])
+        return self._heard_index[neighbour].reaches(None, filter)
 
     def _add(self, neighbour: str, filter: Filter) -> Change:
+        self._wanted_index[neighbour].add(filter, filter)
         return super()._add(neighbour, filter) if self._is_offered(neighbour, filter) else _NOTHING
 
     def _remove(self, neighbour: str, filter: Filter) -> Change:
+        self._wanted_index[neighbour].remove(filter)
         return super()._remove(neighbour, filter) if self._is_offered(neighbour, filter) else _NOTHING
 
 

@@ -95,7 +95,7 @@ class BrokerSpec(msgspec.Struct, frozen=True, kw_only=True):
     output_bandwidth_bytes_per_s: float | None = None
     matching_delay_base_s: float | None = None
     matching_delay_per_subscription_s: float | None = None
-    #: For plans; simulated brokers are busy as long as their matching delay says.
+    #: For plans, and for `costs.overload_delay_s`.
     capacity_hz: float | None = None
 
     def capacities(self) -> dict[str, float]:

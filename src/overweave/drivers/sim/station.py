@@ -11,6 +11,7 @@ from overweave.contract.batches import Batch
 from overweave.contract.frames import BatchFrame, Frame, WordFrame
 from overweave.drivers.sim.costs import Costs, frame_bytes
 from overweave.drivers.sim.kernel import Kernel
+from overweave.drivers.sim.overload import Overload
 from overweave.language.headers import Priority
 
 Job = tuple[str, Frame]
@@ -32,6 +33,11 @@ class Station:
         self._waiting: Counter[str] = Counter()
         self._busy = False
         self._output_free_s = 0.0
+        #: The load of a broker that delays what is too much for it, and how many frames of each peer it delays.
+        self.overload: Overload | None = None
+        if costs.capacity_hz is not None and costs.overloads:
+            self.overload = Overload(costs.capacity_hz, costs.overload_delay_s)
+        self._delayed: Counter[str] = Counter()
         #: How many publications had their content looked at.
         self.matches = 0
         #: Seconds that the engine and the uplink have worked, and the longest queue.
@@ -41,6 +47,31 @@ class Station:
 
     def take(self, peer: str, frame: Frame) -> None:
         """A frame has arrived."""
+        if self.overload is not None and self._delay(self.overload, peer, frame):
+            return
+        self._queue(peer, frame)
+
+    def _delay(self, overload: Overload, peer: str, frame: Frame) -> bool:
+        """Whether a frame has to wait until the overload lets it go: publications, and what is behind them on its connection."""
+        now_s = self._kernel.now_s
+        if _can_wait(frame):
+            assert isinstance(frame, BatchFrame)
+            release_s = overload.release_s(now_s, frame.batch.count)
+        elif self._delayed[peer] and isinstance(frame, WordFrame | BatchFrame):
+            release_s = overload.last_release_s
+        else:
+            return False
+        if release_s <= now_s and not self._delayed[peer]:
+            return False
+        self._delayed[peer] += 1
+        self._kernel.at(release_s, self._release, (peer, frame))
+        return True
+
+    def _release(self, job: Job) -> None:
+        self._delayed[job[0]] -= 1
+        self._queue(*job)
+
+    def _queue(self, peer: str, frame: Frame) -> None:
         if _can_wait(frame) or (self._waiting[peer] and isinstance(frame, WordFrame | BatchFrame)):
             self._publications.append((peer, frame))
             self._waiting[peer] += 1

@@ -11,10 +11,11 @@ from overweave.language.messages import Publish
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.publications import Publication
 from overweave.matching.index import Index
+from overweave.matching.intersections import IntersectionIndex
 
 
 def warm_up() -> None:
-    """Do once what a broker does with every batch."""
+    """Do once what a broker does with every batch, and with every subscription."""
     index = Index()
     for number, link in enumerate(("B2", "B3", None)):
         index.add(number, Filter((Predicate("x", Operator.GT, number),)), link)
@@ -39,3 +40,8 @@ def warm_up() -> None:
     index.links(publishes[0].publication)
     Rows(tuple(publishes)).spread(index, "B3")  # as routing by trees of advertisements does
     index.remove(0)
+    # As routing looks up what calls for a subscription, and what an advertisement calls for.
+    intersections = IntersectionIndex[int](holds_advertisements=True)
+    intersections.add(0, Filter((Predicate("x", Operator.GT, 0),)), "B2")
+    intersections.links(Filter((Predicate("x", Operator.LT, 9),)))
+    intersections.intersecting(Filter((Predicate("x", Operator.LT, 9),)))

@@ -1,8 +1,10 @@
-"""The whole evaluation of THESIS 7.3: bandwidths, plans, the sweep of lengths; then claims and pictures."""
+"""The whole evaluation of THESIS 7.3: bandwidths, plans, the sweep of lengths, unseen quotes; then claims and pictures."""
+
+import msgspec
 
 from overweave.experiments.base import Claim, Setting
 from overweave.experiments.pictures import write
-from overweave.experiments.thesis_allocation import claims, figures, measure
+from overweave.experiments.thesis_allocation import claims, figures, measure, unseen
 
 
 def run(setting: Setting) -> list[Claim]:
@@ -16,8 +18,10 @@ def run_at(setting: Setting, of: measure.Sizes) -> list[Claim]:
     bandwidth = dict(zip(found["brokers"].tolist(), found["bandwidth_bytes_per_s"].tolist(), strict=True))
     (compared,) = setting.kept(["comparison"], lambda: [measure.comparison(of, bandwidth, setting.say)])
     (swept,) = setting.kept(["lengths"], lambda: [measure.lengths(of, bandwidth, setting.say)])
+    base = msgspec.structs.replace(of.base, bandwidth_bytes_per_s=bandwidth[of.base.brokers])
+    (later,) = setting.kept(["unseen"], lambda: [unseen.unseen(base, of.workloads, setting.say)])
     setting.say("drawing")
-    write(setting.out / "figures", figures.pictures(compared, swept))
+    write(setting.out / "figures", [*figures.pictures(compared, swept), *unseen.pictures(later)])
     return [
         *claims.of_bandwidths(found),
         *claims.of_brokers(compared),
@@ -30,4 +34,5 @@ def run_at(setting: Setting, of: measure.Sizes) -> list[Claim]:
         *claims.of_overload(compared),
         *claims.of_times(compared),
         *claims.of_lengths(swept),
+        *unseen.claims(later),
     ]

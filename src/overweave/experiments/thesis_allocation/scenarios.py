@@ -5,9 +5,11 @@ gives no bandwidth: it is found such that MANUAL's busiest broker is just satura
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from overweave.pipeline.workloads.base import wire_bytes
 from overweave.pipeline.workloads.walks import quotes, texts
@@ -53,28 +55,38 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         return [round(self.subscriptions * (i + 1) / self.publishers) for i in range(self.publishers)]
 
 
-def make_problem(scenario: Scenario) -> Problem:
-    """The problem of a scenario."""
+class Days(NamedTuple):
+    """Days of a walk: how many it has, those that limits are drawn from, and those that the vectors hold."""
+
+    walk: int
+    limits: NDArray[np.int64]
+    seen: NDArray[np.int64]
+
+
+def make_problem(scenario: Scenario, days: Days | None = None) -> Problem:
+    """The problem of a scenario; without ``days``, limits are drawn from all of its quotes, and vectors hold the last."""
     draw = np.random.default_rng(scenario.seed)
-    days = max(scenario.quotes, scenario.bits)
-    day, first = np.arange(days), np.zeros(1, np.int64)
+    if days is None:
+        every = np.arange(max(scenario.quotes, scenario.bits))
+        days = Days(len(every), every, every[-scenario.bits :])
+    day, first = np.arange(days.walk), np.zeros(1, np.int64)
     publisher, words = [], []
     sizes = []
     for p, count in enumerate(scenario.counts):
-        low = quotes(scenario.seed, days, np.full(days, p), day).low
-        limit = low[draw.integers(days, size=count)]
+        low = quotes(scenario.seed, days.walk, np.full(days.walk, p), day).low
+        limit = low[days.limits][draw.integers(len(days.limits), size=count)]
         whole = np.arange(count) < round(WHOLE_SHARE * count)
-        bits = whole[:, None] | (low[None, -scenario.bits :] < limit[:, None])
+        bits = whole[:, None] | (low[None, days.seen] < limit[:, None])
         publisher.append(np.full(count, p))
         words.append(packed(bits.astype(np.uint8)))
         one = np.array([p])
-        sizes.append(wire_bytes(texts(one, first, quotes(scenario.seed, days, one, first))[0]))
+        sizes.append(wire_bytes(texts(one, first, quotes(scenario.seed, days.walk, one, first))[0]))
     total, rate = sum(scenario.counts), np.full(scenario.publishers, RATE_HZ)
     publishers = Publishers(
         tuple(f"P{i + 1}" for i in range(scenario.publishers)),
         rate,
         rate * np.array(sizes),
-        np.full(scenario.publishers, scenario.bits),
+        np.full(scenario.publishers, len(days.seen)),
         np.full(scenario.publishers, -1),
     )
     profiles = Profiles(np.arange(total), np.concatenate(publisher), np.concatenate(words))

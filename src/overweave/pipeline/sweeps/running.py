@@ -1,11 +1,11 @@
-"""Running a sweep: tasks of a few scenarios each, more at a time than Spark has cores, until all are finished.
+"""Running a sweep: tasks of a few scenarios each, as many at a time as Spark has cores, or may have, until all are finished.
 
 Every task is a Spark job of its own, submitted by a thread. In one large job, or in waves, nothing would be there before the
 slowest task of all, and cores would wait for it; here each result is kept when it comes, and only the driver writes. What a
 scenario raises is caught in the task. One that takes its worker down with it is found by trying those of its task one by one.
 
-How many cores there are is Spark's matter, and may change: with more tasks waiting than it has cores for, it uses those that
-come, and asks for them where it can.
+How many cores a cluster has is its matter, and may change: with more tasks waiting than it has cores for, Spark uses those that
+come, and asks for them where it can. On this machine cores stay, and tasks that wait would only keep them from their work.
 """
 
 import threading
@@ -30,7 +30,7 @@ from overweave.pipeline.sweeps.results import ERROR, KEY, Results, measured_sche
 
 #: What Spark says when a worker or its machine is gone; everything else that ends a job is no fault of a scenario.
 _CRASHES = ("Python worker exited unexpectedly", "ExecutorLostFailure", "Python worker failed to connect back")
-#: So many groups are submitted at a time, however few cores there are: a cluster may begin with two and grow.
+#: So many groups are submitted at a time to a cluster, however few cores it has: it may begin with two and grow.
 PARALLEL_MIN = 32
 #: An error in a table is a line, not a page.
 _ERROR_LENGTH = 500
@@ -58,8 +58,8 @@ def run_sweep(
 ) -> Outcome:
     """Evaluate what is not finished, and with ``again`` what failed; ``on_done`` hears how many scenarios are finished.
 
-    ``parallel`` groups of scenarios are submitted at a time; without it, four for each core that there is now, and no fewer than
-    `PARALLEL_MIN`. A session is started only when there is something to do.
+    ``parallel`` groups of scenarios are submitted at a time; without it, one for each core of this machine, or on a cluster four
+    for each that it has now, and no fewer than `PARALLEL_MIN`. A session is started only when there is something to do.
     """
     if again:
         results.drop(results.keys(failed=True))
@@ -95,7 +95,7 @@ def _attempt(evaluator: Evaluator, document: Document) -> dict[str, Any]:
 
 def _evaluated(spark: SparkSession, sweep: Sweep, tasks: list[Task], parallel: int | None) -> Iterator[pa.Table]:
     """What each group of tasks gives, as it comes. However it ends, nothing goes on running."""
-    parallel = max(PARALLEL_MIN, 4 * _cores(spark)) if parallel is None else parallel
+    parallel = _parallel(spark) if parallel is None else parallel
     size = max(1, min(sweep.evaluator.per_task, len(tasks) // parallel))
     groups = [tasks[at : at + size] for at in range(0, len(tasks), size)]
     over = threading.Event()
@@ -148,6 +148,12 @@ def _spark_schema(sweep: Sweep) -> StructType:
 
 def _failed(sweep: Sweep, task: Task, text: str) -> pa.Table:
     return pa.Table.from_pylist([{KEY: task.key, ERROR: text}], measured_schema(sweep.measures))
+
+
+def _parallel(spark: SparkSession) -> int:
+    cores = _cores(spark)
+    is_here = str(spark.conf.get("spark.master", "")).startswith("local")
+    return cores if is_here else max(PARALLEL_MIN, 4 * cores)
 
 
 def _cores(spark: SparkSession) -> int:

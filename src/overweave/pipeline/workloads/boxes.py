@@ -13,7 +13,7 @@ A publisher publishes uniformly inside its box, ``duration`` time units long. A 
 """
 
 from functools import lru_cache, partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from pyspark.sql import DataFrame
@@ -29,6 +29,8 @@ RATE_MAX = 10
 CAPACITY_HZ = 1000.0
 #: Values are rounded, so that filters can be read.
 _PLACES = 3
+#: So a value is this wide.
+EPSILON = 10.0**-_PLACES
 
 
 class BoxesOptions(Options, frozen=True, kw_only=True):
@@ -55,6 +57,36 @@ def make(source: Source, options: BoxesOptions) -> dict[str, DataFrame]:
     }
 
 
+class Boxes(NamedTuple):
+    """A workload as arrays: what the tables say, without their texts."""
+
+    #: Lower and upper ends, ``[axis, end, row]``.
+    advertisements: Real
+    subscriptions: Real
+    #: Publications of each publisher per time unit.
+    rates: Whole
+    #: Of every publication: its publisher, its number among those, and its coordinates ``[axis, row]``.
+    publisher: Whole
+    sequence: Whole
+    points: Real
+
+
+def make_boxes(options: BoxesOptions, seed: int) -> Boxes:
+    """The workload of these options and this seed in memory, row by row that of the tables."""
+    publishers = np.arange(options.publishers)
+    count = 3 * options.publishers if options.subscriptions is None else options.subscriptions
+    rows = np.arange(int(_ends(options, seed)[-1]))
+    publisher, sequence, points = _points(options, seed, rows)
+    return Boxes(
+        np.array(_sides(options, seed, "advertisement", publishers)),
+        np.array(_sides(options, seed, "subscription", np.arange(count))),
+        _rates(options, seed, publishers),
+        publisher,
+        sequence,
+        np.array(points),
+    )
+
+
 def _publishers(options: BoxesOptions, seed: int, rows: Whole) -> dict[str, object]:
     return {
         "publisher": numbered("P", rows),
@@ -75,16 +107,22 @@ def _subscriptions(options: BoxesOptions, seed: int, rows: Whole) -> dict[str, o
 
 
 def _publications(options: BoxesOptions, seed: int, rows: Whole) -> dict[str, object]:
+    publisher, sequence, points = _points(options, seed, rows)
+    return {
+        "publisher": numbered("P", publisher),
+        "sequence": sequence,
+        "publication": [f"[class,'BOX'],[x,{x}],[y,{y}]" for x, y in zip(*(column.tolist() for column in points), strict=True)],
+    }
+
+
+def _points(options: BoxesOptions, seed: int, rows: Whole) -> tuple[Whole, Whole, list[Real]]:
+    """The publisher of each publication, its number among that one's, and its coordinate per attribute."""
     ends = _ends(options, seed)
     publisher = np.searchsorted(ends, rows, side="right")
     points = []
     for name, (low, high) in zip(ATTRIBUTES, _sides(options, seed, "advertisement", publisher), strict=True):
-        points.append(np.round(low + (high - low) * Dice(seed, f"point {name}").uniform(rows), _PLACES).tolist())
-    return {
-        "publisher": numbered("P", publisher),
-        "sequence": rows - np.concatenate([[0], ends])[publisher],
-        "publication": [f"[class,'BOX'],[x,{x}],[y,{y}]" for x, y in zip(*points, strict=True)],
-    }
+        points.append(np.round(low + (high - low) * Dice(seed, f"point {name}").uniform(rows), _PLACES))
+    return publisher, rows - np.concatenate([[0], ends])[publisher], points
 
 
 def _sides(options: BoxesOptions, seed: int, of: str, rows: Whole) -> list[tuple[Real, Real]]:

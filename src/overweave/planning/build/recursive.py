@@ -84,6 +84,10 @@ class _Node:
     pinned: bool = False
 
 
+def _heaviest(node: _Node) -> tuple[int, int]:
+    return node.stream, node.bin
+
+
 class _Construction:
     """One attempt. Bins are positions in the model's bins throughout."""
 
@@ -109,7 +113,8 @@ class _Construction:
     def _lowest_layer(self, filled: float) -> list[_Node]:
         model, offered = self._model, np.array(self._free, np.int64)
         if not len(offered):
-            raise DoesNotFit(None, "no broker is left for clients")
+            largest = model.item_ids[int(np.argmax(model.items.output))] if len(model.items) else None
+            raise DoesNotFit(largest, f"client {largest!r}: no broker is left for clients")
         bins = model.bins.take(offered)
         if filled < 1:
             bins = replace(bins, room=(bins.room * filled).astype(np.int64))
@@ -162,17 +167,28 @@ class _Construction:
     def _allocated_layer(self, layer: list[_Node]) -> list[_Node]:
         model, offered = self._model, np.array(self._free, np.int64)
         if not len(offered):
-            raise DoesNotFit(None, f"no broker is left to join the {len(layer)} of a layer")
+            raise self._no_room(layer, max(layer, key=_heaviest), "no broker is left to join it with them")
         columns = np.array([(node.profile, node.stream, node.entries, -1) for node in layer], np.int64)
         items = Items(*(np.ascontiguousarray(column) for column in columns.T))
-        found = self._allocate(model, items, model.bins.take(offered), self._draw)
+        try:
+            found = self._allocate(model, items, model.bins.take(offered), self._draw)
+        except DoesNotFit as error:
+            node = max(layer, key=_heaviest) if error.item is None else layer[error.item]
+            raise self._no_room(layer, node, f"no broker of the {len(offered)} that are left has room for it") from None
         made = self._nodes(offered[found.bin])
         for node in made:
             node.children, node.items = [layer[i] for i in node.items], []
             self._weigh(node)
         if not any(len(node.children) > 1 for node in made):
-            raise DoesNotFit(None, f"no broker has room to join any two of the {len(layer)} brokers of a layer")
+            raise self._no_room(layer, min(layer, key=_heaviest), "no broker that is left has room for it and for one of them")
         return self._improved(made)
+
+    def _no_room(self, layer: list[_Node], node: _Node, why: str) -> DoesNotFit:
+        """The error that names a broker which cannot be joined with the others of its layer."""
+        model = self._model
+        id = model.problem.pool.ids[int(model.bins.broker[node.bin])]
+        needs = node.stream * model.tick_bytes_per_s
+        return DoesNotFit(id, f"broker {id!r} needs {needs:.6g} bytes/s and has {len(layer) - 1} others beside it: {why}")
 
     def _improved(self, layer: list[_Node]) -> list[_Node]:
         """The layer after the three optimisations, in the order of the text."""

@@ -1,0 +1,52 @@
+"""Columns of Arrow tables as what planning works on: positions instead of ids, and bit vectors as one matrix."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from overweave.errors import InvalidInput
+from overweave.pipeline.locations import Location
+from overweave.planning.problem import Whole, Words
+
+_WORD = 64
+
+
+def texts(values: Sequence[str | None] | pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Ids as one array of texts, whatever they were read as.
+
+    >>> texts(pa.chunked_array([["a"], ["b", None]])).to_pylist()
+    ['a', 'b', None]
+    """
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        return pa.array(values, pa.large_string())
+    cast = values.cast(pa.large_string())
+    return cast.combine_chunks() if isinstance(cast, pa.ChunkedArray) else cast
+
+
+def positions(path: Location, kind: str, ids: pa.ChunkedArray, known: pa.Array) -> Whole:
+    """The position of every id of a column in the table of its kind; one that is not there is named."""
+    given = texts(ids)
+    found = pc.index_in(given, value_set=known)
+    if found.null_count:
+        id = given[pc.index(pc.is_null(found), True).as_py()].as_py()
+        raise InvalidInput(f"{path}: {kind} {id!r}: expected one that the profile knows")
+    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
+
+
+def words_of(path: Location, column: pa.ChunkedArray, bits: int) -> Words:
+    """The bit vectors of a column of lists, which are all equally long; of none, they would have so many ``bits``."""
+    if not len(column):
+        return np.zeros((0, bits // _WORD), np.uint64)
+    try:
+        lists = column.cast(pa.large_list(pa.int64())).combine_chunks()
+    except pa.ArrowException:
+        raise InvalidInput(f"{path}: column 'words': expected lists of integers, found {column.type}") from None
+    lengths = pc.unique(pc.list_value_length(lists)).to_pylist()
+    values = lists.flatten()
+    if len(lengths) > 1 or values.null_count:
+        found = f"lengths {', '.join(map(str, sorted(lengths)))}" if len(lengths) > 1 else "null"
+        raise InvalidInput(f"{path}: column 'words': expected vectors of one length, found {found}")
+    words: Words = np.asarray(values.to_numpy(zero_copy_only=False), np.int64).view(np.uint64).reshape(len(column), lengths[0])
+    return words
