@@ -165,7 +165,7 @@ def test_congestion_is_what_the_rules_give_by_hand(generator, capacity, shape):
     counts = count(workload, some)
     found = congest(workload, some, counts, capacity)
     latency, delay, arrivals, peak = by_hand(workload, some, capacity)
-    assert found.deliveries == len(latency) == counts["client_deliveries"].sum()
+    assert found.deliveries == len(latency) == counts["deliveries"].sum()
     assert found.arrivals.tolist() == arrivals == counts["arrivals"].tolist()
     assert found.peak.tolist() == peak
     assert found.latency_ticks == pytest.approx(np.mean(latency))

@@ -67,7 +67,7 @@ def test_overloaded_brokers_deliver_everything_later():
     plain = simulate(scenario_of(SCENARIO))
     costs = {"capacity_hz": 20.0, "overload_delay_s": 0.01}
     late = simulate(scenario_of(SCENARIO | {"costs": costs}))
-    assert late.client_deliveries == plain.client_deliveries
+    assert late.deliveries == plain.deliveries
     assert late.pure_forwards == plain.pure_forwards
     assert late.delay_s.mean > plain.delay_s.mean + 0.01
 

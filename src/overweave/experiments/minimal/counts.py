@@ -20,5 +20,5 @@ def count(workload: Workload, network: Network) -> dict[str, Counts]:
     placed = network.subscriber.astype(np.int32)
     walk(sources, workload.matches, workload.ends, placed, towards, distances, False, 0, scratch, counts)
     found = dict(zip(COLUMNS, counts.T, strict=True))
-    found["pure_forwards"] = found["arrivals"] - found["deliveries"]
+    found["pure_forwards"] = found["arrivals"] - found["useful_arrivals"]
     return found

@@ -79,22 +79,22 @@ def _publish(simulated: SimulatedNetwork, workload: Workload, publishers: list[s
 
 def _measured(simulated: SimulatedNetwork, ids: list[str]) -> tuple[dict[str, np.ndarray], Congestion]:
     position = {id: number for number, id in enumerate(ids)}
-    names = ("arrivals", "hops", "deliveries", "pure_forwards", "client_deliveries", "client_hops")
+    names = ("arrivals", "hops", "useful_arrivals", "pure_forwards", "deliveries", "delivery_hops")
     counts = {name: np.zeros(len(ids), np.int64) for name in names}
     latency_s, delay_s = 0.0, 0.0
     for rows in _visits(simulated.records):
         at, hops, delivered = position[rows[0].broker], rows[0].hops, rows[0].subscription is not None
         counts["arrivals"][at] += 1
         counts["hops"][at] += hops > 0
-        counts["deliveries" if delivered else "pure_forwards"][at] += 1
+        counts["useful_arrivals" if delivered else "pure_forwards"][at] += 1
         if delivered:
             # The way from the publisher to its broker is a link here.
             took_s = rows[0].arrived_at_s - rows[0].published_at_s - LINK_TICKS / UNIT_TICKS
-            counts["client_deliveries"][at] += len(rows)
-            counts["client_hops"][at] += hops * len(rows)
+            counts["deliveries"][at] += len(rows)
+            counts["delivery_hops"][at] += hops * len(rows)
             latency_s += took_s * len(rows)
             delay_s += (took_s - hops * LINK_TICKS / UNIT_TICKS) * len(rows)
-    total = int(counts["client_deliveries"].sum())
+    total = int(counts["deliveries"].sum())
     ticks = UNIT_TICKS / max(total, 1)
     stations = [simulated.station(id) for id in ids]
     peak = [0 if each is None or each.overload is None else each.overload.peak for each in stations]
