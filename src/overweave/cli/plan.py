@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,8 +11,9 @@ import msgspec
 import typer
 
 from overweave.cli.answers import put
+from overweave.cli.plan_before import before_of
 from overweave.cli.terminal import say, waiting
-from overweave.errors import InvalidInput
+from overweave.errors import GoalNotMet, InvalidInput
 from overweave.pipeline.locations import Location
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from overweave.planning.evaluation import Evaluation
     from overweave.planning.evidence import Evidence
     from overweave.planning.options import Options
-    from overweave.planning.plan import Before, Plan
+    from overweave.planning.plan import Plan
     from overweave.planning.problem import Goals, Problem
 
 EXAMPLE = """\
@@ -65,6 +66,10 @@ def plan(
     goals: Annotated[Path | None, typer.Option(metavar="FILE", help="Constraints, a table [goals] in TOML.")] = None,
     without: Annotated[list[str] | None, typer.Option(metavar="BROKER", help="Do not use this broker; may be repeated.")] = None,
     add: Annotated[str | None, typer.Option(metavar="TABLE", help="Brokers on offer that are not there today.")] = None,
+    frontier: Annotated[
+        bool | None,
+        typer.Option("--frontier/--no-frontier", help="What fewer moves would save, in steps; else where that is quick."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Plan although there is too little evidence.")] = False,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Where the plan goes, as JSON.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn at random.")] = 0,
@@ -81,6 +86,7 @@ def plan(
 
     The load before needs the links of today's network: they come with --network. --brokers beside it says what brokers can carry.
     """
+    from overweave.cli.plan_frontier import frontier as frontier_points
     from overweave.planning.bounds import brokers_min
     from overweave.planning.evidence import check_evidence
     from overweave.planning.make import make_plan
@@ -90,7 +96,8 @@ def plan(
     by = _by(evaluate_by)
     chosen = _goals(goals, headroom, tuple(without or ()))
     options = _options(rule, lcf, oversize, similarity)
-    with waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
+    named = _where_goals_stand(goals, without)
+    with named, waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         start = _starter(stack, master, conf or [], source, show)
         if any(each is not None and Location.of(each).is_remote for each in (source, brokers, evaluate, add, out)):
             start()
@@ -102,9 +109,11 @@ def plan(
         if not force:
             check_evidence(evidence)
         show(f"planning by {algorithm}")
-        before, unknown = _before(problem)
+        before, unknown = before_of(problem)
         made = make_plan(problem, algorithm, options, seed, evidence, run_parts)
-        made = msgspec.structs.replace(made, before=before, network=planned_for(problem, offer.added, by_table=offer.by_table))
+        points = frontier_points(problem, made, evidence, frontier, show)
+        network_now = planned_for(problem, offer.added, by_table=offer.by_table)
+        made = msgspec.structs.replace(made, before=before, frontier=points, network=network_now)
         compared = _compared(problem, names, options, seed, evidence, run_parts, show)
         evaluated = _evaluated(tables, evaluate, by, made, problem, start, Path(scratch), show)
         made = msgspec.structs.replace(made, evaluation=evaluated)
@@ -183,6 +192,17 @@ def _goals(file: Path | None, headroom: float | None, without: tuple[str, ...]) 
     return msgspec.structs.replace(goals, exclude=tuple(dict.fromkeys((*goals.exclude, *without))))
 
 
+@contextlib.contextmanager
+def _where_goals_stand(file: Path | None, without: list[str] | None) -> Iterator[None]:
+    """Errors about goals name the file or the option that they come from."""
+    try:
+        yield
+    except GoalNotMet as error:
+        if error.goal == "exclude" and any(repr(id) in error.text for id in without or ()):
+            raise InvalidInput(f"--without: {error.text}") from None
+        raise InvalidInput(str(error) if file is None else f"{file}: {error}") from None
+
+
 def _tables(source: str) -> Location:
     from overweave.pipeline.streaming.versions import current
 
@@ -247,23 +267,6 @@ def _problem(
     show("grouping equal profiles")
     problem = read_large_problem(spark, source, network, goals)
     return problem, read_evidence(source, problem), run_on(spark, show)
-
-
-def _before(problem: "Problem") -> tuple["Before | None", str | None]:
-    """The network as it is, or why nobody knows it."""
-    from overweave.planning.current import current_load
-    from overweave.planning.plan import Before, BrokerLoad, totals_of
-
-    if problem.today is None:
-        return None, "SOURCE does not say where clients are"
-    try:
-        ids, load = current_load(problem)
-    except InvalidInput as error:
-        return None, str(error) if problem.today.links else "--network names the links of the network"
-    loads = {
-        id: BrokerLoad(*(float(getattr(load, name)[i]) for name in BrokerLoad.__struct_fields__)) for i, id in enumerate(ids)
-    }
-    return Before(links=problem.today.links, load=loads, totals=totals_of(load, 0, None)), None
 
 
 def _compared(

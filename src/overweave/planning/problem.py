@@ -212,6 +212,10 @@ def _check_goals(problem: Problem) -> None:
     goals, brokers = problem.goals, set(problem.pool.ids)
     if not 0 <= goals.headroom < 1:
         raise GoalNotMet("headroom", f"expected a share from 0 to below 1, found {goals.headroom:g}")
+    for name, least in (("moves_max", 0), ("brokers_max", 1)):
+        value = getattr(goals, name)
+        if value is not None and value < least:
+            raise GoalNotMet(name, f"expected a whole number from {least} on, found {value}")
     for id in goals.exclude:
         if id not in brokers:
             raise GoalNotMet("exclude", f"broker {id!r} is not in the pool")

@@ -35,13 +35,14 @@ class Allocatable:
         self._kinds = kinds_of(bins).tolist()
         self._inputs: dict[int, int] = {}
         self._rooms, self._tree = filling.rooms, tree_of(filling.rooms)
-        self._opened = np.unique(pinned.fixed)
+        self._opened = np.isin(bins.broker, pinned.fixed)
         self._largest_room = int(filling.rooms.max())
         self._always = _always_fits(filling.rooms, int(free.output.sum()))
         #: Outputs that have to be packed, descending.
         self._loads = np.sort(free.output[free.output > self._skipped])[::-1].astype(np.int64)
         #: All units by number, for packing with inputs: profile, output, entries.
         self._units = {i: (int(free.profile[i]), int(free.output[i]), int(free.entries[i])) for i in range(len(free))}
+        self._tried: tuple[tuple[int, ...], int, Whole, int] | None = None
         #: Packings that were really done.
         self.packings = 0
         self._brokers = self._packed(self._loads, self._units) if no_worse or self._binding else 0
@@ -70,12 +71,18 @@ class Allocatable:
             gone = [size for i in removed if (size := self._units[i][1]) > self._skipped]
             if output <= self._skipped and not gone:
                 return True
-            brokers = self._packed(self._changed_loads(gone, output), {})
+            loads = self._changed_loads(gone, output)
+            brokers = self._packed(loads, {})
+            # What `commit` would compute again.
+            self._tried = tuple(removed), output, loads, brokers
         return brokers >= 0 and not (self._no_worse and brokers > self._brokers)
 
     def commit(self, removed: Sequence[int], number: int, profile: int, output: int, entries: int) -> None:
         """Make the change; the new unit has a number that is larger than all others."""
-        if not self._binding:
+        tried = self._tried if self._tried is not None and self._tried[:2] == (tuple(removed), output) else None
+        if tried is not None:
+            self._loads = tried[2]
+        elif not self._binding:
             gone = [size for i in removed if (size := self._units[i][1]) > self._skipped]
             if gone or output > self._skipped:
                 self._loads = self._changed_loads(gone, output)
@@ -83,7 +90,8 @@ class Allocatable:
             del self._units[i]
         self._units[number] = (profile, output, entries)
         if self._no_worse:
-            self._brokers = self._packed(self._loads, self._units)
+            self._brokers = self._packed(self._loads, self._units) if tried is None else tried[3]
+        self._tried = None
 
     def _holds_alone(self, profile: int, output: int, entries: int) -> bool:
         input = self._inputs.get(profile)
@@ -133,7 +141,9 @@ class Allocatable:
     def _brokers_of(self, placed: Whole) -> int:
         if not self._no_worse:
             return 0
-        return len(np.union1d(self._bins.broker[placed[placed >= 0]], self._opened))
+        used = self._opened.copy()
+        used[placed[placed >= 0]] = True
+        return int(np.count_nonzero(used))
 
 
 def _always_fits(rooms: Whole, total: int) -> int:
