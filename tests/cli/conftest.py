@@ -48,7 +48,7 @@ def small_session(monkeypatch, spark):
     from overweave.pipeline import session
 
     @contextmanager
-    def given(master=None, conf=()):
+    def given(master=None, conf=(), memory_mb=None):
         assert (master, list(conf)) == (None, [])
         yield spark
 

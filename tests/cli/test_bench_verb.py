@@ -58,7 +58,7 @@ def test_unknown_benchmark(run):
         2,
         "",
         "overweave: bench: expected one of matching, control, simulator, plane, routing, pipeline, planning, capacity, "
-        "found 'nonsense'\n",
+        "scale, found 'nonsense'\n",
     )
 
 

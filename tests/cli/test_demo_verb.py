@@ -9,6 +9,7 @@ import time
 
 from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter, parse_publication
+from overweave.pipeline.plan_files import read_plan
 
 
 def test_a_network_its_traffic_and_a_report(run, tmp_path, spark):
@@ -22,7 +23,20 @@ def test_a_network_its_traffic_and_a_report(run, tmp_path, spark):
     example = parse_publication(summary["example"])
     assert all(matches(parse_filter(text), example) for text in summary["example_matches"].values())
     assert "<img" in (out / "report.html").read_text() or "<svg" in (out / "report.html").read_text()
-    assert {path.name for path in out.iterdir()} == {"network.toml", "traces", "profiles", "report.html"}
+    assert {path.name for path in out.iterdir()} == {
+        "network.toml", "traces", "profiles", "report.html", "plan.json", "plan.html"
+    }  # fmt: skip
+    plan = read_plan(out / "plan.json")
+    assert summary["plan"]["before"]["brokers"] == 5 == len(plan.before.load)
+    assert summary["plan"]["after"]["brokers"] == len(plan.brokers) < 5
+    assert plan.evidence.sufficient
+    # 50 filters, ten of them to a client; publishers are no subscribers.
+    assert (len(plan.clients), len(plan.publishers)) == (5, 20)
+    assert plan.frontier[0].brokers == 5
+    assert "<img" in (out / "plan.html").read_text()
+    # The same again by hand, from what the demonstration left.
+    status, text, _ = run("plan", out / "profiles", "--network", out / "network.toml", "--json")
+    assert (status, json.loads(text)["verdict"]) == (0, summary["plan"]["verdict"])
 
 
 def test_what_is_not_ours_stays(run, tmp_path):

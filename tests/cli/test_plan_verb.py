@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from overweave.cli.plan_text import said
-from overweave.pipeline import session
+from overweave.pipeline import plan_scale, session
 from overweave.pipeline.plan_files import read_plan
 
 CHAIN = '[network]\nshape = "chain"\nbrokers = 4\nport = 7400\n'
@@ -73,7 +73,26 @@ def test_narrow_questions(run, source, network, tmp_path):
     assert (status, json.loads(out)["verdict"]) == (0, "4 of 4 brokers can be removed and 1 added; 8 of 8 clients move")
 
 
-def test_compare_and_explain(run, source, network):
+def test_savings_against_moves(run, source, network, tmp_path):
+    status, out, _ = run("plan", source, "--network", network, "--json", "--out", tmp_path / "plan.json")
+    points = json.loads(out)["frontier"]
+    # Every broker has two clients; those of p1 and p2 have a publisher beside them.
+    assert [(point["moves"], point["brokers"]) for point in points] == [(0, 4), (2, 3), (4, 2), (7, 1)]
+    assert [(each.moves, each.brokers) for each in read_plan(tmp_path / "plan.json").frontier][1] == (2, 3)
+    (tmp_path / "goals.toml").write_text("[goals]\nmoves_max = 5")
+    status, out, _ = run("plan", source, "--network", network, "--goals", tmp_path / "goals.toml", "--json")
+    answer = json.loads(out)
+    assert (status, answer["after"]["brokers"], answer["after"]["moves"]) == (0, 2, 4)
+    assert answer["frontier"] == points
+    status, out, _ = run("plan", source, "--network", network, "--no-frontier", "--json")
+    assert (status, "frontier" in json.loads(out)) == (0, False)
+    status, _, err = run("plan", source, "--frontier")
+    assert (status, "--frontier: today: links: expected a tree over the 4 brokers in use" in err) == (2, True)
+    status, out, _ = run("plan", source, "--network", network)
+    assert "moves  brokers  message rate, mean (1/s)" in out
+
+
+def test_compare_and_explain(run, source, network, tmp_path):
     status, out, _ = run("plan", source, "--network", network, "--compare", "all", "--explain", "c0", "--json")
     answer = json.loads(out)
     assert status == 0
@@ -81,7 +100,11 @@ def test_compare_and_explain(run, source, network):
     assert answer["compared"]["manual"]["brokers"] == 4
     assert [each["chosen"] for each in answer["explained"]["places"]] == [True]
     status, out, _ = run("plan", source, "--network", network, "--explain", "p1")
-    assert (status, "p1 at" in out) == (0, True)
+    assert (status, "p1 at" in out, "no other broker of the plan has room for it" in out) == (0, True, True)
+    # With a broker kept busy there are two places, and the sentence says what the other one would cost.
+    (tmp_path / "goals.toml").write_text("[goals]\npins = {c0 = 'B1', c1 = 'B2'}")
+    status, out, _ = run("plan", source, "--network", network, "--goals", tmp_path / "goals.toml", "--explain", "c2")
+    assert (status, "added input (1/s)" in out, "c2 is at B" in out, "brokers would get" in out) == (0, True, True, True)
     status, out, _ = run("plan", source, "--network", network, "--explain", "B4", "--without", "B4")
     assert "broker B4 (1,000 bytes/s) is not used: the goals exclude it" in out
 
@@ -89,12 +112,14 @@ def test_compare_and_explain(run, source, network):
 @pytest.mark.parametrize(
     ("goals", "text"),
     [
-        ("[goals]\nmoves_max = 1", "goal moves_max: at most 1, the plan moves"),
+        ("[goals]\nmoves_max = 1", "goal moves_max: at most 1, to remove one of 4 brokers takes 2"),
         ("[goals]\ndelay_s_max = 1e-9", "goal delay_s_max: at most 1e-09 s"),
         ("[goals]\nexclude = ['B1']\npins = {c0 = 'B1'}", "goal pins: 'c0' is pinned to 'B1', which is excluded"),
         ("[goals]\npins = {c99 = 'B1'}", "goal pins: client or publisher 'c99' is not in the problem"),
         ("[goals]\nheadroom = 1.5", "goal headroom: expected a share from 0 to below 1, found 1.5"),
         ("[goals]\nmoves = 1", "goals.moves: unknown key"),
+        ("[goals]\nmoves_max = -1", "goals.toml: goal moves_max: expected a whole number from 0 on, found -1"),
+        ("[goals]\nmoves_max = 'few'", "goals.toml: goals.moves_max: expected an integer, got 'few'"),
     ],
 )
 def test_goals_that_cannot_be_met_are_named(run, source, network, tmp_path, goals, text):
@@ -125,8 +150,8 @@ def test_goals_that_can_be_met_are(run, source, network, tmp_path):
         ({}, ["--algorithm", "best"], "--algorithm: expected one of fbf, bin-packing"),
         ({}, ["--rule", "best"], "--rule: expected one of literal"),
         ({}, ["--compare", "fbf,best"], "--compare: expected one of fbf"),
-        ({}, ["--explain", "c99"], "'c99': expected a client"),
-        ({}, ["--without", "B9"], "goal exclude: broker 'B9' is not in the pool"),
+        ({}, ["--explain", "c99"], "'c99': expected a client, a publisher or a broker"),
+        ({}, ["--without", "B9"], "--without: broker 'B9' is not in the pool"),
         ({}, ["--headroom", "0.9", "--without", "B1"], "needs 100 bytes/s, the largest broker has 100"),
     ],
 )
@@ -202,3 +227,14 @@ def test_a_workload_is_planned_and_replay_agrees(run, tmp_path, small_session):
     text = said(answer)
     assert "evaluated on the profiled 400 of 400 publications: predicted input deviates by at most 0.00% from replay" in text
     assert "from the simulator; highest output" in text
+
+
+@pytest.mark.usefixtures("small_session")
+def test_large_profiles_are_planned_on_spark_to_the_same_plan(run, source, network, tmp_path, monkeypatch):
+    files = tmp_path / "small.json", tmp_path / "large.json"
+    assert run("plan", source, "--network", network, "--out", files[0]).status == 0
+    monkeypatch.setattr(plan_scale, "ROWS_ON_DRIVER", 3)
+    status, out, err = run("plan", source, "--network", network, "--out", files[1], "--compare", "bin-packing")
+    assert (status, err) == (0, "")
+    assert out.splitlines()[-1] == "3 of 4 brokers can be removed; 6 of 8 clients move"
+    assert files[0].read_bytes() == files[1].read_bytes()

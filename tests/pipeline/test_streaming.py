@@ -159,19 +159,18 @@ def test_old_versions_stay_for_a_while(tmp_path, monkeypatch):
     versions = Versions(tmp_path / "out", ["t"])
 
     def fill(folder):
-        (folder / "t").mkdir()
-        (folder / "t" / "data").write_text(folder.name)
+        (folder / "t" / "data").write_bytes(folder.name.encode())
 
     (tmp_path / "out" / "t").mkdir(parents=True)  # of the batch job
     for number in range(3):
         versions.write(number, fill)
-        assert (tmp_path / "out" / "t" / "data").read_text() == f".{number}"
+        assert (tmp_path / "out" / "t" / "data").read_text() == str(number)
         assert current(tmp_path / "out").name == str(number)
     assert [versions.path(number) is not None for number in range(4)] == [True, True, True, False]
     monkeypatch.setattr(versions_module, "KEPT_S", -1.0)
     versions.write(3, fill)
     assert [versions.path(number) is not None for number in range(4)] == [False, False, True, True]
-    assert current(tmp_path) == tmp_path
+    assert current(tmp_path).local == tmp_path
 
 
 def test_who_goes_on_asks_for_the_same(spark, followed):

@@ -4,12 +4,13 @@ import msgspec
 import pytest
 from report_pages import SCRIPT, Page, check_stands_alone
 
-from overweave.cli.plan import _before
+from overweave.cli.plan_before import before_of
 from overweave.errors import InvalidInput
 from overweave.pipeline import plan_files
 from overweave.pipeline.plan_files import read_plan, write_plan
 from overweave.planning.evaluation import BrokerEvaluation, Evaluation, deviation
 from overweave.planning.make import make_plan
+from overweave.planning.moves.frontier import frontier_of
 from overweave.reports import plan as plan_report
 from overweave.reports import write_report
 from overweave.reports.plan import positions
@@ -19,9 +20,10 @@ from overweave.testing.planning import random_problem
 @pytest.fixture(scope="module")
 def plan():
     problem = random_problem(3, clients=30, fill=0.2, with_today=True, equal_brokers=True)
-    before, unknown = _before(problem)
+    before, unknown = before_of(problem)
     assert unknown is None
-    return msgspec.structs.replace(make_plan(problem), before=before)
+    made = make_plan(problem)
+    return msgspec.structs.replace(made, before=before, frontier=frontier_of(problem, made))
 
 
 def test_a_page_of_a_plan(plan, tmp_path):
@@ -29,7 +31,9 @@ def test_a_page_of_a_plan(plan, tmp_path):
     assert write_report(tmp_path / "plan.json", tmp_path / "plan.html", None) == "plan"
     page = Page(tmp_path / "plan.html")
     check_stands_alone(page)
-    assert page.images.keys() == {"overlay-before", "overlay-after", "load-utilisation", "load-rate"}
+    assert page.images.keys() == {
+        "overlay-before", "overlay-after", "load-utilisation", "load-rate", "frontier-brokers", "frontier-rate"
+    }  # fmt: skip
     for text in ("input, mean (1/s)", "output utilisation before", "input (1/s) after", "evidence (s)", "from broker"):
         assert any(text in each for each in page.texts), text
     moved = next(change for change in plan.changes if change.kind == "client")
@@ -92,9 +96,14 @@ def test_positions_of_trees_do_not_meet():
 def test_many_clients_are_beside_the_plan(plan, tmp_path, monkeypatch):
     monkeypatch.setattr(plan_files, "CLIENTS_MAX", 10)
     files = write_plan(plan, tmp_path / "plan.json")
-    assert [file.name for file in files] == ["plan.placements.parquet", "plan.json"]
+    assert [file.name for file in files] == ["plan.placements.parquet", "plan.changes.parquet", "plan.json"]
     assert read_plan(tmp_path / "plan.json").encode() == plan.encode()
     assert msgspec.json.decode((tmp_path / "plan.json").read_bytes())["clients"] == {}
+    assert msgspec.json.decode((tmp_path / "plan.json").read_bytes())["changes"] == []
+    (tmp_path / "plan.changes.parquet").rename(tmp_path / "elsewhere")
+    with pytest.raises(InvalidInput, match=r"plan\.changes\.parquet: expected the changes of plan\.json"):
+        read_plan(tmp_path / "plan.json")
+    (tmp_path / "elsewhere").rename(tmp_path / "plan.changes.parquet")
     (tmp_path / "plan.placements.parquet").unlink()
     with pytest.raises(InvalidInput, match=r"plan\.placements\.parquet: expected the placements of plan\.json"):
         read_plan(tmp_path / "plan.json")

@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "overweave bench matching --subscriptions 10000 --json"
 
-_NAMES = ("matching", "control", "simulator", "plane", "routing", "pipeline", "planning", "capacity")
+_NAMES = ("matching", "control", "simulator", "plane", "routing", "pipeline", "planning", "capacity", "scale")
 #: Every benchmark and the module that runs it.
 BENCHMARKS = {name: f"overweave.bench.{name}" for name in _NAMES}
 
@@ -36,6 +37,10 @@ def bench(
     replayed: Annotated[
         list[int] | None, typer.Option(min=1, metavar="N", help="pipeline: subscriptions to replay, likewise.")
     ] = None,
+    per_filter: Annotated[
+        list[int] | None, typer.Option(min=1, metavar="N", help="scale: publishers per filter, likewise.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="scale: where figures and a plot go.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="capacity: in half a minute, less exactly.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write a JSON list of rows.")] = False,
 ) -> None:
@@ -57,13 +62,14 @@ def bench(
     run = module.run
     given: dict[str, Any] = {
         "subscriptions": subscriptions, "publications": publications, "deliveries": deliveries, "replayed": replayed,
+        "per_filter": per_filter, "out": out,
         "quick": quick,
     }  # fmt: skip
     options = {option: value for option, value in given.items() if value}
     known = inspect.signature(run).parameters
     for option in options:
         if option not in known:
-            raise InvalidInput(f"bench {name}: expected no --{option}, which this benchmark does not know")
+            raise InvalidInput(f"bench {name}: expected no --{option.replace('_', '-')}, which this benchmark does not know")
     if "on_tasks" in known:
         with task_bar(f"measuring {name}") as bar:
             rows: list[Row] = run(bar.say, on_tasks=bar.on_tasks, **options)

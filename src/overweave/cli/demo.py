@@ -1,10 +1,10 @@
-"""``overweave demo``: see it work, on data that it makes itself: a network, traffic, traces, Spark and a report."""
+"""``overweave demo``: see it work, on data that it makes itself: a network, traffic, traces, Spark, a report and a plan."""
 
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -12,6 +12,7 @@ import typer
 import overweave
 from overweave.cli.answers import put
 from overweave.cli.demo_network import BROKERS, Account, Traffic, run_traffic, write_network
+from overweave.cli.demo_plan import bandwidth_of, bits_of, make_demo_plan, plan_said
 from overweave.cli.terminal import progress, task_bar, waiting
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.language.predicates import Filter
@@ -25,7 +26,7 @@ RUN = "demo"
 DAYS_PER_S = 10
 _SHOWN_FILTERS = 4
 #: What we leave in the directory; whatever else is there is not ours.
-_OURS = ("network.toml", "traces", "profiles", "report.html")
+_OURS = ("network.toml", "traces", "profiles", "report.html", "plan.json", "plan.html")
 
 
 class Summary(msgspec.Struct, frozen=True):
@@ -47,6 +48,9 @@ class Summary(msgspec.Struct, frozen=True):
     example: str
     example_matches: dict[int, str]
     report: str
+    #: What ``overweave plan`` answers for these profiles and the demonstration's network, and the page of it.
+    plan: dict[str, Any]
+    plan_report: str
 
 
 def demo(
@@ -59,7 +63,8 @@ def demo(
     """Run a network of five brokers on this machine, send stock quotes through it, and report what happened.
 
     Brokers are processes, and every delivery is checked. Then their traces become profiles, loads and delays on Spark, and
-    a report with pictures. It takes a minute or two, and Ctrl-C stops and removes everything.
+    a report with pictures; and a plan says with how few brokers the same traffic could do, with a page of its own. It takes a
+    minute or two, and Ctrl-C stops and removes everything.
     """
     _clear(out)
     published = quotes(seed, max(1, round(DAYS_PER_S * seconds)))
@@ -70,7 +75,7 @@ def demo(
 
             warm_up()
             expected, matched = _expected(wanted, published)
-        traffic = _traffic(out, wanted, published, seconds)
+        traffic = _traffic(out, wanted, published, seconds, expected.total())
         if traffic.delivered != expected:
             missing, extra = expected - traffic.delivered, traffic.delivered - expected
             raise OverweaveError(f"deliveries: {missing.total()} are missing and {extra.total()} are too many")
@@ -104,13 +109,13 @@ def _expected(wanted: Sequence[Filter], published: Sequence[Publication]) -> tup
     ), matched
 
 
-def _traffic(out: Path, wanted: Sequence[Filter], published: Sequence[Publication], seconds: float) -> Traffic:
+def _traffic(out: Path, wanted: Sequence[Filter], published: Sequence[Publication], seconds: float, deliveries: int) -> Traffic:
     out.mkdir(parents=True)
-    file = write_network(out, RUN)
+    file = write_network(out, RUN, bandwidth_of(deliveries, published, seconds, len(BROKERS)))
     text = f"{len(BROKERS)} brokers, {len(wanted):,} filters: publishing"
     with waiting(f"starting {len(BROKERS)} brokers") as say, progress(text, len(published)) as move:
         say(f"starting {len(BROKERS)} brokers")
-        traffic = run_traffic(file, wanted, published, seconds, move)
+        traffic = run_traffic(file, wanted, published, seconds, deliveries, move)
     if traffic is None:
         raise KeyboardInterrupt
     return traffic
@@ -122,14 +127,18 @@ def _analysed(
     with task_bar("starting Spark") as bar:
         from overweave.pipeline.jobs import profile_run
         from overweave.pipeline.session import session
+        from overweave.pipeline.steps.profiles import BITS
         from overweave.reports import write_report
 
         with session() as spark:
+            bits = bits_of(len(published), len({str(quote["symbol"]) for quote in published}), BITS)
             totals = profile_run(
-                spark, out / "traces", out / "profiles", RUN, progress=lambda name: bar.say(f"computing {name} on Spark")
+                spark, out / "traces", out / "profiles", RUN, bits, progress=lambda name: bar.say(f"computing {name} on Spark")
             )
             bar.say("drawing the report")
             write_report(out / "profiles", out / "report.html", lambda: spark)
+            bar.say("planning")
+            plan = make_demo_plan(out, lambda: spark)
     example = max(range(len(matched)), key=lambda at: _variety(wanted[number - 1] for number in matched[at]))
     return Summary(
         brokers=len(BROKERS),
@@ -145,6 +154,8 @@ def _analysed(
         example=str(published[example]),
         example_matches={number: str(wanted[number - 1]) for number in sorted(matched[example])},
         report=str(out / "report.html"),
+        plan=plan,
+        plan_report=str(out / "plan.html"),
     )
 
 
@@ -172,9 +183,12 @@ def _text(summary: Summary) -> str:
     if len(shown) > _SHOWN_FILTERS:
         lines.append(f"  … and {len(shown) - _SHOWN_FILTERS:,} more")
     directory = Path(summary.report).parent
+    network = directory / "network.toml"
     lines += [
         "",
-        f"Look at the pictures in {summary.report}",
-        f"Run the same network yourself: overweave up {directory / 'network.toml'}",
+        plan_said(summary.plan),
+        f"Look at the pictures in {summary.report} and {summary.plan_report}",
+        f"Run the same network yourself: overweave up {network}",
+        f"Ask the planner yourself:      overweave plan {directory / 'profiles'} --network {network} --explain B1",
     ]
     return "\n".join(lines) + "\n"

@@ -38,11 +38,12 @@ class Traffic(msgspec.Struct, frozen=True):
     delivered: Account
 
 
-def write_network(directory: Path, run: str) -> Path:
-    """A network file on ports that are free, with traces beside it."""
+def write_network(directory: Path, run: str, bandwidth_bytes_per_s: float) -> Path:
+    """A network file on ports that are free, with traces beside it, and what its brokers may send."""
     lines = ["[network]", 'routing = "filter"', 'trace = "traces"', f'run = "{run}"']
     for id, port in zip(BROKERS, free_ports(len(BROKERS)), strict=True):
         lines += ["", "[[broker]]", f'id = "{id}"', f'listen = "tcp://127.0.0.1:{port}"']
+        lines.append(f"output_bandwidth_bytes_per_s = {bandwidth_bytes_per_s:.0f}  # plans keep to it; nobody is slowed down")
     for first, second in LINKS:
         lines += ["", "[[link]]", f'between = ["{first}", "{second}"]']
     file = directory / "network.toml"
@@ -51,11 +52,19 @@ def write_network(directory: Path, run: str) -> Path:
 
 
 def run_traffic(
-    file: Path, wanted: Sequence[Filter], published: Sequence[Publication], seconds: float, done: Callable[[int], None]
+    file: Path,
+    wanted: Sequence[Filter],
+    published: Sequence[Publication],
+    seconds: float,
+    expected: int,
+    done: Callable[[int], None],
 ) -> Traffic | None:
-    """Start the network of a file, publish over some seconds, and stop it when all have what they want; None: interrupted."""
+    """Start the network of a file, publish over some seconds, and stop it when all have what they want; None: interrupted.
+
+    ``expected`` is how many deliveries there have to be.
+    """
     with tempfile.TemporaryDirectory(prefix="overweave-") as state:
-        return asyncio.run(_with_network(file, Path(state), wanted, published, seconds, done))
+        return asyncio.run(_with_network(file, Path(state), wanted, published, seconds, expected, done))
 
 
 async def _with_network(
@@ -64,6 +73,7 @@ async def _with_network(
     wanted: Sequence[Filter],
     published: Sequence[Publication],
     seconds: float,
+    expected: int,
     done: Callable[[int], None],
 ) -> Traffic | None:
     network = read_network(file)
@@ -75,7 +85,7 @@ async def _with_network(
         async with contextlib.AsyncExitStack() as stack:
             market = _Market(stack, network.urls)
             await market.open(wanted, published)
-            return await market.publish(published, seconds, done)
+            return await market.publish(published, seconds, expected, done)
 
     traffic = asyncio.create_task(work())
     try:
@@ -97,7 +107,7 @@ class _Market:
         self._stack = stack
         self._urls = list(urls.values())
         self._publishers: dict[str, Client] = {}
-        self._subscriptions: list[Subscription] = []
+        self._takers: list[asyncio.Task[None]] = []
         self._delivered: Account = Counter()
 
     async def open(self, wanted: Sequence[Filter], published: Sequence[Publication]) -> None:
@@ -110,10 +120,12 @@ class _Market:
             client = await self._client(number, f"trader-{number + 1}")
             for at in range(first, min(first + FILTERS_PER_CLIENT, len(wanted))):
                 subscription = await self._stack.enter_async_context(client.subscribe(wanted[at]))
-                self._subscriptions.append(subscription)
-                self._stack.callback(asyncio.create_task(self._take(at + 1, subscription)).cancel)
+                self._takers.append(asyncio.create_task(self._take(at + 1, subscription)))
+                self._stack.callback(self._takers[-1].cancel)
 
-    async def publish(self, published: Sequence[Publication], seconds: float, done: Callable[[int], None]) -> Traffic:
+    async def publish(
+        self, published: Sequence[Publication], seconds: float, expected: int, done: Callable[[int], None]
+    ) -> Traffic:
         start_s = time.perf_counter()
         for number, quote in enumerate(published):
             ahead_s = number / len(published) * seconds - (time.perf_counter() - start_s)
@@ -124,10 +136,20 @@ class _Market:
         for publisher in self._publishers.values():
             await asyncio.wait_for(publisher.flush(), _LAST_S_MAX)
         lasted_s = time.perf_counter() - start_s
-        while any(subscription.waiting for subscription in self._subscriptions):
-            await asyncio.sleep(0.01)  # settled is what has arrived at clients; their tasks still have to count it
-        await asyncio.sleep(0.1)
+        await self._all_counted(expected)
         return Traffic(len(published), lasted_s, self._delivered)
+
+    async def _all_counted(self, expected: int) -> None:
+        """Wait until all is there, and for more than that a moment; on a busy machine brokers may still keep some of it."""
+        before, since_s = -1, time.perf_counter()
+        while (now := self._delivered.total()) < expected and time.perf_counter() - since_s < _LAST_S_MAX:
+            if now > before:
+                before, since_s = now, time.perf_counter()
+            for taker in self._takers:
+                if taker.done():
+                    taker.result()  # who was cut off says why
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.1)
 
     async def _client(self, number: int, name: str) -> Client:
         return await self._stack.enter_async_context(connect(self._urls[number % len(self._urls)], name=name))

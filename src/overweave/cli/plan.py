@@ -3,7 +3,7 @@
 import contextlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,18 +11,20 @@ import msgspec
 import typer
 
 from overweave.cli.answers import put
+from overweave.cli.plan_before import before_of
 from overweave.cli.terminal import say, waiting
-from overweave.errors import InvalidInput
+from overweave.errors import GoalNotMet, InvalidInput
 from overweave.pipeline.locations import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from overweave.pipeline.planning import Network
+    from overweave.planning.allocate.cram.parts import RunParts
     from overweave.planning.evaluation import Evaluation
     from overweave.planning.evidence import Evidence
     from overweave.planning.options import Options
-    from overweave.planning.plan import Before, Plan
+    from overweave.planning.plan import Plan
     from overweave.planning.problem import Goals, Problem
 
 EXAMPLE = """\
@@ -64,6 +66,10 @@ def plan(
     goals: Annotated[Path | None, typer.Option(metavar="FILE", help="Constraints, a table [goals] in TOML.")] = None,
     without: Annotated[list[str] | None, typer.Option(metavar="BROKER", help="Do not use this broker; may be repeated.")] = None,
     add: Annotated[str | None, typer.Option(metavar="TABLE", help="Brokers on offer that are not there today.")] = None,
+    frontier: Annotated[
+        bool | None,
+        typer.Option("--frontier/--no-frontier", help="What fewer moves would save, in steps; else where that is quick."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Plan although there is too little evidence.")] = False,
     out: Annotated[str | None, typer.Option(metavar="FILE", help="Where the plan goes, as JSON.")] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn at random.")] = 0,
@@ -80,6 +86,7 @@ def plan(
 
     The load before needs the links of today's network: they come with --network. --brokers beside it says what brokers can carry.
     """
+    from overweave.cli.plan_frontier import frontier as frontier_points
     from overweave.planning.bounds import brokers_min
     from overweave.planning.evidence import check_evidence
     from overweave.planning.make import make_plan
@@ -89,22 +96,25 @@ def plan(
     by = _by(evaluate_by)
     chosen = _goals(goals, headroom, tuple(without or ()))
     options = _options(rule, lcf, oversize, similarity)
-    with waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
-        start = _starter(stack, master, conf or [], show)
+    named = _where_goals_stand(goals, without)
+    with named, waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
+        start = _starter(stack, master, conf or [], source, show)
         if any(each is not None and Location.of(each).is_remote for each in (source, brokers, evaluate, add, out)):
             start()
         # Who follows a run may put other tables there while we read.
         tables = _tables(source)
         offer = _network(tables, network, brokers, add)
-        problem, evidence = _problem(tables, offer, chosen, start, Path(scratch), show)
+        problem, evidence, run_parts = _problem(tables, offer, chosen, start, Path(scratch), show)
         problem = problem if similarity == "profiles" else _with_boxes(tables, problem)
         if not force:
             check_evidence(evidence)
         show(f"planning by {algorithm}")
-        before, unknown = _before(problem)
-        made = make_plan(problem, algorithm, options, seed, evidence)
-        made = msgspec.structs.replace(made, before=before, network=planned_for(problem, offer.added, by_table=offer.by_table))
-        compared = _compared(problem, names, options, seed, evidence, show)
+        before, unknown = before_of(problem)
+        made = make_plan(problem, algorithm, options, seed, evidence, run_parts)
+        points = frontier_points(problem, made, evidence, frontier, show)
+        network_now = planned_for(problem, offer.added, by_table=offer.by_table)
+        made = msgspec.structs.replace(made, before=before, frontier=points, network=network_now)
+        compared = _compared(problem, names, options, seed, evidence, run_parts, show)
         evaluated = _evaluated(tables, evaluate, by, made, problem, start, Path(scratch), show)
         made = msgspec.structs.replace(made, evaluation=evaluated)
         from overweave.cli.plan_text import answer_of, said
@@ -182,6 +192,17 @@ def _goals(file: Path | None, headroom: float | None, without: tuple[str, ...]) 
     return msgspec.structs.replace(goals, exclude=tuple(dict.fromkeys((*goals.exclude, *without))))
 
 
+@contextlib.contextmanager
+def _where_goals_stand(file: Path | None, without: list[str] | None) -> Iterator[None]:
+    """Errors about goals name the file or the option that they come from."""
+    try:
+        yield
+    except GoalNotMet as error:
+        if error.goal == "exclude" and any(repr(id) in error.text for id in without or ()):
+            raise InvalidInput(f"--without: {error.text}") from None
+        raise InvalidInput(str(error) if file is None else f"{file}: {error}") from None
+
+
 def _tables(source: str) -> Location:
     from overweave.pipeline.streaming.versions import current
 
@@ -200,17 +221,20 @@ def _network(source: Location, network: Path | None, brokers: str | None, add: s
 
 
 def _starter(
-    stack: contextlib.ExitStack, master: str | None, conf: list[str], show: Callable[[str], None]
+    stack: contextlib.ExitStack, master: str | None, conf: list[str], source: str, show: Callable[[str], None]
 ) -> Callable[[], "SparkSession"]:
-    """Starts Spark when somebody first needs it, which those with a profile do not."""
+    """Starts Spark when somebody first needs it, which those with a small profile do not."""
     started: list[SparkSession] = []
 
     def start() -> "SparkSession":
         if not started:
             show("starting Spark")
             from overweave.pipeline import session
+            from overweave.pipeline.plan_scale import SESSION_MEMORY_MB, is_large
 
-            started.append(stack.enter_context(session.session(master, conf=conf)))
+            # What is elsewhere can only be looked at when Spark runs.
+            memory_mb = SESSION_MEMORY_MB if not Location.of(source).is_remote and is_large(source) else None
+            started.append(stack.enter_context(session.session(master, memory_mb=memory_mb, conf=conf)))
         return started[0]
 
     return start
@@ -223,37 +247,36 @@ def _problem(
     start: Callable[[], "SparkSession"],
     scratch: Path,
     show: Callable[[str], None],
-) -> tuple["Problem", "Evidence"]:
+) -> tuple["Problem", "Evidence", "RunParts"]:
+    """The problem, and how parts of it are clustered: on Spark where profiles are many."""
+    from overweave.pipeline.plan_scale import is_large, read_large_problem
     from overweave.pipeline.planning import kind_of, profile_workload, read_evidence, read_problem
+    from overweave.planning.allocate.cram.parts import run_here
 
     if kind_of(source) == "workload":
         spark = start()
         show("profiling the workload")
         profile_workload(spark, source, scratch)
         source = Location.of(scratch)
-    problem = read_problem(source, network, goals)
-    return problem, read_evidence(source, problem)
+    if not is_large(source):
+        problem = read_problem(source, network, goals)
+        return problem, read_evidence(source, problem), run_here
+    from overweave.pipeline.plan_parts import run_on
 
-
-def _before(problem: "Problem") -> tuple["Before | None", str | None]:
-    """The network as it is, or why nobody knows it."""
-    from overweave.planning.current import current_load
-    from overweave.planning.plan import Before, BrokerLoad, totals_of
-
-    if problem.today is None:
-        return None, "SOURCE does not say where clients are"
-    try:
-        ids, load = current_load(problem)
-    except InvalidInput as error:
-        return None, str(error) if problem.today.links else "--network names the links of the network"
-    loads = {
-        id: BrokerLoad(*(float(getattr(load, name)[i]) for name in BrokerLoad.__struct_fields__)) for i, id in enumerate(ids)
-    }
-    return Before(links=problem.today.links, load=loads, totals=totals_of(load, 0, None)), None
+    spark = start()
+    show("grouping equal profiles")
+    problem = read_large_problem(spark, source, network, goals)
+    return problem, read_evidence(source, problem), run_on(spark, show)
 
 
 def _compared(
-    problem: "Problem", names: list[str], options: "Options", seed: int, evidence: "Evidence", show: Callable[[str], None]
+    problem: "Problem",
+    names: list[str],
+    options: "Options",
+    seed: int,
+    evidence: "Evidence",
+    run_parts: "RunParts",
+    show: Callable[[str], None],
 ) -> dict[str, Any]:
     """The totals of other algorithms, or why they have no plan."""
     from overweave.planning.make import make_plan
@@ -263,7 +286,7 @@ def _compared(
         show(f"planning by {name}")
         began_s = time.perf_counter()
         try:
-            totals = msgspec.to_builtins(make_plan(problem, name, options, seed, evidence).totals)
+            totals = msgspec.to_builtins(make_plan(problem, name, options, seed, evidence, run_parts).totals)
         except InvalidInput as error:
             found[name] = {"error": str(error)}
         else:

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from overweave.cli.plan_frontier import frontier_rows
 from overweave.planning.evaluation import Evaluation
 from overweave.planning.explain import explain
 from overweave.planning.plan import Plan
@@ -79,6 +80,8 @@ def answer_of(
         "clients_to_move": sum(change.kind == "client" for change in moves),
         "publishers_to_move": sum(change.kind == "publisher" for change in moves),
     }
+    if plan.frontier:
+        answer["frontier"] = msgspec.to_builtins(plan.frontier)
     if compared:
         answer["compared"] = {plan.algorithm: after, **compared}
     if evaluated is not None:
@@ -90,11 +93,14 @@ def answer_of(
 
 def said(answer: Mapping[str, Any]) -> str:
     """The answer as text."""
-    parts = [_evidence(answer["evidence"]), _totals(answer)]
+    parts = [_evidence(answer["evidence"]), totals_text(answer)]
     rows = answer["brokers"]
     parts.append(_table(["broker", *_headings("before"), *_headings("after"), ""], map(_broker_row, rows[:_ROWS_MAX])))
     if len(rows) > _ROWS_MAX:
         parts.append(f"… and {len(rows) - _ROWS_MAX:,} more brokers; --json has all\n")
+    if "frontier" in answer:
+        headings = ["moves", "brokers", "message rate, mean (1/s)", "output utilisation, maximum", "overloaded"]
+        parts.append(_table(headings, ([_figure(value) for value in row.values()] for row in frontier_rows(answer["frontier"]))))
     if "compared" in answer:
         names = [name for name, _, _ in _TOTALS]
         body = (
@@ -106,7 +112,8 @@ def said(answer: Mapping[str, Any]) -> str:
         parts.append(_evaluation(answer["evaluated"]))
     if "explained" in answer:
         parts.append(_explanation(answer["explained"]))
-    least = f"at least {answer['brokers_min']:,} brokers are needed for deliveries alone"
+    few = answer["brokers_min"]
+    least = f"at least {few:,} {'broker is' if few == 1 else 'brokers are'} needed for deliveries alone"
     moves = f"{answer['clients_to_move']:,} clients and {answer['publishers_to_move']:,} publishers to move"
     parts.append(f"{least}; {moves}\n{answer['verdict']}\n")
     return "\n".join(parts)
@@ -127,7 +134,8 @@ def _brokers(plan: Plan) -> list[dict[str, Any]]:
 def _explained(plan: Plan, problem: Problem, id: str) -> dict[str, Any]:
     if id in problem.units.ids or id in problem.publishers.ids or id not in problem.pool.ids:
         # A client's publishing side is where its client is.
-        return {"id": id, "places": msgspec.to_builtins(explain(plan, problem, id)[:_ROWS_MAX])}
+        kind = "client" if id in problem.units.ids else "publisher"
+        return {"id": id, "kind": kind, "places": msgspec.to_builtins(explain(plan, problem, id)[:_ROWS_MAX])}
     clients = sum(broker == id for broker in plan.clients.values())
     publishers = sum(broker == id for broker in plan.publishers.values())
     place = problem.pool.ids.index(id)
@@ -146,12 +154,30 @@ def _explained(plan: Plan, problem: Problem, id: str) -> dict[str, Any]:
 def _explanation(explained: Mapping[str, Any]) -> str:
     if "broker" in explained:
         return f"broker {explained['id']} ({explained['output_bandwidth_bytes_per_s']:,.0f} bytes/s) is {explained['broker']}\n"
-    headings = [f"{explained['id']} at", "chosen", "input (1/s)", "room left (bytes/s)"]
+    input = "added input (1/s)" if explained["kind"] == "client" else "input of all brokers (1/s)"
+    headings = [f"{explained['id']} at", "chosen", input, "room left (bytes/s)"]
     rows = (
         [each["broker"], "yes" if each["chosen"] else "", _figure(each["input_hz"]), _figure(each["room_bytes_per_s"])]
         for each in explained["places"]
     )
-    return _table(headings, rows)
+    return f"{_table(headings, rows)}{_why(explained)}\n"
+
+
+def _why(explained: Mapping[str, Any]) -> str:
+    """The chosen place beside the next best, in one sentence."""
+    places = explained["places"]
+    here = next((each for each in places if each["chosen"]), None)
+    if here is None:
+        return f"{explained['id']} is at a broker that is not listed"
+    able = [each for each in places if not each["chosen"] and each["room_bytes_per_s"] >= 0]
+    said = f"{explained['id']} is at {here['broker']}"
+    if not able:
+        return f"{said}: no other broker of the plan has room for it"
+    more = able[0]["input_hz"] - here["input_hz"]
+    if abs(more) <= 1e-9 * max(here["input_hz"], able[0]["input_hz"]):
+        return f"{said}: {able[0]['broker']} would do as well"
+    cost = f"{_figure(abs(more))} publications per second {'more' if more > 0 else 'fewer'}"
+    return f"{said}: at {able[0]['broker']}, the next best, brokers would get {cost}"
 
 
 def _evaluation(evaluated: Mapping[str, Any]) -> str:
@@ -188,7 +214,8 @@ def _evidence(evidence: Mapping[str, Any]) -> str:
     return f"evidence: {', '.join(parts)}{enough}\n"
 
 
-def _totals(answer: Mapping[str, Any]) -> str:
+def totals_text(answer: Mapping[str, Any]) -> str:
+    """Before, after and difference of all brokers together."""
     before, after, difference = answer["before"], answer["after"], answer["difference"]
     rows = (
         [_named(text, unit), *(_figure(None if some is None else some[name]) for some in (before, after, difference))]
@@ -212,7 +239,10 @@ def _named(text: str, unit: str) -> str:
 
 
 def _less(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one - other
+    if one is None or other is None:
+        return None
+    # What rounding leaves of two equal sums is no difference.
+    return one - other if abs(one - other) > 1e-9 * max(abs(one), abs(other)) else type(one)(0)
 
 
 def _figure(value: float | None) -> str:

@@ -1,6 +1,7 @@
-"""Plans in files: ``plan.json``, and the placements as Parquet beside it where clients are too many for JSON."""
+"""Plans in files: ``plan.json``, and placements and changes as Parquet beside it where clients are too many for JSON."""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,27 +12,29 @@ from overweave.errors import InvalidInput, PlanningError
 from overweave.overlay.parts import link_ends
 from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.planning import read_offer
-from overweave.planning.plan import Plan
+from overweave.planning.plan import Change, Plan
 from overweave.planning.planned_for import PlannedFor, capacities, check_network
 
 #: More clients than this are written as Parquet.
 CLIENTS_MAX = 100_000
 _KINDS = ("clients", "subscribers", "publishers")
 _SCHEMA = pa.schema([("kind", pa.string()), ("id", pa.string()), ("broker", pa.string())])
+_CHANGES = pa.schema([(name, pa.string()) for name in Change.__struct_fields__])
 
 
 def write_plan(plan: Plan, out: LocationLike) -> list[Location]:
     """Write a plan; answers with the files, the plan itself last, which is there when all is complete."""
     path, written = Location.of(out), []
     if len(plan.clients) > CLIENTS_MAX:
-        beside = path.with_name(f"{path.name.removesuffix(path.suffix)}.placements.parquet")
+        stem = path.name.removesuffix(path.suffix)
+        beside, changes = (path.with_name(f"{stem}.{name}.parquet") for name in ("placements", "changes"))
         rows = [(kind, id, broker) for kind in _KINDS for id, broker in getattr(plan, kind).items()]
-        columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)]
-        with tempfile.NamedTemporaryFile() as file:
-            pq.write_table(pa.table(columns, schema=_SCHEMA), file.name, compression="zstd")
-            beside.put(Path(file.name))
-        plan = msgspec.structs.replace(plan, clients={}, subscribers={}, publishers={}, placements=beside.name)
-        written.append(beside)
+        _put_rows(beside, rows, _SCHEMA)
+        _put_rows(changes, [msgspec.structs.astuple(change) for change in plan.changes], _CHANGES)
+        plan = msgspec.structs.replace(
+            plan, clients={}, subscribers={}, publishers={}, placements=beside.name, changes=(), changes_file=changes.name
+        )
+        written += [beside, changes]
     path.write_bytes(plan.encode())
     return [*written, path]
 
@@ -47,6 +50,8 @@ def read_plan(file: LocationLike) -> Plan:
         plan = Plan.decode(data)
     except InvalidInput as error:
         raise InvalidInput(f"{path}: {error}") from None
+    if plan.changes_file is not None:
+        plan = msgspec.structs.replace(plan, changes=_read_changes(path, plan.changes_file), changes_file=None)
     if plan.placements is None:
         return plan
     beside = path.with_name(Path(plan.placements).name)
@@ -76,3 +81,20 @@ def check_plan(path: LocationLike, network: Path | None, brokers: LocationLike |
         check_network(plan.fingerprint, plan.network, now, list(plan.publishers), list(plan.clients), source)
     except PlanningError as error:
         raise InvalidInput(f"{path}: {error}") from None
+
+
+def _read_changes(path: Location, name: str) -> tuple[Change, ...]:
+    beside = path.with_name(Path(name).name)
+    try:
+        with beside.fetched() as fetched:
+            rows = pq.read_table(fetched).to_pydict()
+        return tuple(Change(*row) for row in zip(*(rows[column] for column in _CHANGES.names), strict=True))
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise InvalidInput(f"{beside}: expected the changes of {path.name}, found: {error}") from None
+
+
+def _put_rows(path: Location, rows: Sequence[Sequence[str | None]], schema: pa.Schema) -> None:
+    columns = [pa.array(column, pa.string()) for column in zip(*rows, strict=True)] if rows else [[] for _ in schema]
+    with tempfile.NamedTemporaryFile() as file:
+        pq.write_table(pa.table(columns, schema=schema), file.name, compression="zstd")
+        path.put(Path(file.name))

@@ -33,7 +33,7 @@ from overweave.pipeline.streaming.versions import current
 from overweave.pipeline.tables import files_of, read_table, write_tables
 from overweave.planning.box_tables import with_boxes
 from overweave.planning.evidence import Evidence, evidence_of
-from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals
+from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals, Whole, Words, counted
 from overweave.planning.profiles import Profiles, assemble
 
 #: What makes a directory a profile, and a workload.
@@ -134,7 +134,7 @@ def read_offer(network: Path | None, brokers: LocationLike | None) -> Network | 
 
 def profile_workload(spark: SparkSession, source: LocationLike, out: Path, bits: int = BITS) -> None:
     """Write what plans need of the profile of a workload, as if all of it had been traced; subscriptions are as they were."""
-    tables = {name: read_table(spark, _there(source, name), name) for name in WORKLOAD_TABLES}
+    tables = {name: read_table(spark, table_of(source, name), name) for name in WORKLOAD_TABLES}
     publications, subscriptions = tables["publications"], tables["subscriptions"]
     build_index(subscriptions, out / "index")
     sent = publications.select("publisher", "sequence").distinct()
@@ -168,20 +168,20 @@ def read_problem(source: LocationLike, network: Network, goals: Goals, *, correc
     """The problem of a directory of profiles. A publisher with the id of a client is that client's publishing side."""
     # All tables of one version.
     source = current(source)
-    publishers, at = _publishers(source)
-    path = _there(source, "profiles")
+    publishers, at = read_publishers(source)
+    path = table_of(source, "profiles")
     table = _table(path, ("subscription", "publisher", "words"))
-    gone = _withdrawn(source)
-    table = table.filter(_others(table["subscription"], gone)) if len(gone) else table
-    ids, clients, brokers = _subscriptions(source, table["subscription"], gone)
+    gone = withdrawn(source)
+    table = table.filter(without_ids(table["subscription"], gone)) if len(gone) else table
+    ids, clients, brokers = read_subscribers(source, table["subscription"], gone)
     profiles = Profiles(
         positions(path, "subscription", table["subscription"], ids),
         positions(path, "publisher", table["publisher"], texts(publishers.ids)),
         words_of(path, table["words"], BITS),
     )
-    publishers = replace(publishers, window=_windows(publishers, profiles))
+    publishers = replace(publishers, window=windows_of_vectors(publishers.window, profiles.publisher, profiles.words))
     known_places = brokers.null_count < len(brokers) or any(broker is not None for broker in at)
-    _check_places(source, network, (("client", clients, brokers), ("publisher", texts(publishers.ids), texts(at))))
+    check_places(source, network, (("client", clients, brokers), ("publisher", texts(publishers.ids), texts(at))))
     owners = clients.to_pylist()
     publishing = set(owners)
     return assemble(
@@ -209,7 +209,7 @@ def read_evidence(source: LocationLike, problem: Problem) -> Evidence:
 
 def read_windows(source: LocationLike) -> dict[str, tuple[int, int]]:
     """The first and last publication of each publisher that the profiles hold; none where the table does not say."""
-    rows = _read(_there(source, "publisher_profiles"), ("publisher",))
+    rows = _read(table_of(source, "publisher_profiles"), ("publisher",))
     if not all(name in rows for name in _ENDS):
         return {}
     ends = zip(rows["publisher"], *(rows[name] for name in _ENDS), strict=True)
@@ -232,7 +232,7 @@ def add_boxes(source: LocationLike, problem: Problem) -> Problem:
         ("publisher_profiles", "publisher", "advertisement"),
         ("subscription_lifetimes", "subscription", "filter"),
     ):
-        path = _there(source, name)
+        path = table_of(source, name)
         rows = _read(path, (id, column))
         try:
             said.append({key: parse_filter(text) for key, text in zip(rows[id], rows[column], strict=True)})
@@ -248,8 +248,9 @@ def _arrivals(path: Location) -> Reals:
     return np.bincount(bucket, rate).astype(np.float64)
 
 
-def _publishers(source: Location) -> tuple[Publishers, list[str | None]]:
-    path = _there(source, "publisher_profiles")
+def read_publishers(source: Location) -> tuple[Publishers, list[str | None]]:
+    """What publishers send, and the broker of each."""
+    path = table_of(source, "publisher_profiles")
     rows = _read(path, ("publisher", "rate_hz", "bytes_per_s"))
     window = rows.get(_WINDOW) or rows.get("publications")
     if window is None:
@@ -261,15 +262,14 @@ def _publishers(source: Location) -> tuple[Publishers, list[str | None]]:
     )
 
 
-def _windows(publishers: Publishers, profiles: Profiles) -> Any:
-    """Publications that vectors hold: no more than bits, no fewer than were delivered."""
-    seen = np.zeros((len(publishers), profiles.words.shape[1]), np.uint64)
-    np.bitwise_or.at(seen, profiles.publisher, profiles.words)
-    delivered = np.bitwise_count(seen).sum(axis=1, dtype=np.int64)
-    return np.maximum(np.minimum(publishers.window, profiles.words.shape[1] * 64), delivered)
+def windows_of_vectors(window: Whole, publisher: Whole, words: Words) -> Whole:
+    """Publications that the vectors of publishers hold: no more than bits, no fewer than were delivered."""
+    seen = np.zeros((len(window), words.shape[1]), np.uint64)
+    np.bitwise_or.at(seen, publisher, words)
+    return np.asarray(np.maximum(np.minimum(window, words.shape[1] * 64), counted(seen)), np.int64)
 
 
-def _withdrawn(source: Location) -> pa.Array:
+def withdrawn(source: Location) -> pa.Array:
     """Subscriptions that were withdrawn while the network still carried traffic: nobody needs a broker for them any more.
 
     Those that were withdrawn with or after the last traffic (``load``) ended with the run, as all do when a network is stopped.
@@ -282,24 +282,26 @@ def _withdrawn(source: Location) -> pa.Array:
     return texts(table["subscription"].filter(gone)) if last_s.is_valid else none
 
 
-def _others(ids: pa.ChunkedArray, without: pa.Array) -> pa.ChunkedArray:
+def without_ids(ids: pa.ChunkedArray, without: pa.Array) -> pa.ChunkedArray:
+    """Which ids are none of those."""
     return pc.invert(pc.is_in(ids.cast(pa.large_string()), value_set=without))
 
 
-def _subscriptions(source: Location, profiled_ids: pa.ChunkedArray, without: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
+def read_subscribers(source: Location, profiled_ids: pa.ChunkedArray, without: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
     """Subscriptions with their clients and brokers; where there is no table of them, each is a client of its own."""
     path = table_path(source, "subscription_lifetimes")
     if path is None:
         ids = texts(pc.unique(profiled_ids))
         return ids, ids, pa.nulls(len(ids), pa.large_string())
     table = _table(path, ("subscription", "client"))
-    table = table.filter(_others(table["subscription"], without)) if len(without) else table
+    table = table.filter(without_ids(table["subscription"], without)) if len(without) else table
     nowhere = pa.nulls(table.num_rows, pa.large_string())
     brokers = texts(table["broker"]) if "broker" in table.column_names else nowhere
     return texts(table["subscription"]), texts(table["client"]), brokers
 
 
-def _check_places(source: Location, network: Network, parts: Sequence[tuple[str, pa.Array, pa.Array]]) -> None:
+def check_places(source: Location, network: Network, parts: Sequence[tuple[str, pa.Array, pa.Array]]) -> None:
+    """Raise an error that names who is at a broker that is not in the network."""
     known = texts(network.pool.ids)
     for kind, ids, brokers in parts:
         lost = pc.and_(pc.is_valid(brokers), pc.invert(pc.is_in(brokers, value_set=known)))
@@ -311,7 +313,8 @@ def _check_places(source: Location, network: Network, parts: Sequence[tuple[str,
             )
 
 
-def _there(source: LocationLike, name: str) -> Location:
+def table_of(source: LocationLike, name: str) -> Location:
+    """Where a table of a directory is; that there is none is an error."""
     path = table_path(source, name)
     if path is None:
         raise InvalidInput(f"{source}: expected a table {name!r}, found none")

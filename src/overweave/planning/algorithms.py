@@ -10,6 +10,7 @@ from overweave.planning.allocate import ALLOCATORS, AWARE
 from overweave.planning.allocate.base import Allocator
 from overweave.planning.allocate.cram import cram
 from overweave.planning.allocate.cram.options import CramOptions
+from overweave.planning.allocate.cram.parts import RunParts, run_here
 from overweave.planning.allocate.minimal import minimal
 from overweave.planning.build import BUILDERS
 from overweave.planning.build.at_most import at_most
@@ -37,14 +38,15 @@ class Algorithm:
         """Whether a plan of it overloads nobody; the baselines do not look."""
         return self.allocate in AWARE and self.build == "recursive"
 
-    def parts(self, options: Options) -> tuple[Allocator, Builder, Placement]:
-        """What it is made of, with options."""
+    def parts(self, options: Options, run_parts: RunParts = run_here) -> tuple[Allocator, Builder, Placement]:
+        """What it is made of, with options; CRAM has ``run_parts`` cluster what is too much for one go."""
         allocate, build, place = ALLOCATORS[self.allocate], BUILDERS[self.build], PLACEMENTS[self.place]
         if self.allocate.startswith("cram-"):
             closeness = self.allocate.removeprefix("cram-")
             fields = (options.rule, options.groups, options.search, options.one_to_many)
             allocate = cram(
-                CramOptions(closeness=closeness, rule=fields[0], groups=fields[1], search=fields[2], one_to_many=fields[3])
+                CramOptions(closeness=closeness, rule=fields[0], groups=fields[1], search=fields[2], one_to_many=fields[3]),
+                run_parts,
             )
         if self.allocate.startswith("minimal-"):
             ranking = self.allocate.removeprefix("minimal-")

@@ -16,7 +16,25 @@ def current_load(problem: Problem, link_delay_s: float = 0.0) -> tuple[tuple[str
     today, pool = problem.today, problem.pool
     if today is None:
         raise PlanningError("today: expected to know the network as it is")
-    position = {id: i for i, id in enumerate(pool.ids)}
+    for kind, ids, places in (
+        ("client", problem.units.ids, today.units),
+        ("publisher", problem.publishers.ids, today.publishers),
+    ):
+        for i in np.flatnonzero(places < 0)[:1].tolist():
+            raise PlanningError(f"today: {kind} {ids[i]!r}: expected a broker, found none")
+    tree = current_tree(problem)
+    node = np.full(len(pool), -1, np.int64)
+    node[tree.broker] = np.arange(len(tree))
+    load = predict(problem, tree, node[today.units], node[today.publishers], link_delay_s=link_delay_s)
+    return tuple(pool.ids[broker] for broker in tree.broker.tolist()), load
+
+
+def current_tree(problem: Problem) -> Tree:
+    """Today's overlay: all that have a link, a client or a publisher, as a tree."""
+    today = problem.today
+    if today is None:
+        raise PlanningError("today: expected to know the network as it is")
+    position = {id: i for i, id in enumerate(problem.pool.ids)}
     neighbours: dict[int, list[int]] = {}
     for link in today.links:
         for id in link:
@@ -25,22 +43,15 @@ def current_load(problem: Problem, link_delay_s: float = 0.0) -> tuple[tuple[str
         one, other = (position[id] for id in link)
         neighbours.setdefault(one, []).append(other)
         neighbours.setdefault(other, []).append(one)
-    for kind, ids, places in (
-        ("client", problem.units.ids, today.units),
-        ("publisher", problem.publishers.ids, today.publishers),
-    ):
-        for i in np.flatnonzero(places < 0)[:1].tolist():
-            raise PlanningError(f"today: {kind} {ids[i]!r}: expected a broker, found none")
-        for broker in np.unique(places).tolist():
+    for places in (today.units, today.publishers):
+        for broker in np.unique(places[places >= 0]).tolist():
             neighbours.setdefault(broker, [])
-    tree, nodes = _tree(neighbours, len(today.links))
-    node = np.full(len(pool), -1, np.int64)
-    node[list(nodes)] = list(nodes.values())
-    load = predict(problem, tree, node[today.units], node[today.publishers], link_delay_s=link_delay_s)
-    return tuple(pool.ids[broker] for broker in tree.broker.tolist()), load
+    if not neighbours:
+        raise PlanningError("today: expected a network with a broker, found none")
+    return _tree(neighbours, len(today.links))
 
 
-def _tree(neighbours: dict[int, list[int]], links: int) -> tuple[Tree, dict[int, int]]:
+def _tree(neighbours: dict[int, list[int]], links: int) -> Tree:
     brokers = sorted(neighbours)
     parents, open = {brokers[0]: -1}, [brokers[0]]
     while open:
@@ -52,5 +63,4 @@ def _tree(neighbours: dict[int, list[int]], links: int) -> tuple[Tree, dict[int,
     if len(parents) != len(brokers) or links != len(brokers) - 1:
         raise PlanningError(f"today: links: expected a tree over the {len(brokers)} brokers in use, found {links} links")
     place = {broker: i for i, broker in enumerate(brokers)}
-    tree, numbers = Tree.of(brokers, [place.get(parents[broker], -1) for broker in brokers])
-    return tree, dict(zip(brokers, numbers.tolist(), strict=True))
+    return Tree.of(brokers, [place.get(parents[broker], -1) for broker in brokers])[0]

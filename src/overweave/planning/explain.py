@@ -28,7 +28,7 @@ def explain(plan: Plan, problem: Problem, id: str) -> list[Alternative]:
     elif id in problem.units.ids:
         found = _client(plan, problem, problem.units.ids.index(id))
     else:
-        raise PlanningError(f"{id!r}: expected a client, or a publisher that is no client's, found neither")
+        raise PlanningError(f"{id!r}: expected a client, a publisher or a broker, found none that is called so")
     return sorted(found, key=lambda each: (each.room_bytes_per_s < 0, each.input_hz, not each.chosen, each.broker))
 
 

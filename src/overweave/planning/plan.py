@@ -69,6 +69,16 @@ class Before(msgspec.Struct, frozen=True, kw_only=True):
     totals: Totals
 
 
+class FrontierPoint(msgspec.Struct, frozen=True):
+    """What can be had for some moves: a plan of its own, in a few numbers."""
+
+    moves: int
+    brokers: int
+    input_hz_mean: float
+    output_utilisation_max: float
+    overloaded: int
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What `plan.json` says."""
 
@@ -90,12 +100,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     goals: Goals
     #: None where nobody knows the network as it is.
     before: Before | None = None
+    #: Savings against moves, from today's network to the plan as it would be without a limit on moves; empty: not computed.
+    frontier: tuple[FrontierPoint, ...] = ()
     #: The network it was made for, to say what differs from another.
     network: PlannedFor | None = None
     #: What given publications did on it, where somebody asked.
     evaluation: Evaluation | None = None
     #: The file beside the plan that says where clients are, if they are too many for JSON.
     placements: str | None = None
+    #: Likewise the file that has the changes.
+    changes_file: str | None = None
 
     def encode(self) -> bytes:
         """The canonical JSON: equal plans are equal bytes."""

@@ -203,8 +203,8 @@ def _check_units(units: Units, vectors: Vectors) -> None:
         raise PlanningError(f"units: rows: expected one of {len(vectors)} vectors, found number {units.rows[i]}")
     _check_numbers("client", units.ids, "output_bytes_per_s", units.output_bytes_per_s)
     owner = np.repeat(np.arange(len(units)), np.diff(units.row_start))
-    pairs = np.stack([owner, vectors.publisher[units.rows]], axis=1)
-    if len(np.unique(pairs, axis=0)) < len(pairs):
+    pairs = owner * (int(vectors.publisher.max(initial=0)) + 1) + vectors.publisher[units.rows]
+    if len(np.unique(pairs)) < len(pairs):
         raise PlanningError("units: rows: expected at most one vector per publisher in a unit")
 
 
@@ -212,6 +212,10 @@ def _check_goals(problem: Problem) -> None:
     goals, brokers = problem.goals, set(problem.pool.ids)
     if not 0 <= goals.headroom < 1:
         raise GoalNotMet("headroom", f"expected a share from 0 to below 1, found {goals.headroom:g}")
+    for name, least in (("moves_max", 0), ("brokers_max", 1)):
+        value = getattr(goals, name)
+        if value is not None and value < least:
+            raise GoalNotMet(name, f"expected a whole number from {least} on, found {value}")
     for id in goals.exclude:
         if id not in brokers:
             raise GoalNotMet("exclude", f"broker {id!r} is not in the pool")

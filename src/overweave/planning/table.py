@@ -37,15 +37,19 @@ class ProfileTable:
         distinct = list(dict.fromkeys(profiles))
         if len(distinct) == 1:
             return distinct[0]
-        rows = np.concatenate(
-            [np.arange(self.start[i], self.start[i] + self.count[i]) for i in distinct] or [np.zeros(0, np.int64)]
-        )
+        return self.add(*self.union(np.array(distinct, np.int64)))
+
+    def union(self, profiles: Whole) -> tuple[Whole, Words]:
+        """Publishers and words of the union of some profiles, which does not become one of the table."""
+        count = self.count[profiles]
+        ends = np.cumsum(count)
+        rows = np.repeat(self.start[profiles] - (ends - count), count) + np.arange(count.sum())
         rows = rows[np.argsort(self.publisher[rows], kind="stable")]
         publisher = self.publisher[rows]
         first = np.flatnonzero(np.diff(publisher, prepend=-1))
         if not len(first):
-            return self.add(np.zeros(0, np.int64), self.words[:0])
-        return self.add(publisher[first], np.bitwise_or.reduceat(self.words[rows], first, axis=0))
+            return np.zeros(0, np.int64), self.words[:0]
+        return publisher[first], np.bitwise_or.reduceat(self.words[rows], first, axis=0)
 
     def without(self, profile: int, publishers: set[int]) -> int:
         """The profile without what some publishers send."""

@@ -1,7 +1,8 @@
 """The report of a plan: the overlay before and after, what every broker carries, and who moves."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 import msgspec
@@ -15,6 +16,7 @@ from overweave.reports.labels import label, scale, shown
 from overweave.reports.look import COLOURS, Picture, drawn, explain, from_zero, plain_numbers
 from overweave.reports.page import Text, element, facts, image, section, table
 from overweave.reports.plan_evaluation import evaluation_contents
+from overweave.reports.plan_frontier import frontier_section
 
 #: So many brokers have a bar or a row, and so many moves are listed; the rest is in the file.
 BROKERS_MAX, MOVES_MAX = 60, 200
@@ -50,6 +52,7 @@ def plan_contents(file: LocationLike) -> list[Element]:
         section("Overlay", *map(image, overlays(plan))),
         section("Totals", _totals(plan)),
         section("Load of brokers", image(utilisations(plan)), image(rates(plan)), *_loads(plan)),
+        *frontier_section(plan),
         *([section("Prediction and truth", *evaluation_contents(plan.evaluation))] if plan.evaluation is not None else []),
         section("Who moves", *_moves(plan)),
     ]
@@ -59,7 +62,7 @@ def overlays(plan: Plan) -> list[Picture]:
     """Before, if anybody knows, and after: a broker is at the same place in both."""
     before = {} if plan.before is None else plan.before.load
     old = () if plan.before is None else plan.before.links
-    ids = [*before, *(id for id in plan.brokers if id not in before)]
+    ids = sorted({*before, *plan.brokers}, key=natural)
     places = positions(ids, old or plan.links)
     pictures = []
     if plan.before is not None:
@@ -102,8 +105,12 @@ def positions(ids: Iterable[str], links: Links) -> dict[str, Place]:
     return {id: (x[id], float(-depth[id])) for id in neighbours}
 
 
-def _overlay(name: str, caption: str, places: Mapping[str, Place], links: Links, load: Mapping[str, BrokerLoad]) -> Picture:
+def _overlay(
+    name: str, caption: str, places: Mapping[str, Place], links: Sequence[tuple[str, str]], load: Mapping[str, BrokerLoad]
+) -> Picture:
     levels = 1 + round(max((-y for _, y in places.values()), default=0.0))
+    # Below the upper end of a link that falls there is a line.
+    upper = {max(link, key=lambda end: places[end][1]) for link in links if places[link[0]][1] != places[link[1]][1]}
     with drawn(name, f"{caption}; numbers are output utilisation", min(8.0, 1.2 + 0.8 * levels)) as (picture, axes):
         for one, other in links:
             axes.plot(*zip(places[one], places[other], strict=True), color=COLOURS[-1], linewidth=1.0, zorder=1)
@@ -114,7 +121,9 @@ def _overlay(name: str, caption: str, places: Mapping[str, Place], links: Links,
             axes.scatter([x], [y], s=60, color=colour, edgecolors=COLOURS[-1], zorder=2)
             if len(places) <= _NAMES_MAX:
                 text = f"{shown(id)}\n{load[id].output_utilisation:.0%}" if used else shown(id)
-                axes.annotate(text, (x, y), (0, -8), textcoords="offset points", ha="center", va="top", fontsize=7)
+                at, ha, va = ((6, 0), "left", "center") if id in upper else ((0, -8), "center", "top")
+                text = text.replace("\n", " ") if id in upper else text
+                axes.annotate(text, (x, y), at, textcoords="offset points", ha=ha, va=va, fontsize=7)
         xs = [x for x, _ in places.values()]
         axes.set_xlim(min(xs) - 0.6, max(xs) + 0.6)
         axes.set_ylim(-levels + 0.2, 0.4)
@@ -146,12 +155,12 @@ def _bars(plan: Plan, name: str, axis: str, field: str, limit: float | None) -> 
             if load:
                 axes.barh(places + place, values, height=0.38, color=colour, label=text)
         if limit is not None:
-            axes.axvline(limit, color=COLOURS[1], linewidth=1.0, linestyle="--", label="less headroom")
+            axes.axvline(limit, color=COLOURS[1], linewidth=1.0, linestyle="--", label="most, with headroom")
         _name_rows(axes, ids)
         axes.set_xlabel(axis)
         from_zero(axes, most, "x")
         plain_numbers(axes.xaxis)
-        explain(axes, name)
+        explain(axes, "network")
     return picture
 
 
@@ -165,14 +174,23 @@ def _name_rows(axes: Axes, names: list[str]) -> None:
 def _shown_brokers(plan: Plan) -> list[str]:
     """The brokers of before and after, those with most output first where they are many."""
     before = {} if plan.before is None else plan.before.load
-    ids = [*before, *(id for id in plan.brokers if id not in before)]
+    ids = sorted({*before, *plan.brokers}, key=natural)
     if len(ids) <= BROKERS_MAX:
         return ids
 
     def most(id: str) -> float:
         return max(load[id].output_utilisation for load in (before, plan.load) if id in load)
 
-    return sorted(ids, key=lambda each: (-most(each), each))[:BROKERS_MAX]
+    return sorted(ids, key=lambda each: (-most(each), natural(each)))[:BROKERS_MAX]
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """An order of names in which numbers count as numbers.
+
+    >>> sorted(["B10", "B9", "A"], key=natural)
+    ['A', 'B9', 'B10']
+    """
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def _totals(plan: Plan) -> Element:

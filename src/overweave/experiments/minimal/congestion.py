@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from overweave.experiments.minimal.kernels import count_wanted, list_wanted, serve
 from overweave.experiments.minimal.network import Network, preorder
 from overweave.experiments.minimal.workload import UNIT_TICKS, Workload
-from overweave.matching.kernels.compile import inlined, kernel
 
 CAPACITY = 1_000
 LINK_TICKS = 100.0
@@ -62,6 +62,10 @@ class _Arrivals(NamedTuple):
     first: NDArray[np.int32]
     last: NDArray[np.int32]
 
+    def take(self, rows: Whole | slice) -> "_Arrivals":
+        """Some of them."""
+        return _Arrivals(self.ticks[rows], self.published[rows], self.broker[rows], self.first[rows], self.last[rows])
+
 
 def congest(
     workload: Workload,
@@ -84,12 +88,12 @@ def congest(
     degree = tree.degree
     for number, now, slices in _slices(workload.at_ticks, source):
         sent = _room(int(degree[now.broker].sum()))
-        count = _serve(
+        count = serve(
             np.argsort(now.ticks, kind="stable"), *now, source, wanted.start, wanted.rows,
             tree.parent, tree.end, tree.child_start, tree.children,
             history, oldest, newest, free, peak, totals, limits, *sent,
         )  # fmt: skip
-        _plan(slices, _Arrivals(*(column[:count] for column in sent)), number + 1)
+        _plan(slices, sent.take(slice(count)), number + 1)
     latency, deliveries = totals.tolist()
     links = float(counts["delivery_hops"].sum())
     mean = latency / max(deliveries, 1.0)
@@ -125,111 +129,13 @@ def _plan(slices: _Slices, some: _Arrivals, earliest: int) -> None:
     cuts = np.flatnonzero(np.diff(number[order])) + 1
     for rows in np.split(order, cuts):
         if len(rows):
-            slices.setdefault(int(number[rows[0]]), []).append(_Arrivals(*(column[rows] for column in some)))
+            slices.setdefault(int(number[rows[0]]), []).append(some.take(rows))
 
 
 def _wanted(workload: Workload, placed: Whole, brokers: int) -> _Wanted:
     counts, copies = np.empty(workload.publications, np.int64), np.zeros(brokers, np.int32)
-    _count_wanted(workload.matches, workload.ends, placed, copies, counts)
+    count_wanted(workload.matches, workload.ends, placed, copies, counts)
     start = np.concatenate([[0], np.cumsum(counts)])
     rows = np.empty((int(start[-1]), 2), np.int32)
-    _list_wanted(workload.matches, workload.ends, placed, copies, rows)
+    list_wanted(workload.matches, workload.ends, placed, copies, rows)
     return _Wanted(start, rows)
-
-
-@kernel
-def _count_wanted(matches, ends, placed, copies, counts):
-    at = 0
-    for row in range(len(ends)):
-        first, found = at, 0
-        while at < ends[row]:
-            broker = placed[matches[at]]
-            found += copies[broker] == 0
-            copies[broker] += 1
-            at += 1
-        for i in range(first, at):
-            copies[placed[matches[i]]] = 0
-        counts[row] = found
-
-
-@kernel
-def _list_wanted(matches, ends, placed, copies, rows):
-    at, to = 0, 0
-    for row in range(len(ends)):
-        while at < ends[row]:
-            copies[placed[matches[at]]] += 1
-            at += 1
-        for broker in range(len(copies)):
-            if copies[broker]:
-                rows[to, 0], rows[to, 1] = broker, copies[broker]
-                copies[broker] = 0
-                to += 1
-
-
-@inlined
-def _row_from(wanted, low, high, least):
-    """The first row of ``low`` … ``high`` - 1 whose broker is not below ``least``."""
-    while low < high:
-        middle = (low + high) // 2
-        if wanted[middle, 0] < least:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@inlined
-def _child_above(children, low, high, broker):
-    """The child of ``children[low:high]`` that ``broker`` is, or is below."""
-    while low < high:
-        middle = (low + high) // 2
-        if children[middle] <= broker:
-            low = middle + 1
-        else:
-            high = middle
-    return children[low - 1]
-
-
-@kernel
-def _serve(
-    order, ticks, published, broker, first, last, source, start, wanted, parent, end, child_start, children,
-    history, oldest, newest, free, peak, totals, limits, sent_ticks, sent_published, sent_broker, sent_first, sent_last,
-):  # fmt: skip
-    """Serve what arrives in one slice, in the order of time, and write down what is sent on; how many are."""
-    capacity, unit, per_message, link = limits[0], limits[1], limits[2], limits[3]
-    count = 0
-    for i in range(len(order)):
-        row = order[i]
-        now, at, low, high = ticks[row], broker[row], first[row], last[row]
-        history[newest[at]] = now
-        newest[at] += 1
-        while history[oldest[at]] <= now - unit:
-            oldest[at] += 1
-        load = newest[at] - oldest[at]
-        peak[at] = max(peak[at], load)
-        leaves = max(free[at], now + per_message * max(0.0, load - capacity))
-        free[at] = leaves
-        home = -1
-        if low < 0:
-            # It came from below or is here first: it goes up if it is wanted elsewhere, and not where it came from.
-            p = -1 - low
-            home, begin, finish = source[p], start[p], start[p + 1]
-            low = _row_from(wanted, begin, finish, at)
-            high = _row_from(wanted, low, finish, end[at])
-            if parent[at] >= 0 and (begin < low or high < finish):
-                sent_ticks[count], sent_published[count], sent_broker[count] = leaves + link, published[row], parent[at]
-                sent_first[count] = sent_last[count] = first[row]
-                count += 1
-        if low < high and wanted[low, 0] == at:
-            totals[0] += wanted[low, 1] * (leaves - published[row])
-            totals[1] += wanted[low, 1]
-            low += 1
-        while low < high:
-            child = _child_above(children, child_start[at], child_start[at + 1], wanted[low, 0])
-            after = _row_from(wanted, low, high, end[child])
-            if home < child or home >= end[child]:
-                sent_ticks[count], sent_published[count], sent_broker[count] = leaves + link, published[row], child
-                sent_first[count], sent_last[count] = low, after
-                count += 1
-            low = after
-    return count

@@ -17,7 +17,7 @@ from overweave.experiments.minimal.counts import count
 from overweave.experiments.minimal.designs import CROSSED, DESIGNS, PAPER, RANKINGS, networks
 from overweave.experiments.minimal.network import Network
 from overweave.experiments.minimal.simulation import simulate
-from overweave.experiments.minimal.workload import GENERATORS, Workload, make_workload
+from overweave.experiments.minimal.workload import GENERATORS, Generator, Workload, make_workload
 from overweave.planning.minimal import LCF
 
 Say = Callable[[str], None]
@@ -34,7 +34,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
     clients: tuple[int, ...] = (800, 1_600, 2_400, 3_200, 4_000)
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
-    generators: tuple[str, ...] = GENERATORS
+    generators: tuple[Generator, ...] = GENERATORS
     #: At the largest number of clients also the designs that are not the paper's.
     crossed: tuple[str, ...] = tuple(CROSSED)
     lcf_clients: int = LCF_CLIENTS
@@ -56,7 +56,7 @@ def sizes(full: bool) -> Sizes:
     )
 
 
-def growing(of: Sizes, generator: str, seed: int, say: Say) -> pd.DataFrame:
+def growing(of: Sizes, generator: Generator, seed: int, say: Say) -> pd.DataFrame:
     """Figures 5 to 7: all numbers of clients, with the default factor."""
     rows = []
     for clients in of.clients:
@@ -66,7 +66,7 @@ def growing(of: Sizes, generator: str, seed: int, say: Say) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def compensated(of: Sizes, generator: str, seed: int, say: Say) -> pd.DataFrame:
+def compensated(of: Sizes, generator: Generator, seed: int, say: Say) -> pd.DataFrame:
     """Figure 8: all load compensation factors."""
     workload = make_workload(of.lcf_clients, generator, seed)
     rows = []
@@ -121,7 +121,7 @@ def compared(of: Sizes, say: Say) -> pd.DataFrame:
     return pd.DataFrame([row for generator in of.generators for row in _compared(generator, of.check_clients, say)])
 
 
-def _compared(generator: str, clients: int, say: Say) -> Iterator[dict[str, Any]]:
+def _compared(generator: Generator, clients: int, say: Say) -> Iterator[dict[str, Any]]:
     workload, capacity = make_workload(clients, generator, 1), round(CHECK_SHARE * clients)
     for name, network in networks(workload, ["GIg", "Baseline"], LCF * capacity / CAPACITY):
         say(f"{generator}, {name}: {clients} clients in the simulator")

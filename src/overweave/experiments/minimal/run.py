@@ -1,5 +1,9 @@
 """The whole evaluation of MINIMAL section 6: growing workloads, load compensation factors, the simulator; claims and pictures."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pandas as pd
 
 from overweave.experiments.base import Claim, Setting
@@ -18,9 +22,9 @@ def run_at(setting: Setting, of: measure.Sizes) -> list[Claim]:
     grown, compensated = [], []
     for generator in of.generators:
         for seed in of.seeds:
-            name = f"{generator}-{seed}"
-            grown += setting.kept([f"clients-{name}"], lambda g=generator, s=seed: [measure.growing(of, g, s, setting.say)])
-            compensated += setting.kept([f"lcf-{name}"], lambda g=generator, s=seed: [measure.compensated(of, g, s, setting.say)])
+            name, arguments = f"{generator}-{seed}", (of, generator, seed, setting.say)
+            grown += setting.kept([f"clients-{name}"], partial(_one, measure.growing, *arguments))
+            compensated += setting.kept([f"lcf-{name}"], partial(_one, measure.compensated, *arguments))
     growing, factors = pd.concat(grown, ignore_index=True), pd.concat(compensated, ignore_index=True)
     setting.say("drawing")
     write(setting.out / "figures", figures.pictures(growing, factors))
@@ -33,3 +37,7 @@ def run_at(setting: Setting, of: measure.Sizes) -> list[Claim]:
         *claims.of_load(growing),
         *claims.of_factors(factors),
     ]
+
+
+def _one(measured: Callable[..., pd.DataFrame], *arguments: Any) -> list[pd.DataFrame]:
+    return [measured(*arguments)]

@@ -5,18 +5,20 @@ period, because publishers that all began together would publish in bursts.
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.matching.kernels.compile import kernel
+from overweave.experiments.minimal.kernels import count_inside, list_inside
 from overweave.pipeline.workloads.boxes import Boxes, BoxesOptions, make_boxes
 from overweave.pipeline.workloads.dice import Dice, Real, Whole
 
 #: A time unit has so many ticks (6.1).
 UNIT_TICKS = 1_000.0
 #: Both readings of how boxes are drawn (`overweave.pipeline.workloads.boxes`).
-GENERATORS = ("corners", "widths")
+Generator = Literal["corners", "widths"]
+GENERATORS: tuple[Generator, ...] = ("corners", "widths")
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +40,7 @@ class Workload:
         return len(self.at_ticks)
 
 
-def make_workload(clients: int, generator: str, seed: int) -> Workload:
+def make_workload(clients: int, generator: Generator, seed: int) -> Workload:
     """The workload of so many clients, a quarter of them publishers."""
     options = BoxesOptions(publishers=clients // 4, subscriptions=clients - clients // 4, boxes=generator)
     boxes = make_boxes(options, seed)
@@ -55,30 +57,8 @@ def match(points: Real, boxes: Real) -> tuple[NDArray[np.int32], Whole]:
     [1, 2]
     """
     counts = np.empty(points.shape[1], np.int64)
-    _count(points, boxes, counts)
+    count_inside(points, boxes, counts)
     ends = np.cumsum(counts)
     found = np.empty(int(counts.sum()), np.int32)
-    _fill(points, boxes, found)
+    list_inside(points, boxes, found)
     return found, ends
-
-
-@kernel
-def _count(points, boxes, counts):
-    for p in range(points.shape[1]):
-        x, y, found = points[0, p], points[1, p], 0
-        for b in range(boxes.shape[2]):
-            found += (boxes[0, 0, b] <= x) & (x <= boxes[0, 1, b]) & (boxes[1, 0, b] <= y) & (y <= boxes[1, 1, b])
-        counts[p] = found
-
-
-@kernel
-def _fill(points, boxes, found):
-    at, size = 0, len(found)
-    for p in range(points.shape[1]):
-        x, y = points[0, p], points[1, p]
-        for b in range(boxes.shape[2]):
-            inside = (boxes[0, 0, b] <= x) & (x <= boxes[0, 1, b]) & (boxes[1, 0, b] <= y) & (y <= boxes[1, 1, b])
-            # No branch: whether a box has a point cannot be foreseen.
-            if at < size:
-                found[at] = b
-            at += inside

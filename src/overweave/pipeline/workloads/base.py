@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from overweave.errors import InvalidInput
 from overweave.language.codec import encode_publication
@@ -40,10 +41,13 @@ class Source(NamedTuple):
 
     def table(self, name: str, count: int, make: MakeRows) -> DataFrame:
         """The table ``name`` (of `TABLES`) with ``count`` rows, made by tasks; the driver sees none of them."""
-        schema = TABLES[name]
-        tasks = max(1, -(-count // self.rows_per_task))
-        made = partial(_make_batches, make, to_arrow_schema(schema))
-        return self.spark.range(0, count, 1, tasks).mapInArrow(made, schema)
+        return made(self.spark, TABLES[name], count, make, self.rows_per_task)
+
+
+def made(spark: SparkSession, schema: StructType, count: int, make: MakeRows, rows_per_task: int) -> DataFrame:
+    """A table of ``count`` rows, each a function of its number."""
+    tasks = max(1, -(-count // rows_per_task))
+    return spark.range(0, count, 1, tasks).mapInArrow(partial(_make_batches, make, to_arrow_schema(schema)), schema)
 
 
 class Kind(NamedTuple):

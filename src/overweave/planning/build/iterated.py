@@ -2,10 +2,15 @@
 
 The first round lets clients have all of every broker. Where forwarding over the tree then makes a broker exceed its capacity, the
 share of it that is for clients shrinks by the excess, and all is allocated and joined anew. Shares never grow again, so rounds
-come to an end: at the first design that overloads nobody, or with the one that overloads the fewest.
+come to an end: at the first design that overloads nobody, or when some rounds have not made overloaded brokers fewer.
+
+A broker in the middle may have to forward more than it can carry whatever its own clients are; no round helps there. Then the
+design is taken that needs the fewest brokers, with what is above capacity counted as brokers that are missing.
 """
 
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,36 +22,56 @@ from overweave.planning.model import Bins, Items, Model, shrunk
 from overweave.planning.problem import Reals
 from overweave.planning.tree import Design
 
-#: Rounds at most.
-ROUNDS = 40
+#: Rounds at most, and without progress.
+ROUNDS, PATIENCE = 60, 20
 #: What is taken off beyond the excess, so that rounds do not creep; and what is left at least.
 _MORE, _LEFT = 0.02, 0.01
 
 
-def iterated(build: Builder, rounds: int = ROUNDS) -> Builder:
+Made = TypeVar("Made")
+
+
+def iterated(build: Builder) -> Builder:
     """The builder, repeated until nobody is overloaded."""
 
     def choose(model: Model, allocate: Allocator, draw: np.random.Generator) -> Design:
-        seed, share = int(draw.integers(1 << 62)), np.ones(len(model.bins))
-        best: tuple[int, int, Design] | None = None
-        for _ in range(rounds):
-            try:
-                design = build(model, partial(_reserved, allocate, share), np.random.default_rng(seed))
-            except DoesNotFit:
-                if best is None:
-                    raise
-                break
-            over = excess(model, design)
-            overloaded = int((over > 0).sum())
-            if best is None or (overloaded, len(design.tree)) < best[:2]:
-                best = overloaded, len(design.tree), design
-            if not overloaded:
-                break
-            share = np.where(over > 0, np.maximum(share - over - _MORE, _LEFT), share)
-        assert best is not None
-        return best[2]
+        seed = int(draw.integers(1 << 62))
+
+        def attempt(share: Reals) -> tuple[Design, int, Reals]:
+            design = build(model, partial(_reserved, allocate, share), np.random.default_rng(seed))
+            return design, len(design.tree), excess(model, design)
+
+        return in_turn(attempt, len(model.bins))
 
     return choose
+
+
+def in_turn(attempt: Callable[[Reals], tuple[Made, int, Reals]], brokers: int) -> Made:
+    """What the best round makes; an attempt, with shares for clients, says how many brokers it uses and the excess of each."""
+    share, fewest, since = np.ones(brokers), brokers + 1, 0
+    best, chosen = (True, np.inf), None
+    for _ in range(ROUNDS):
+        try:
+            made, used, over = attempt(share)
+        except DoesNotFit:
+            if chosen is None:
+                raise
+            break
+        overloaded = int((over > 0).sum())
+        badness = overloaded > 0, used + float(over.sum())
+        if chosen is None or badness < best:
+            best, chosen = badness, made
+        fewest, since = min(fewest, overloaded), 0 if overloaded < fewest else since + 1
+        if not overloaded or since == PATIENCE:
+            break
+        share = less(share, over)
+    assert chosen is not None
+    return chosen
+
+
+def less(share: Reals, over: Reals) -> Reals:
+    """Shares for clients, less the excess where there is one."""
+    return np.where(over > 0, np.maximum(share - over - _MORE, _LEFT), share)
 
 
 def _reserved(allocate: Allocator, share: Reals, model: Model, items: Items, bins: Bins, draw: np.random.Generator) -> Allocation:

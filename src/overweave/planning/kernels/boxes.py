@@ -79,3 +79,18 @@ def received_at(first, last, sub_lo, sub_hi, ad_lo, ad_hi, ad_volume, ad_rate, a
                 both = shared(ad_lo, ad_hi, x, sub_lo, sub_hi, y)
                 if both > 0:
                     local[at] += ad_rate[x] * (both / ad_volume[x])
+
+
+@kernel
+def mark_matches(points, bits, sub_lo, sub_hi, sub_owner, home, words):
+    """Set, for each broker, the bits of the points that lie in some box there."""
+    for y in range(len(sub_lo)):
+        at = home[sub_owner[y]]
+        for i in range(len(points)):
+            inside = True
+            for k in range(points.shape[1]):
+                if points[i, k] < sub_lo[y, k] or points[i, k] >= sub_hi[y, k]:
+                    inside = False
+                    break
+            if inside:
+                words[at, 0] |= bits[i]

@@ -44,18 +44,20 @@ def common(g, h, start, count, publisher, words):
 
 @kernel
 def scan(
-    g, active, size, marks, mark, sizes, start, count, publisher, words, set_bits, metric, bounded, offer, best, partner, counted
-):
+    g, active, size, marks, mark, sizes, start, count, publisher, words, set_bits, metric, bounded, offer, lightest, most_output,
+    best, partner, counted,
+):  # fmt: skip
     """Find the closest partner of group ``g`` among ``active[:size]``; of equally close ones, the first by number.
 
     Groups in ``marks`` failed with it before. A group is its own partner if it has two units. With ``offer``, others
     learn of ``g`` where it is closer than their partner. With ``bounded``, the bits of a pair are not looked at where even
-    the largest possible intersection would not make it the closest. ``counted[0]`` counts the pairs looked at.
+    the largest possible intersection would not make it the closest. Pairs whose lightest units come to more than ``most_output``
+    are left out. ``counted[0]`` counts the pairs looked at.
     """
     top, found, x = 0.0, -1, set_bits[g]
     for k in range(size):
         h = active[k]
-        if marks[h] == mark or (h == g and sizes[g] < 2):
+        if marks[h] == mark or (h == g and sizes[g] < 2) or (h != g and lightest[g] + lightest[h] > most_output):
             continue
         y = set_bits[h]
         if bounded:

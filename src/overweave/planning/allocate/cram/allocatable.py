@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from overweave.planning.allocate.cram.accept import ANY_PAIR, kinds_of
 from overweave.planning.filling import Filling, tree_of
 from overweave.planning.kernels.packing import pack_outputs
 from overweave.planning.model import Bins, Items, Model
@@ -31,19 +32,25 @@ class Allocatable:
         filling.pin(pinned)
         self._binding, self._no_worse = filling.binding and whole_pool, no_worse
         self._alone = filling.binding and not whole_pool
-        self._kinds = _kinds(bins)
+        self._kinds = kinds_of(bins).tolist()
         self._inputs: dict[int, int] = {}
         self._rooms, self._tree = filling.rooms, tree_of(filling.rooms)
-        self._opened = np.unique(pinned.fixed)
+        self._opened = np.isin(bins.broker, pinned.fixed)
         self._largest_room = int(filling.rooms.max())
         self._always = _always_fits(filling.rooms, int(free.output.sum()))
         #: Outputs that have to be packed, descending.
         self._loads = np.sort(free.output[free.output > self._skipped])[::-1].astype(np.int64)
         #: All units by number, for packing with inputs: profile, output, entries.
         self._units = {i: (int(free.profile[i]), int(free.output[i]), int(free.entries[i])) for i in range(len(free))}
+        self._tried: tuple[tuple[int, ...], int, Whole, int] | None = None
         #: Packings that were really done.
         self.packings = 0
         self._brokers = self._packed(self._loads, self._units) if no_worse or self._binding else 0
+
+    @property
+    def pair_max(self) -> int:
+        """All pairs are looked at: what is too large as a pair may do with fewer, of the groups that one of them covers."""
+        return ANY_PAIR
 
     @property
     def _skipped(self) -> int:
@@ -64,12 +71,18 @@ class Allocatable:
             gone = [size for i in removed if (size := self._units[i][1]) > self._skipped]
             if output <= self._skipped and not gone:
                 return True
-            brokers = self._packed(self._changed_loads(gone, output), {})
+            loads = self._changed_loads(gone, output)
+            brokers = self._packed(loads, {})
+            # What `commit` would compute again.
+            self._tried = tuple(removed), output, loads, brokers
         return brokers >= 0 and not (self._no_worse and brokers > self._brokers)
 
     def commit(self, removed: Sequence[int], number: int, profile: int, output: int, entries: int) -> None:
         """Make the change; the new unit has a number that is larger than all others."""
-        if not self._binding:
+        tried = self._tried if self._tried is not None and self._tried[:2] == (tuple(removed), output) else None
+        if tried is not None:
+            self._loads = tried[2]
+        elif not self._binding:
             gone = [size for i in removed if (size := self._units[i][1]) > self._skipped]
             if gone or output > self._skipped:
                 self._loads = self._changed_loads(gone, output)
@@ -77,7 +90,8 @@ class Allocatable:
             del self._units[i]
         self._units[number] = (profile, output, entries)
         if self._no_worse:
-            self._brokers = self._packed(self._loads, self._units)
+            self._brokers = self._packed(self._loads, self._units) if tried is None else tried[3]
+        self._tried = None
 
     def _holds_alone(self, profile: int, output: int, entries: int) -> bool:
         input = self._inputs.get(profile)
@@ -127,7 +141,9 @@ class Allocatable:
     def _brokers_of(self, placed: Whole) -> int:
         if not self._no_worse:
             return 0
-        return len(np.union1d(self._bins.broker[placed[placed >= 0]], self._opened))
+        used = self._opened.copy()
+        used[placed[placed >= 0]] = True
+        return int(np.count_nonzero(used))
 
 
 def _always_fits(rooms: Whole, total: int) -> int:
@@ -143,13 +159,6 @@ def _always_fits(rooms: Whole, total: int) -> int:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def _kinds(bins: Bins) -> list[int]:
-    """One bin of each kind."""
-    limits = np.stack([bins.room.astype(np.float64), bins.base_s, bins.slope_s, bins.busy_max, bins.input_max], axis=1)
-    found: list[int] = np.unique(limits, axis=0, return_index=True)[1].tolist()
-    return found
 
 
 def _joined(one: Items, other: Items) -> Items:

@@ -13,15 +13,14 @@ A pair that fails is noted and not tried again; a group is paired with itself ag
 pairs the first by number is taken. In the worst case O(S^2) closenesses per profile word and O(S) packings.
 """
 
-from bisect import insort
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from overweave.planning.allocate.cram.allocatable import Allocatable
+from overweave.planning.allocate.cram.accept import Accepts
 from overweave.planning.allocate.cram.groups import Groups
 from overweave.planning.allocate.cram.one_to_many import coverings
-from overweave.planning.allocate.cram.search import Partners, Search
+from overweave.planning.allocate.cram.search import MakeSearch, Partners
 from overweave.planning.closeness import Closeness
 from overweave.planning.kernels.closeness import common
 
@@ -32,15 +31,15 @@ class Clustering:
     def __init__(
         self,
         groups: Groups,
-        allocatable: Allocatable,
+        allocatable: Accepts,
         closeness: Closeness,
-        make_search: Callable[[Groups, Partners, Closeness], Search],
+        make_search: MakeSearch,
         *,
         one_to_many: bool,
     ) -> None:
         self._groups, self._allocatable, self._closeness = groups, allocatable, closeness
         self.partners = Partners(len(groups.sizes))
-        self._search = make_search(groups, self.partners, closeness)
+        self._search = make_search(groups, self.partners, closeness, allocatable.pair_max)
         # A metric that pairs strangers has no use for what is covered.
         self._one_to_many = one_to_many and not closeness.pairs_strangers
         components = len(groups.active_count)
@@ -162,9 +161,7 @@ class Clustering:
         for group, units in parts.items():
             gone = set(units)
             if group == home:
-                groups.units[group] = [each for each in groups.units[group] if each[1] not in gone]
-                groups.sizes[group] = len(groups.units[group]) + 1
-                insort(groups.units[group], (groups.output[made], made))
+                groups.exchange(group, gone, made)
                 stale.add(group)
             elif groups.remove(group, gone):
                 self._search.removed(group)

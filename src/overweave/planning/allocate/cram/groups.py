@@ -1,12 +1,22 @@
 """Groups of identical filters, GIFs (THESIS 6.2.3, optimisation 1): units by profile, and their parts that share publishers."""
 
 from bisect import insort
+from typing import Protocol
 
 import numpy as np
 
-from overweave.planning.model import Items, Model
+from overweave.planning.model import Items
 from overweave.planning.problem import Whole
 from overweave.planning.table import ProfileTable
+
+
+class Profiled(Protocol):
+    """Something with profiles: a model, or a part of one."""
+
+    @property
+    def table(self) -> ProfileTable:
+        """Where they are."""
+        ...
 
 
 class Groups:
@@ -15,7 +25,7 @@ class Groups:
     Groups of different *components* share no publisher: their closeness is 0, unless the metric pairs strangers.
     """
 
-    def __init__(self, model: Model, items: Items, *, identical: bool, one_component: bool) -> None:
+    def __init__(self, model: Profiled, items: Items, *, identical: bool, one_component: bool) -> None:
         self.table: ProfileTable = model.table
         self._identical = identical
         count = len(items)
@@ -23,13 +33,15 @@ class Groups:
         self.size = 0
         #: Per group: where its rows are in the table, set bits, how many units it has, its component and place there.
         self.profile, self.start, self.count, self.ones, self.sizes, self.component, self._place = np.zeros((7, room), np.int64)
+        #: The output of a group's lightest unit.
+        self.lightest = np.zeros(room, np.int64)
         self.units: list[list[tuple[int, int]]] = []
         #: Per unit: output, entries, profile, and what it was made of; items come first.
         self.output, self.entries = items.output.tolist(), items.entries.tolist()
         self.unit_profile = items.profile.tolist()
         self.parts: list[tuple[int, ...]] = [()] * count
         self._of_profile: dict[int, int] = {}
-        self._component_of_publisher = _components(model, items, one_component)
+        self._component_of_publisher = components_of(model.table, items.profile, one_component)
         components = int(self._component_of_publisher.max(initial=0)) + 1
         self._active: list[Whole] = [np.zeros(4, np.int64) for _ in range(components)]
         #: How many groups with units a component has.
@@ -39,7 +51,7 @@ class Groups:
             self.units[self.group_of(self.unit_profile[unit])].append((self.output[unit], unit))
         for group in range(self.size):
             self.units[group].sort()
-            self.sizes[group] = len(self.units[group])
+            self._count(group)
             self._activate(group)
 
     def active(self, component: int) -> Whole:
@@ -70,7 +82,7 @@ class Groups:
     def add(self, group: int, unit: int) -> bool:
         """Put a unit into a group; whether the group was empty before."""
         insort(self.units[group], (self.output[unit], unit))
-        self.sizes[group] += 1
+        self._count(group)
         if self.sizes[group] == 1:
             self._activate(group)
             return True
@@ -79,11 +91,21 @@ class Groups:
     def remove(self, group: int, units: set[int]) -> bool:
         """Take units out of a group; whether it is empty now."""
         self.units[group] = [each for each in self.units[group] if each[1] not in units]
-        self.sizes[group] = len(self.units[group])
+        self._count(group)
         if self.units[group]:
             return False
         self._deactivate(group)
         return True
+
+    def exchange(self, group: int, units: set[int], made: int) -> None:
+        """Put one unit into a group in the place of others, so that the group never is empty."""
+        self.units[group] = [each for each in self.units[group] if each[1] not in units]
+        insort(self.units[group], (self.output[made], made))
+        self._count(group)
+
+    def _count(self, group: int) -> None:
+        units = self.units[group]
+        self.sizes[group], self.lightest[group] = len(units), units[0][0] if units else 0
 
     def items_of(self, unit: int) -> list[int]:
         """The items that a unit is made of."""
@@ -129,9 +151,9 @@ class Groups:
         active[place], self._place[last] = last, place
 
 
-def _components(model: Model, items: Items, one: bool) -> Whole:
-    """The component of every publisher: publishers that one profile has are in the same."""
-    parent = list(range(len(model.problem.publishers)))
+def components_of(table: ProfileTable, profiles: Whole, one: bool) -> Whole:
+    """The component of every publisher in the table: publishers that one of the profiles has are in the same."""
+    parent = list(range(int(table.publisher[: table.rows].max(initial=-1)) + 1))
 
     def root(i: int) -> int:
         while parent[i] != i:
@@ -141,10 +163,12 @@ def _components(model: Model, items: Items, one: bool) -> Whole:
 
     if one:
         return np.zeros(len(parent), np.int64)
-    for profile in np.unique(items.profile[model.table.count[items.profile] > 1]).tolist() if len(items) else ():
-        publishers = model.table.of(profile)[0].tolist()
-        first = root(publishers[0])
-        for other in publishers[1:]:
-            parent[root(other)] = first
+    several = np.unique(profiles[table.count[profiles] > 1]) if len(profiles) else profiles
+    # Neighbours in a profile hang together; which pairs there are is far less than how many profiles.
+    counts = table.count[several] - 1
+    inner = np.repeat(table.start[several] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    pairs = np.unique(np.stack([table.publisher[inner], table.publisher[inner + 1]], axis=1), axis=0)
+    for one_end, other_end in pairs.tolist():
+        parent[root(other_end)] = root(one_end)
     roots = np.array([root(i) for i in range(len(parent))], np.int64)
     return np.unique(roots, return_inverse=True)[1].astype(np.int64) if len(roots) else roots

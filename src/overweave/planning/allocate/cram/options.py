@@ -19,6 +19,10 @@ class CramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     search: str = "bounded"
     #: Optimisation 3: one-to-many clustering.
     one_to_many: bool = True
+    #: Up to so many groups are clustered as a whole, and the pool is looked at; more of them in parts (see `dividing`).
+    whole_groups: int = 20_000
+    #: So many groups are a part; a component with more is cut.
+    part_groups: int = 4_096
 
 
 @dataclass(frozen=True)

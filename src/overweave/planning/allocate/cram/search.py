@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from overweave.language.poset import Poset
+from overweave.planning.allocate.cram.accept import ANY_PAIR
 from overweave.planning.allocate.cram.groups import Groups
 from overweave.planning.closeness import Closeness
 from overweave.planning.kernels.closeness import common, scan
@@ -65,8 +66,11 @@ class Search(Protocol):
 class Scan:
     """All groups of a component, one after the other, in a kernel."""
 
-    def __init__(self, groups: Groups, partners: Partners, closeness: Closeness, *, bounded: bool) -> None:
+    def __init__(
+        self, groups: Groups, partners: Partners, closeness: Closeness, pair_max: int = ANY_PAIR, *, bounded: bool
+    ) -> None:
         self._groups, self._partners, self._metric, self._bounded = groups, partners, closeness.parameters, bounded
+        self._pair_max = pair_max
 
     def added(self, group: int) -> None:
         """Groups know it."""
@@ -81,7 +85,7 @@ class Scan:
         scan(
             group, groups.active(component), groups.active_count[component], marks, mark, groups.sizes, groups.start,
             groups.count, groups.table.publisher, groups.table.words, groups.ones, self._metric, self._bounded, offer,
-            partners.best, partners.partner, partners.counted,
+            groups.lightest, self._pair_max, partners.best, partners.partner, partners.counted,
         )  # fmt: skip
 
 
@@ -91,8 +95,8 @@ class PosetSearch:
     A departure: where closeness falls below its parent's, what is deeper is left out, but the node itself counts.
     """
 
-    def __init__(self, groups: Groups, partners: Partners, closeness: Closeness) -> None:
-        self._groups, self._partners, self._closeness = groups, partners, closeness
+    def __init__(self, groups: Groups, partners: Partners, closeness: Closeness, pair_max: int = ANY_PAIR) -> None:
+        self._groups, self._partners, self._closeness, self._pair_max = groups, partners, closeness, pair_max
         self._poset: Poset[int, int] = Poset(self._covers)
 
     def added(self, group: int) -> None:
@@ -106,7 +110,7 @@ class PosetSearch:
     def look(self, group: int, *, offer: bool) -> None:
         """Enumerate the poset from its root."""
         partners, top, found = self._partners, 0.0, -1
-        failed = partners.failed(group)
+        failed, lightest = partners.failed(group), self._groups.lightest
         if self._groups.sizes[group] >= 2 and group not in failed:
             top, found = self._value(group, group), group
         seen, front = set(self._poset.css), [(node, 0.0) for node in self._poset.css]
@@ -117,7 +121,7 @@ class PosetSearch:
                 if not self._closeness.pairs_strangers and value == 0:
                     continue
                 for other in self._poset.subscribers(node):
-                    if other != group and other not in failed:
+                    if other != group and other not in failed and lightest[group] + lightest[other] <= self._pair_max:
                         shown = self._value(group, other)
                         if shown > top or (shown == top and shown > 0 and other < found):
                             top, found = shown, other
@@ -151,8 +155,11 @@ class PosetSearch:
         return bool(ones[wide] >= ones[narrow]) and self._common(wide, narrow) == ones[narrow]
 
 
-SEARCHES: Mapping[str, Callable[[Groups, Partners, Closeness], Search]] = {
-    "bounded": lambda groups, partners, closeness: Scan(groups, partners, closeness, bounded=True),
-    "exhaustive": lambda groups, partners, closeness: Scan(groups, partners, closeness, bounded=False),
+#: Of groups, partners, a metric, and the output from which on a pair is not looked at because nobody could hold it.
+MakeSearch = Callable[[Groups, Partners, Closeness, int], Search]
+
+SEARCHES: Mapping[str, MakeSearch] = {
+    "bounded": lambda groups, partners, closeness, most: Scan(groups, partners, closeness, most, bounded=True),
+    "exhaustive": lambda groups, partners, closeness, most: Scan(groups, partners, closeness, most, bounded=False),
     "poset": PosetSearch,
 }

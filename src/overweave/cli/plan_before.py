@@ -1,0 +1,26 @@
+"""The network as it is, beside which ``overweave plan`` and ``demo`` put a plan."""
+
+from typing import TYPE_CHECKING
+
+from overweave.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from overweave.planning.plan import Before
+    from overweave.planning.problem import Problem
+
+
+def before_of(problem: "Problem") -> tuple["Before | None", str | None]:
+    """The network as it is, or why nobody knows it."""
+    from overweave.planning.current import current_load
+    from overweave.planning.plan import Before, BrokerLoad, totals_of
+
+    if problem.today is None:
+        return None, "SOURCE does not say where clients are"
+    try:
+        ids, load = current_load(problem)
+    except InvalidInput as error:
+        return None, str(error) if problem.today.links else "--network names the links of the network"
+    loads = {
+        id: BrokerLoad(*(float(getattr(load, name)[i]) for name in BrokerLoad.__struct_fields__)) for i, id in enumerate(ids)
+    }
+    return Before(links=problem.today.links, load=loads, totals=totals_of(load, 0, None)), None
