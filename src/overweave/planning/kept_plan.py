@@ -24,8 +24,9 @@ def kept(plan: Plan, problem: Problem) -> Plan:
     def place(id: str, known: dict[str, str], at: Whole | None, i: int, output_bytes_per_s: float) -> str:
         if id in known:
             return known[id]
-        if at is not None and at[i] >= 0 and pool.ids[at[i]] in used:
-            return pool.ids[at[i]]
+        here = -1 if at is None else int(at[i])
+        if here >= 0 and pool.ids[here] in used:
+            return pool.ids[here]
         most = int(spare.argmax())
         spare[most] -= output_bytes_per_s
         return plan.brokers[most]
