@@ -76,7 +76,7 @@ def line_of(found: "Round") -> str:
             f"{difference.moves:,} moves, brokers {' '.join(brokers) or 'as before'},"
             f" {difference.links_added:,} links come and {difference.links_removed:,} go"
         )
-    if found.decision is not None and (standing := found.decision.standing) is not None:
+    if (standing := found.standing) is not None:
         parts.append(f"{standing.brokers:,} brokers, the highest utilisation {standing.utilisation_max:.1%}")
     if found.pending_saving_brokers is not None and found.pending_saving_input_hz is not None:
         parts.append(

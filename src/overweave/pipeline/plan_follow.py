@@ -54,17 +54,13 @@ class Difference(msgspec.Struct, frozen=True):
     links_removed: int
 
 
-class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the plan with one version of the tables."""
+class Round(Decision, frozen=True, kw_only=True):
+    """What became of the plan with one version of the tables; ``action`` may also be failed: no decision was possible."""
 
     round: int
     tables: str
-    #: first, kept or replaced; failed: no decision was possible.
-    action: str
-    reason: str
     #: The version that is current, if it is known which.
     plan: str | None
-    decision: Decision | None = None
     difference: Difference | None = None
     pending_saving_brokers: int | None = None
     pending_saving_input_hz: float | None = None
@@ -84,6 +80,11 @@ class PlanFollower:
 
     def follow(self, every_s: float, stopped: threading.Event, tell: Callable[[Round], None]) -> None:
         """Tell of every round until ``stopped`` is set; a round that has begun is ended."""
+        # The profile wants a directory of its own: nothing is put there before its tables are.
+        while not stopped.is_set() and not _files(current(self._source)):
+            stopped.wait(every_s)
+        if stopped.is_set():
+            return
         lock = self._out.with_name(f".{self._out.name}.lock")
         with locked(lock, self._out, "follows with plans"):
             while not stopped.is_set():
@@ -119,13 +120,11 @@ class PlanFollower:
         return Round(
             round=self._rounds,
             tables=name,
-            action=decision.action,
-            reason=decision.reason,
             plan=self._file,
-            decision=decision,
             difference=difference,
             pending_saving_brokers=decision.pending_brokers,
             pending_saving_input_hz=decision.pending_input_hz,
+            **msgspec.structs.asdict(decision),
         )
 
     def _reading(self) -> tuple[Location, Reading | InvalidInput] | None:

@@ -32,19 +32,19 @@ class PlanMetrics:
         """Write the file anew, in one step."""
         self._rounds[found.action] += 1
         self._values["round_timestamp_seconds"] = time.time()
-        if (decision := found.decision) is not None:
+        if found.action != "failed":
             self._values |= {
                 "pending_saving_brokers": found.pending_saving_brokers,
                 "pending_saving_input_hz": found.pending_saving_input_hz,
-                "evidence_change_ratio": decision.change,
-                "brokers": None if decision.standing is None else decision.standing.brokers,
-                "utilisation_max": None if decision.standing is None else decision.standing.utilisation_max,
+                "evidence_change_ratio": found.change,
+                "brokers": None if found.standing is None else found.standing.brokers,
+                "utilisation_max": None if found.standing is None else found.standing.utilisation_max,
             }
-            if decision.action != "kept":
+            if found.action != "kept":
                 self._values["withheld_saving_ratio"] = 0.0
-            elif decision.saving is not None:
+            elif found.saving is not None:
                 # It stays until somebody looks again.
-                self._values["withheld_saving_ratio"] = max(decision.saving, 0.0)
+                self._values["withheld_saving_ratio"] = max(found.saving, 0.0)
         self._write()
 
     def _write(self) -> None:
