@@ -1,5 +1,7 @@
 """Following tables with plans: rounds by versions, files that are complete, tables that belong together, gauges."""
 
+import threading
+
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -134,7 +136,7 @@ def test_one_follows_at_a_time_until_it_is_stopped(tmp_path):
 
         def wait(self, seconds):
             with pytest.raises(OverweaveError, match="follows with plans"):
-                follower(tmp_path).follow(1, Stopped(), told.append)
+                follower(tmp_path).follow(1.0, threading.Event(), told.append)
 
     follower(tmp_path).follow(1.0, Stopped(), told.append)
     assert [each.action for each in told] == ["first"]
