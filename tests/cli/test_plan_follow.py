@@ -106,3 +106,11 @@ def test_what_does_not_go_with_follow_is_refused(run, tmp_path):
         status, _, err = run("plan", tmp_path / "p", "--follow", option)
         assert (status, option.split("=")[0] in err) == (2, True)
     assert run("plan", tmp_path / "p", "--metrics", "x").status == 2
+
+
+def test_a_workload_is_not_followed(run, tmp_path):
+    for table in ("publishers", "subscriptions", "publications"):
+        planned.put(tmp_path / table, x=[1])
+    status, _, err = run("plan", tmp_path, "--follow")
+    assert (status, "expected a directory of 'overweave profile'" in err) == (2, True)
+    assert not (tmp_path / "plan.json").exists()

@@ -105,7 +105,7 @@ def plan(
     With --follow SOURCE may be one that 'profile --follow' writes. There is a line for every version of its tables; the plan is
     replaced when the traffic changed and a new one pays for its moves. Its versions are plan-0001.json and so on; Ctrl-C ends it.
     """
-    from overweave.cli.plan_follow import check_alone, follow_plans, following_of
+    from overweave.cli.plan_follow import check_alone, check_profile, follow_plans, following_of
     from overweave.cli.plan_frontier import frontier as frontier_points
     from overweave.planning.bounds import brokers_min
     from overweave.planning.evidence import check_evidence
@@ -130,6 +130,7 @@ def plan(
             from overweave.pipeline.plan_follow import Reading
 
             def read(tables: Location) -> Reading:
+                check_profile(tables)
                 offer = _network(tables, network, brokers, add)
                 problem, evidence, run_parts = _problem(tables, offer, chosen, start, Path(scratch), show)
                 problem = problem if similarity == "profiles" else _with_boxes(tables, problem)

@@ -11,6 +11,7 @@ import msgspec
 
 from overweave.cli.answers import put
 from overweave.cli.stopping import stopping
+from overweave.cli.terminal import say
 from overweave.errors import InvalidInput
 from overweave.pipeline.locations import Location
 
@@ -46,6 +47,14 @@ def check_alone(**others: object) -> None:
             raise InvalidInput(f"--{name.replace('_', '-')}: expected without --follow, found both")
 
 
+def check_profile(tables: Location) -> None:
+    """Refuse what nobody keeps up to date."""
+    from overweave.pipeline.planning import kind_of
+
+    if kind_of(tables) != "profile":
+        raise InvalidInput(f"{tables}: --follow: expected a directory of 'overweave profile', found a workload")
+
+
 def follow_plans(
     source: str, out: str | None, read: "Callable[[Location], Reading]", following: Following, *, json: bool
 ) -> None:
@@ -54,6 +63,8 @@ def follow_plans(
     from overweave.pipeline.plan_metrics import PlanMetrics
 
     stopped = threading.Event()
+    if not Location.of(source).exists():
+        say(f"waiting for tables in {source}")
     metrics = None if following.metrics is None else PlanMetrics(following.metrics)
 
     def tell(found: "Round") -> None:
