@@ -1,10 +1,12 @@
 """Large profiles on Spark: the same problem and the same plan as in one process."""
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from overweave.bench.scale import exponent, measure, write_figures
 from overweave.bench.scale_tables import Shape, broker_rows, profile_rows, publisher_rows, subscription_rows, write_case
 from overweave.errors import InvalidInput
 from overweave.pipeline import plan_scale
@@ -129,3 +131,16 @@ def test_large_is_told_by_the_number_of_profiles(tmp_path, monkeypatch):
     monkeypatch.setattr(plan_scale, "ROWS_ON_DRIVER", 50)
     assert is_large(tmp_path)
     assert not is_large(tmp_path / "nowhere")
+
+
+def test_a_case_is_measured_in_a_process_of_its_own(tmp_path):
+    shape = Shape(400, 1)
+    write(tmp_path / "case", shape)
+    found = measure(shape, "cram-iou", tmp_path / "case")
+    assert (found.subscriptions, found.components, found.brokers_offered) == (400, shape.publishers, len(shape.bandwidths))
+    assert 0 < found.brokers <= found.brokers_offered
+    assert found.cpu_s > 0 < found.python_mb
+    larger = msgspec.structs.replace(found, subscriptions=4_000, cpu_s=100 * found.cpu_s)
+    assert exponent(found, larger, "cpu_s") == pytest.approx(2)
+    write_figures([found, larger], tmp_path / "figures")
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == {"scale.json", "scale.svg", "scale.png"}

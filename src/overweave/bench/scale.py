@@ -194,7 +194,9 @@ def _exponents(found: Sequence[Measured]) -> Iterator[Row]:
 
 def write_figures(found: Sequence[Measured], out: Path) -> None:
     """The figures as JSON, and a plot of processors' time over subscriptions."""
-    from overweave.reports.look import COLOURS, MARKERS, drawn, explain
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    from overweave.reports.look import COLOURS, MARKERS, drawn, explain, plain_numbers
 
     out.mkdir(parents=True, exist_ok=True)
     (out / "scale.json").write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
@@ -209,6 +211,11 @@ def write_figures(found: Sequence[Measured], out: Path) -> None:
             axes.plot(x, memory, label=f"{each}, driver's peak (GB)", linestyle="--", **style)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.xaxis.set_major_locator(FixedLocator(sorted({one.subscriptions for one in found})))
+        axes.xaxis.set_minor_locator(NullLocator())
+        plain_numbers(axes.xaxis)
+        plain_numbers(axes.yaxis)
+        axes.tick_params(axis="x", labelrotation=30)
         axes.set_xlabel("subscriptions")
         axes.set_ylabel("s, GB")
         explain(axes, "publishers per filter")

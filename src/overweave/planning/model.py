@@ -7,6 +7,7 @@ rates and bandwidths in any unit. Output of a cluster adds up, its input is the 
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from overweave.errors import DoesNotFit
 from overweave.planning.problem import Problem, Reals, Whole, Words, counted
@@ -61,6 +62,11 @@ class Bins:
         if output > self.room[bin] or input > self.input_max[bin]:
             return False
         return bool(float(input) * (self.base_s[bin] + self.slope_s[bin] * entries) <= self.busy_max[bin])
+
+    def holding(self, bins: Whole, output: int, input: int, entries: int) -> NDArray[np.bool_]:
+        """Which of some bins hold that."""
+        busy = float(input) * (self.base_s[bins] + self.slope_s[bins] * entries)
+        return np.asarray((output <= self.room[bins]) & (input <= self.input_max[bins]) & (busy <= self.busy_max[bins]))
 
 
 def shrunk(bins: Bins, share: Reals) -> Bins:

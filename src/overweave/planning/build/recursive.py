@@ -228,14 +228,12 @@ class _Construction:
         bins = self._model.bins
         if node.pinned:
             return
-        input = self._input(node)
-        fitting = [
-            each
-            for each in self._free
-            if bins.room[each] < bins.room[node.bin] and bins.holds(each, node.output, input, node.entries)
-        ]
-        if fitting:
-            best = min(fitting, key=lambda each: (bins.room[each], each))
+        free = np.array(self._free, np.int64)
+        fitting = free[bins.room[free] < bins.room[node.bin]]
+        fitting = fitting[bins.holding(fitting, node.output, self._input(node), node.entries)]
+        if len(fitting):
+            # The free ones ascend, and of equal rooms the first is taken.
+            best = int(fitting[np.argmin(bins.room[fitting])])
             self._free.remove(best)
             self._release(node.bin)
             node.bin = best
