@@ -71,7 +71,23 @@ def plan(
         typer.Option("--frontier/--no-frontier", help="What fewer moves would save, in steps; else where that is quick."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Plan although there is too little evidence.")] = False,
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="Where the plan goes, as JSON.")] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Where the plan goes, as JSON; with --follow else SOURCE/plan.json.")
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep the plan up to date as 'profile --follow' goes on.")] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --follow: how often to look for new tables.")] = 5.0,
+    change: Annotated[
+        float, typer.Option(metavar="SHARE", help="With --follow: of deliveries that must have changed to plan anew.")
+    ] = 0.1,
+    gain: Annotated[
+        float, typer.Option(metavar="SHARE", help="With --follow: of brokers or messages that a new plan has to save.")
+    ] = 0.05,
+    move_price: Annotated[
+        float, typer.Option(metavar="SHARE", help="With --follow: what it has to save besides if everybody moves.")
+    ] = 0.1,
+    metrics: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --follow: gauges for Prometheus' textfile collector.")
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", help="Of what is drawn at random.")] = 0,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
     conf: Annotated[
@@ -85,7 +101,11 @@ def plan(
     in one sentence. Nothing is changed. What cannot be met, a goal or the size of a client, is an error that names it.
 
     The load before needs the links of today's network: they come with --network. --brokers beside it says what brokers can carry.
+
+    With --follow SOURCE may be one that 'profile --follow' writes. There is a line for every version of its tables; the plan is
+    replaced when the traffic changed and a new one pays for its moves. Its versions are plan-0001.json and so on; Ctrl-C ends it.
     """
+    from overweave.cli.plan_follow import check_alone, check_profile, follow_plans, following_of
     from overweave.cli.plan_frontier import frontier as frontier_points
     from overweave.planning.bounds import brokers_min
     from overweave.planning.evidence import check_evidence
@@ -96,11 +116,38 @@ def plan(
     by = _by(evaluate_by)
     chosen = _goals(goals, headroom, tuple(without or ()))
     options = _options(rule, lcf, oversize, similarity)
+    following = following_of(every, change, gain, move_price, metrics) if follow else None
+    if follow:
+        check_alone(compare=compare, evaluate=evaluate, explain=explain, frontier=frontier)
+    elif metrics is not None:
+        raise InvalidInput("--metrics: expected with --follow, found alone")
     named = _where_goals_stand(goals, without)
     with named, waiting("reading") as show, tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         start = _starter(stack, master, conf or [], source, show)
         if any(each is not None and Location.of(each).is_remote for each in (source, brokers, evaluate, add, out)):
             start()
+        if following is not None:
+            from overweave.pipeline.plan_follow import Reading
+
+            def read(tables: Location) -> Reading:
+                check_profile(tables)
+                offer = _network(tables, network, brokers, add)
+                problem, evidence, run_parts = _problem(tables, offer, chosen, start, Path(scratch), show)
+                problem = problem if similarity == "profiles" else _with_boxes(tables, problem)
+                if not force:
+                    check_evidence(evidence)
+                return Reading(
+                    problem,
+                    lambda some: make_plan(some, algorithm, options, seed, evidence, run_parts),
+                    lambda made: msgspec.structs.replace(
+                        made,
+                        before=before_of(problem)[0],
+                        network=planned_for(problem, offer.added, by_table=offer.by_table),
+                    ),
+                )
+
+            follow_plans(source, out, read, following, json=json)
+            return
         # Who follows a run may put other tables there while we read.
         tables = _tables(source)
         offer = _network(tables, network, brokers, add)

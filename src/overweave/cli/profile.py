@@ -1,15 +1,14 @@
 """``overweave profile``: from traces to profiles of subscriptions and publishers, and the load of brokers, on Spark."""
 
-import contextlib
 import signal
 import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from overweave.cli.answers import put
+from overweave.cli.stopping import stopping
 from overweave.cli.terminal import say, task_bar, waiting
 from overweave.errors import InvalidInput
 from overweave.pipeline.locations import Location
@@ -103,34 +102,13 @@ def _followed(
     traces: Location, out: Location, run: str | None, bits: int, bucket: float, every: float, master: str | None, conf: list[str]
 ) -> "Totals":
     stopped = threading.Event()
-    with _stopping(stopped, signal.SIGINT, signal.SIGTERM), waiting("starting Spark") as show:
+    with stopping(stopped, signal.SIGINT, signal.SIGTERM), waiting("starting Spark") as show:
         from overweave.pipeline.session import session
         from overweave.pipeline.streaming.follow import follow
 
         # Spark has taken Ctrl-C for itself when it started.
-        with session(master, conf=conf) as spark, _stopping(stopped, signal.SIGINT):
+        with session(master, conf=conf) as spark, stopping(stopped, signal.SIGINT):
             return follow(spark, traces, out, run, bits, bucket, every, stopped, show)
-
-
-@contextlib.contextmanager
-def _stopping(event: threading.Event, *signals: signal.Signals) -> Iterator[None]:
-    """Set by signals, which are how following is meant to end; the second time they do what they did before."""
-    before = {number: signal.getsignal(number) for number in signals}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def stop(*_: object) -> None:
-        event.set()
-        restore()
-
-    for number in before:
-        signal.signal(number, stop)
-    try:
-        yield
-    finally:
-        restore()
 
 
 def _figure(value: object) -> str:
