@@ -48,7 +48,7 @@ def test_an_unknown_paper_is_status_2(run):
     assert (status, out) == (2, "")
     assert (
         err
-        == "overweave: PAPER: unknown 'stock', the nearest known one is 'stoch'; expected one of dest, stoch, thesis-allocation\n"
+        == "overweave: PAPER: unknown 'stock', the nearest known one is 'stoch'; expected one of dest, minimal, stoch, thesis-allocation\n"
     )
 
 
