@@ -12,6 +12,7 @@ from overweave.errors import InvalidInput, PlanningError
 from overweave.overlay.parts import link_ends
 from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.planning import read_offer
+from overweave.planning.consistent import check_consistent
 from overweave.planning.plan import Change, Plan
 from overweave.planning.planned_for import PlannedFor, capacities, check_network
 
@@ -51,8 +52,17 @@ def write_plan(plan: Plan, out: LocationLike) -> list[Location]:
 
 
 def read_plan(file: LocationLike) -> Plan:
-    """The plan of a file, with its placements wherever they are."""
+    """The plan of a file, with its placements wherever they are; one that does not agree with itself is refused."""
     path = Location.of(file)
+    plan = _read_plan(path)
+    try:
+        check_consistent(plan)
+    except PlanningError as error:
+        raise InvalidInput(f"{path}: {error}") from None
+    return plan
+
+
+def _read_plan(path: Location) -> Plan:
     try:
         data = path.read_bytes()
     except OSError as error:
