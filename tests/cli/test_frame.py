@@ -92,8 +92,8 @@ def test_help_is_quick_because_it_imports_nothing_heavy():
         (["match", "--filters", "x"], "overweave: match: Missing option '--publications'. Expected a file with one"),
         (
             ["bench"],
-            "overweave: bench: Missing argument 'NAME'. Expected one of: matching, simulator, plane, routing, pipeline, "
-            "planning.",
+            "overweave: bench: Missing argument 'NAME'. Expected one of: matching, control, simulator, plane, routing, "
+            "pipeline, planning, capacity, scale.",
         ),
         (["demo", "--filters", "many"], "overweave: demo: Invalid value for '--filters': "),
     ],

@@ -39,8 +39,8 @@ def network(tmp_path):
     ("goals", "text"),
     [
         ("brokers_max = 1\npins = {c0 = 'B1', c1 = 'B2'}", "goal brokers_max: at most 1, but pins need 2: B1, B2"),
-        ("brokers_max = 0", "goal brokers_max: expected at least 1, found 0"),
-        ("moves_max = -1", "goal moves_max: expected a number from 0 on, found -1"),
+        ("brokers_max = 0", "goal brokers_max: expected a whole number from 1 on, found 0"),
+        ("moves_max = -1", "goal moves_max: expected a whole number from 0 on, found -1"),
         ("moves_max = 1\npins = {c0 = 'B2', c1 = 'B1'}", "goal moves_max: at most 1, but pins alone move 2: c0, c1"),
         ("moves_max = 2\nexclude = ['B1']", "goal moves_max: at most 2, but exclude alone move 3: c0, c4, p1"),
         ("pins = {c0 = 'B1'}\nexclude = ['B1']", "goal pins: 'c0' is pinned to 'B1', which is excluded"),
@@ -139,3 +139,10 @@ def test_brokers_that_were_added_need_not_be_there(run, tmp_path, network):
     plan.write_text(damaged)
     status, _, err = run("report", plan, "--network", network)
     assert (status, "clients or publishers are not those that its fingerprint counts" in err) == (2, True)
+
+
+@pytest.mark.parametrize(("out", "found"), [("", "a directory"), ("/dev/null", "a device")])
+def test_a_plan_does_not_take_the_place_of_what_is_no_file(run, tmp_path, out, found):
+    status, _, err = run("plan", "nowhere", "--out", out or tmp_path)
+    assert status == 2
+    assert err == f"overweave: --out: {out or tmp_path}: expected a file, found {found}\n"

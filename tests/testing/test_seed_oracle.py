@@ -70,10 +70,10 @@ def test_good_networks_fail_nothing():
 
 
 def test_lost_and_doubled_deliveries_are_found(monkeypatch):
-    deliver = SimulatedNetwork.deliver
-    monkeypatch.setattr(SimulatedNetwork, "deliver", lambda self, effect: None)
+    deliver = SimulatedNetwork._deliver
+    monkeypatch.setattr(SimulatedNetwork, "_deliver", lambda self, effect: None)
     assert failing() == {"in-force", "convergence"}
-    monkeypatch.setattr(SimulatedNetwork, "deliver", lambda self, effect: [deliver(self, effect) for _ in range(2)])
+    monkeypatch.setattr(SimulatedNetwork, "_deliver", lambda self, effect: [deliver(self, effect) for _ in range(2)])
     assert failing() == {"once"}
 
 
@@ -132,7 +132,7 @@ def draw_chain():
 def test_the_runner_lists_what_fails_and_how_to_see_it_again(monkeypatch, capsys):
     arguments = ["--seeds", "3", "--jobs", "1", "--protocol", "flooding", "--faults", "none"]
     assert main(arguments) == 0
-    monkeypatch.setattr(SimulatedNetwork, "deliver", lambda self, effect: None)
+    monkeypatch.setattr(SimulatedNetwork, "_deliver", lambda self, effect: None)
     assert main([*arguments, "--property", "once"]) == 0
     capsys.readouterr()
     assert main(arguments) == 1

@@ -112,6 +112,10 @@ def plan(
     from overweave.planning.make import make_plan
     from overweave.planning.planned_for import planned_for
 
+    if out is not None:
+        from overweave.pipeline.plan_files import check_out
+
+        check_out(out)
     names = _checked(algorithm, rule, compare)
     by = _by(evaluate_by)
     chosen = _goals(goals, headroom, tuple(without or ()))

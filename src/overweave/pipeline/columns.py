@@ -39,10 +39,14 @@ def words_of(path: Location, column: pa.ChunkedArray, bits: int) -> Words:
     """The bit vectors of a column of lists, which are all equally long; of none, they would have so many ``bits``."""
     if not len(column):
         return np.zeros((0, bits // _WORD), np.uint64)
+    wrong = InvalidInput(f"{path}: column 'words': expected lists of integers, found {column.type}")
+    inner = getattr(column.type, "value_type", None)
+    if inner is None or not pa.types.is_integer(inner):  # numbers of other kinds would lose bits
+        raise wrong
     try:
         lists = column.cast(pa.large_list(pa.int64())).combine_chunks()
     except pa.ArrowException:
-        raise InvalidInput(f"{path}: column 'words': expected lists of integers, found {column.type}") from None
+        raise wrong from None
     lengths = pc.unique(pc.list_value_length(lists)).to_pylist()
     values = lists.flatten()
     if len(lengths) > 1 or values.null_count:
@@ -50,3 +54,12 @@ def words_of(path: Location, column: pa.ChunkedArray, bits: int) -> Words:
         raise InvalidInput(f"{path}: column 'words': expected vectors of one length, found {found}")
     words: Words = np.asarray(values.to_numpy(zero_copy_only=False), np.int64).view(np.uint64).reshape(len(column), lengths[0])
     return words
+
+
+def check_once(path: Location, table: pa.Table, names: tuple[str, ...]) -> None:
+    """Refuse rows that say something of the same twice."""
+    counted = table.select(list(names)).group_by(list(names)).aggregate([([], "count_all")])
+    twice = counted.filter(pc.greater(counted["count_all"], 1))
+    if len(twice):
+        row = ", ".join(f"{name} {twice[name][0].as_py()!r}" for name in names)
+        raise InvalidInput(f"{path}: {row}: expected one row, found {twice['count_all'][0].as_py()}")

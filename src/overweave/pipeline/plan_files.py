@@ -22,8 +22,19 @@ _SCHEMA = pa.schema([("kind", pa.string()), ("id", pa.string()), ("broker", pa.s
 _CHANGES = pa.schema([(name, pa.string()) for name in Change.__struct_fields__])
 
 
+def check_out(out: LocationLike) -> None:
+    """Refuse to write a plan in place of what is no file: a directory, or a device."""
+    path = Location.of(out)
+    if path.is_remote:
+        return
+    there = Path(path.path)
+    if there.exists() and not there.is_file():
+        raise InvalidInput(f"--out: {path}: expected a file, found {'a directory' if there.is_dir() else 'a device'}")
+
+
 def write_plan(plan: Plan, out: LocationLike) -> list[Location]:
     """Write a plan; answers with the files, the plan itself last, which is there when all is complete."""
+    check_out(out)
     path, written = Location.of(out), []
     if len(plan.clients) > CLIENTS_MAX:
         stem = path.name.removesuffix(path.suffix)

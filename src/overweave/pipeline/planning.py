@@ -23,7 +23,7 @@ from overweave.errors import InvalidInput, ParseError
 from overweave.language.predicates import Filter
 from overweave.language.syntax import parse_filter
 from overweave.overlay.graph import Overlay
-from overweave.pipeline.columns import positions, texts, words_of
+from overweave.pipeline.columns import check_once, positions, texts, words_of
 from overweave.pipeline.index_file import build_index
 from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.schemas import EARLIER_NAMES
@@ -174,6 +174,7 @@ def read_problem(source: LocationLike, network: Network, goals: Goals, *, correc
     gone = withdrawn(source)
     table = table.filter(without_ids(table["subscription"], gone)) if len(gone) else table
     ids, clients, brokers = read_subscribers(source, table["subscription"], gone)
+    check_once(path, table, ("subscription", "publisher"))
     profiles = Profiles(
         positions(path, "subscription", table["subscription"], ids),
         positions(path, "publisher", table["publisher"], texts(publishers.ids)),
@@ -255,6 +256,9 @@ def read_publishers(source: Location) -> tuple[Publishers, list[str | None]]:
     window = rows.get(_WINDOW) or rows.get("publications")
     if window is None:
         raise InvalidInput(f"{path}: expected a column {_WINDOW!r} or 'publications', found neither")
+    for id, count in zip(rows["publisher"], window, strict=True):
+        if not isinstance(count, int) or count < 0:
+            raise InvalidInput(f"{path}: publisher {id!r}: {_WINDOW}: expected a whole number from 0 on, found {count!r}")
     rates = _numbers(path, "rate_hz", rows["rate_hz"]), _numbers(path, "bytes_per_s", rows["bytes_per_s"])
     none = np.full(len(window), -1, np.int64)
     return Publishers(tuple(rows["publisher"]), *rates, np.array(window, np.int64), none), list(
@@ -295,6 +299,7 @@ def read_subscribers(source: Location, profiled_ids: pa.ChunkedArray, without: p
         return ids, ids, pa.nulls(len(ids), pa.large_string())
     table = _table(path, ("subscription", "client"))
     table = table.filter(without_ids(table["subscription"], without)) if len(without) else table
+    check_once(path, table, ("subscription",))
     nowhere = pa.nulls(table.num_rows, pa.large_string())
     brokers = texts(table["broker"]) if "broker" in table.column_names else nowhere
     return texts(table["subscription"]), texts(table["client"]), brokers

@@ -1,4 +1,7 @@
-"""Golden scripts: the frames that few inputs cause. ``pytest tests/simulation/test_golden.py --regenerate`` writes them anew."""
+"""Golden scripts: the frames that few inputs cause.
+
+``pytest tests/simulation/test_golden_scripts.py --regenerate`` writes them anew.
+"""
 
 from pathlib import Path
 
