@@ -67,7 +67,8 @@ class Shape:
         needed = self.subscriptions * self.per_filter * _MATCHED * RATE_HZ * MESSAGE_BYTES / FILLED
         if not self.sizes:
             return np.full(max(8, round(needed / BANDWIDTH)), BANDWIDTH)
-        kinds = np.array([share for _, share in SIZES])
+        # The smallest are as large as others are where all are equal: a smaller one could send all there is to nobody.
+        kinds = np.array([share for _, share in SIZES]) / min(share for _, share in SIZES)
         part = np.array([count for count, _ in SIZES]) / sum(count for count, _ in SIZES)
         count = max(8, round(needed / BANDWIDTH / float(part @ kinds)))
         return np.asarray(BANDWIDTH * kinds[dealt(shares(part), (np.arange(count) + 0.5) / count)])

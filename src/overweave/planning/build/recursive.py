@@ -10,6 +10,7 @@ with room left at the brokers of clients. With ``publishers_inside`` a publisher
 is placed there at once, so that nothing above has to carry it.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +23,8 @@ from overweave.planning.build.base import Builder
 from overweave.planning.model import Items, Model
 from overweave.planning.problem import Whole
 from overweave.planning.tree import Design, Tree
+
+_NO_PAIR = "no broker that is left has room for it and for one of them"
 
 
 class RecursiveOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -151,9 +154,11 @@ class _Construction:
     def _join_one(self, layer: list[_Node]) -> bool:
         """Make one broker of a layer the child of another that has room for it: the smallest stream, at the fullest that does."""
         bins = self._model.bins
+        fullest = sorted(layer, key=lambda node: (int(bins.room[node.bin]) - node.output, node.bin))
+        left = [int(bins.room[node.bin]) - node.output for node in fullest]
         for child in sorted(layer, key=lambda node: (node.stream, node.bin)):
-            for node in sorted(layer, key=lambda node: (int(bins.room[node.bin]) - node.output, node.bin)):
-                if node is child or node.output + child.stream > bins.room[node.bin]:
+            for node in fullest[bisect_left(left, child.stream) :]:
+                if node is child:
                     continue
                 profile, entries = self._model.table.unite([node.profile, child.profile]), node.entries + child.entries
                 if bins.holds(node.bin, node.output + child.stream, self._input(replace(node, profile=profile), node), entries):
@@ -168,6 +173,9 @@ class _Construction:
         model, offered = self._model, np.array(self._free, np.int64)
         if not len(offered):
             raise self._no_room(layer, max(layer, key=_heaviest), "no broker is left to join it with them")
+        if sum(sorted(node.stream for node in layer)[:2]) > int(model.bins.room[offered].max()):
+            # Whatever is allocated, nobody would join any two.
+            raise self._no_room(layer, min(layer, key=_heaviest), _NO_PAIR)
         columns = np.array([(node.profile, node.stream, node.entries, -1) for node in layer], np.int64)
         items = Items(*(np.ascontiguousarray(column) for column in columns.T))
         try:
@@ -180,7 +188,7 @@ class _Construction:
             node.children, node.items = [layer[i] for i in node.items], []
             self._weigh(node)
         if not any(len(node.children) > 1 for node in made):
-            raise self._no_room(layer, min(layer, key=_heaviest), "no broker that is left has room for it and for one of them")
+            raise self._no_room(layer, min(layer, key=_heaviest), _NO_PAIR)
         return self._improved(made)
 
     def _no_room(self, layer: list[_Node], node: _Node, why: str) -> DoesNotFit:
