@@ -19,7 +19,7 @@ def stand_still():
 
 
 async def connections_after_a_pause():
-    async with running(network_settings(PAIR, heartbeat_s=0.3)) as nodes:
+    async with running(network_settings(PAIR, ping_interval_s=0.3)) as nodes:
         node = nodes["B1"]
         async with connect(node.settings.listen, name="c") as client:
             before = [node._connections["B2"], node._connections["c"], client._connection]

@@ -218,7 +218,7 @@ def test_publishing_one_at_a_time_waits_when_too_much_is_unsettled():
 )
 def test_a_stranger_has_to_say_who_it_is_in_time(drop):
     async def work():
-        async with running(network_settings(ONE, heartbeat_s=0.1)) as nodes:
+        async with running(network_settings(ONE, ping_interval_s=0.1)) as nodes:
             host, port = nodes["B1"].settings.listen.removeprefix("tcp://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port))
             loop = asyncio.get_running_loop()

@@ -189,7 +189,7 @@ def test_a_fast_publisher_is_slowed_down_and_loses_nothing():
 
 def test_whoever_is_slowed_down_for_long_is_not_taken_for_dead():
     async def work():
-        settings = with_changes(limited(publish_rate_hz_max=10), heartbeat_s=0.1)
+        settings = with_changes(limited(publish_rate_hz_max=10), ping_interval_s=0.1)
         async with running(settings) as nodes, connect(settings["B1"].listen) as client:
             await client.advertise("[x,>=,0]")
             connection = nodes["B1"]._connections[client.name]

@@ -76,7 +76,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
             "config": config,
             "limits": limits,
             "session_expiry_s": self.session_expiry_s,
-            "heartbeat_s": self.ping_interval_s,
+            "ping_interval_s": self.ping_interval_s,
             "drain_timeout_s": self.drain_timeout_s,
         }
 

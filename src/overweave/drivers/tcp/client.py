@@ -32,8 +32,7 @@ from overweave.contract.config import CLIENT_WINDOW, SessionConfig
 from overweave.contract.effects import Deliver, Rejection
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
-from overweave.contract.wire import Connect, Disconnect, Gap, Message, Notice, Ping, payload_max
-from overweave.contract.wire import Refused as RefusedMessage
+from overweave.contract.wire import Connect, Disconnect, Error, Gap, Message, Notice, Ping, payload_max
 from overweave.drivers.effect_runner import CLIENT_EFFECTS, Alarm, EffectRunner
 from overweave.drivers.tcp.absence import LATE_S
 from overweave.drivers.tcp.addresses import Address, parse_address
@@ -550,7 +549,7 @@ class Client:
         """See `ConnectionHandler.received`."""
         if isinstance(message, Ping | Disconnect):
             return
-        if isinstance(message, RefusedMessage):
+        if isinstance(message, Error):
             full = message.code == "connection-limit" and not self._ready.is_set()  # who was connected before tries again
             if message.code in _FATAL or full:
                 self._refused = Refused(message.code, message.text)

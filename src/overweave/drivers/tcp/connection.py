@@ -11,7 +11,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from overweave.contract.frames import ControlFrame
-from overweave.contract.wire import FRAME_BYTES_MAX, HEAD, OPEN_BYTES_MAX, Message, Refused, decode, encode, is_superseded
+from overweave.contract.wire import FRAME_BYTES_MAX, HEAD, OPEN_BYTES_MAX, Error, Message, decode, encode, is_superseded
 from overweave.errors import InvalidInput, WireError
 
 #: What a transport may hold before more waits here, where it is not copied.
@@ -225,7 +225,7 @@ class Connection(asyncio.BufferedProtocol):
         """Say why, and close."""
         self._waiting.clear()
         self._writable = True
-        self.send(Refused(code, text))
+        self.send(Error(code, text))
         self.close()
 
     def close(self) -> None:

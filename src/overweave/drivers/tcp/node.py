@@ -34,8 +34,7 @@ from overweave.contract.stimuli import (
     Stimulus,
     TimerFired,
 )
-from overweave.contract.wire import VERSION, Connect, Disconnect, Message, Notice, Ping
-from overweave.contract.wire import Refused as RefusedMessage
+from overweave.contract.wire import VERSION, Connect, Disconnect, Error, Message, Notice, Ping
 from overweave.drivers.effect_runner import BROKER_EFFECTS, Alarm, EffectRunner, Performers
 from overweave.drivers.tcp import absence
 from overweave.drivers.tcp.acceptor import Acceptor
@@ -439,7 +438,7 @@ class BrokerNode:
             connection.refuse("not-open", "expected to be told who you are first")
         elif isinstance(message, Disconnect):
             self._bye(connection)
-        elif isinstance(message, RefusedMessage):
+        elif isinstance(message, Error):
             self._log.warning("refused by peer", peer=connection.peer, code=message.code, text=message.text)
             connection.close()
 
@@ -579,7 +578,7 @@ class BrokerNode:
             raise Refused("duplicate-link", f"broker {self.settings.id} has a connection to {neighbour} already")
 
     def _is_silent(self, connection: Connection) -> bool:
-        return time.monotonic() - connection.received_s > self.settings.heartbeat_s
+        return time.monotonic() - connection.received_s > self.settings.ping_interval_s
 
     def _replace(self, connection: Connection, name: str, dialled_by: str = "") -> None:
         """The new connection of a peer takes the place of an older one that may not know yet that it is dead."""
@@ -742,7 +741,7 @@ class BrokerNode:
         self.handle(PeerConnected(neighbour))
 
     async def _keep_alive(self) -> None:
-        every_s = self.settings.heartbeat_s
+        every_s = self.settings.ping_interval_s
         while True:
             was_away = await absence.sleep(every_s / 2)
             now_s = time.monotonic()

@@ -4,8 +4,7 @@ import asyncio
 import ssl
 from typing import Protocol
 
-from overweave.contract.wire import Connect, Message
-from overweave.contract.wire import Refused as RefusedMessage
+from overweave.contract.wire import Connect, Error, Message
 from overweave.drivers.tcp.connection import Connection, ConnectionHandler
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.errors import OverweaveError, Refused
@@ -44,7 +43,7 @@ class OutboundHandshake:
             else:
                 self._settle(None)
         else:
-            text = message.text if isinstance(message, RefusedMessage) else f"expected {self._neighbour} to answer"
+            text = message.text if isinstance(message, Error) else f"expected {self._neighbour} to answer"
             self._settle(OverweaveError(text))
             connection.close()
 

@@ -84,6 +84,6 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: A client that is gone for so long is taken to have left.
     session_expiry_s: float = 30.0
     #: A peer is pinged after so long without a word, and taken for dead after three times as long.
-    heartbeat_s: float = 5.0
+    ping_interval_s: float = 5.0
     #: A broker that stops waits so long until what is in flight is settled.
     drain_timeout_s: float = 5.0
