@@ -1,4 +1,4 @@
-"""What is wrong with a live broker is said: in its log, and to those who ask how it is."""
+"""Problems of a live broker: in its log and its health report."""
 
 import asyncio
 import contextlib

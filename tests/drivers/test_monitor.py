@@ -1,4 +1,4 @@
-"""What a live broker shows over HTTP, and that nothing sent to it does harm."""
+"""The monitoring endpoint of a live broker, and its resistance to malformed requests."""
 
 import asyncio
 import json
