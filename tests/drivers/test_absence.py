@@ -22,11 +22,11 @@ async def connections_after_a_pause():
     async with running(network_settings(PAIR, ping_interval_s=0.3)) as nodes:
         node = nodes["B1"]
         async with connect(node.settings.listen, name="c") as client:
-            before = [node._connections["B2"], node._connections["c"], client._connection]
+            before = [node.peers["B2"], node.peers["c"], client._connection]
             await asyncio.sleep(0.2)
             stand_still()
             await asyncio.sleep(0.5)
-            return before, [node._connections.get("B2"), node._connections.get("c"), client._connection]
+            return before, [node.peers.get("B2"), node.peers.get("c"), client._connection]
 
 
 def test_nobody_is_taken_for_dead_after_a_pause(monkeypatch):
@@ -39,12 +39,12 @@ async def expiry_after_a_pause():
     async with running(network_settings(PAIR, session_expiry_s=0.5)) as nodes:
         node = nodes["B1"]
         async with connect(node.settings.listen, name="c") as client:
-            ticket = node._tickets["c"]
+            ticket = node.sessions.get("c").reply
             client._connection.abort()
-            await until(lambda: "c" in node._goodbyes)
+            await until(lambda: node.sessions.get("c").expiry_timer is not None)
             stand_still()
-            await until(lambda: "c" in node._connections)
-            return ticket, node._tickets["c"]
+            await until(lambda: "c" in node.peers)
+            return ticket, node.sessions.get("c").reply
 
 
 def test_no_session_expires_because_its_broker_was_paused():

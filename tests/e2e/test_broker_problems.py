@@ -10,7 +10,7 @@ import trustme
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.wire import Connect, encode
-from overweave.drivers.tcp import node as node_module
+from overweave.drivers.tcp import dialler
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.node import BrokerNode
@@ -126,7 +126,7 @@ def test_garbage_of_a_defective_broker_stops_nobody_for_long(garbage, ttl, trace
 
 
 def test_who_answers_a_call_that_was_given_up_is_not_connected(monkeypatch):
-    monkeypatch.setattr(node_module, "_DIAL_S", 0.1)
+    monkeypatch.setattr(dialler, "DIAL_S", 0.1)
 
     async def work():
         settings, writers = network_settings(PAIR), []

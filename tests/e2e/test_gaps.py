@@ -198,10 +198,10 @@ def test_being_cut_off_is_raised_however_the_client_hears_of_it(is_heard):
         async with running(network_settings(ONE)) as nodes:
             node = nodes["B1"]
             async with connect(node.settings.listen, name="c") as client, client.subscribe("[n,>=,0]") as numbers:
-                connection = node._connections["c"]
+                connection = node.peers["c"]
                 if not is_heard:
                     connection.send = lambda _: None  # as when the client reads nothing until the connection is gone
-                node._refuse(Reject("c", "slow-consumer", "too slow", 7))
+                node.reject(Reject("c", "slow-consumer", "too slow", 7))
                 for _ in range(2):
                     with pytest.raises(Refused, match="slow-consumer: too slow"):
                         await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S)
@@ -210,7 +210,7 @@ def test_being_cut_off_is_raised_however_the_client_hears_of_it(is_heard):
                 with pytest.raises(Refused, match="slow-consumer: too slow"):
                     await client.flush()
                 # Told once: whoever comes anew under the name and key begins anew.
-                assert len(node._tombstones) == (1 if is_heard else 0)
+                assert len(node.sessions.tombstones) == (1 if is_heard else 0)
 
     run(work())
 
@@ -235,8 +235,8 @@ def test_a_gap_is_told_again_if_the_first_answer_gets_lost(code):
                 client.received = lose_first
                 client._connection.abort()
                 if code is not None:
-                    node._bury("c", code, "text", 7)
-                node._left("c")
+                    node.sessions.add_tombstone("c", code, "text", 7)
+                node.sessions.end("c")
                 expected = Refused if code == "slow-consumer" else SessionLost
                 with pytest.raises(expected, match=code or "session-lost"):
                     await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S)

@@ -358,7 +358,7 @@ def test_a_broker_that_restarts_with_its_clock_a_minute_back_goes_on(monkeypatch
             publisher = await comes(stack, urls["B1"], name="p")
             await says(publisher, "p", range(3))
             first, now_ns = nodes["B2"].core._incarnation, time.time_ns
-            for connection in nodes["B2"]._connections.values():
+            for connection in nodes["B2"].peers.values():
                 connection.abort()
             await nodes["B2"].stop()
             monkeypatch.setattr(time, "time_ns", lambda: now_ns() - 60 * 10**9)

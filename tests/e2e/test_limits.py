@@ -127,9 +127,9 @@ def test_connections_that_say_nothing_make_room_for_others():
             port = int(url.rpartition(":")[2])
             early = await stack.enter_async_context(connect(url))
             silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
-            await until(lambda: node._connection_count() >= 26)
+            await until(lambda: node.server.connection_count >= 26)
             await asyncio.sleep(0.1)
-            assert node._connection_count() == 26  # connections_max and those that may be a neighbour's
+            assert node.server.connection_count == 26  # connections_max and those that may be a neighbour's
             # Clients come in all the same, as long as no more of them do than there may be.
             for _ in range(9):
                 await stack.enter_async_context(connect(url))
@@ -140,7 +140,7 @@ def test_connections_that_say_nothing_make_room_for_others():
             await stack.pop_all().aclose()
             for each in silent:
                 each.close()
-            await until(lambda: node._connection_count() == 0)
+            await until(lambda: node.server.connection_count == 0)
             async with connect(url):
                 assert node._limits.exceeded["connections_max"] >= 35
 
@@ -303,7 +303,7 @@ def test_few_bytes_are_in_flight_to_a_slow_client_and_publishers_wait():
                         await asyncio.sleep(0)
                     await until(lambda: node.core.statistics().publications_in == 60)
                     await asyncio.sleep(0.1)
-                    connection = node._connections[subscriber.name]
+                    connection = node.peers[subscriber.name]
                     waiting = sum(len(piece) for message in connection._waiting for piece in message)
                     assert waiting + connection._transport.get_write_buffer_size() < 2 << 20
                     node.core.validate()

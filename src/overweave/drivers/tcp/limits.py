@@ -66,17 +66,17 @@ class Limits:
 
     # ---- what clients say
 
-    def check_word(self, frame: ControlFrame, client: str, core: BrokerCore) -> None:
+    def check_control(self, frame: ControlFrame, client: str, core: BrokerCore) -> None:
         """Raise `Refused` if a client advertises or subscribes too much."""
-        word, settings = frame.message, self.settings
-        if not isinstance(word, Advertise | Subscribe):
+        message, settings = frame.message, self.settings
+        if not isinstance(message, Advertise | Subscribe):
             return
-        size = len(encode_filter(word.filter))
+        size = len(encode_filter(message.filter))
         if size > settings.filter_bytes_max:
             raise self._refused(LIMIT_EXCEEDED, "filter_bytes_max", settings.filter_bytes_max, "bytes of a filter", size)
-        if core.is_registered(client, word):
+        if core.is_registered(client, message):
             return
-        if isinstance(word, Advertise):
+        if isinstance(message, Advertise):
             self._check("advertisements_per_client_max", "advertisements of a client", core.registered("advertisement", client))
             return
         self._check("subscriptions_per_client_max", "subscriptions of a client", core.registered("subscription", client))

@@ -95,8 +95,18 @@ class Permissions:
         return index
 
 
-#: The rights of those who need not prove anything.
+#: The permissions of peers that need not prove anything.
 ALL = Permissions((ANY,), (ANY,))
+NONE = Permissions()
+
+
+class Identity(NamedTuple):
+    """What a peer presents: role (``client`` or ``broker``), name, token, and the certificate of its TLS connection."""
+
+    role: str
+    name: str
+    token: str | None
+    certificate: Mapping[str, Any] | None
 
 
 class Authenticator:
