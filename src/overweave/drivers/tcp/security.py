@@ -53,7 +53,8 @@ class Permissions:
     >>> rights = Permissions(publish=("STOCK",))
     >>> rights.allows_control(Advertise("a", parse_filter("[class,eq,'STOCK'],[volume,>,0]")))
     True
-    >>> rights.allows_control(Advertise("a", parse_filter("[volume,>,0]"))), rights.allows_control(Subscribe("s", parse_filter("[volume,>,0]")))
+    >>> any_class = parse_filter("[volume,>,0]")
+    >>> rights.allows_control(Advertise("a", any_class)), rights.allows_control(Subscribe("s", any_class))
     (False, False)
     """
 
