@@ -181,7 +181,7 @@ def test_publishing_one_by_one_waits_while_too_much_is_unsettled(client, monkeyp
     monkeypatch.setattr(blocking, "_ASK_EVERY", 2)
     monkeypatch.setattr(type(client._client), "unsettled", CONFIG.window)
     with monkeypatch.context() as patch:
-        patch.setattr(client._client, "_settle", flush)
+        patch.setattr(client._client, "settle", flush)
         for _ in range(4):
             client.publish(quote(1))
         assert len(flushed) == 2

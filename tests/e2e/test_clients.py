@@ -9,7 +9,7 @@ from overweave.contract.wire import FRAME_BYTES_MAX, Connect, Ping, encode
 from overweave.drivers.tcp.client import CONFIG, QUEUE_MAX, connect
 from overweave.errors import InvalidInput, Refused, SessionLost
 from overweave.overlay.graph import Overlay
-from overweave.testing.live import network_settings, running, until
+from overweave.testing.live import network_settings, running, until, uplink_of
 
 ONE = Overlay(["B1"])
 CHAIN = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")])
@@ -22,10 +22,13 @@ def run(work):
 
 async def lose_for(client, away_s):
     """Break a connection, and let it not be made again for a while."""
-    address, client._address = client._address, client._address._replace(port=1)
-    client._connection.abort()
+    address, uplink_of(client).address = (
+        uplink_of(client).address,
+        uplink_of(client).address._replace(port=1),
+    )
+    uplink_of(client).connection.abort()
     await asyncio.sleep(away_s)
-    client._address = address
+    uplink_of(client).address = address
 
 
 @pytest.mark.parametrize("away_s", [0.0, 0.4])  # remembered, forgotten
@@ -72,9 +75,9 @@ def test_clients_that_come_anew_under_their_names_at_other_brokers_are_served():
                 return publisher, subscriber
 
             for client in await served("B1", "B3", 0.3):
-                client._address = client._address._replace(port=1)  # it is not seen again
-                client._connection.abort()
-                client._closed = True
+                uplink_of(client).address = uplink_of(client).address._replace(port=1)  # it is not seen again
+                uplink_of(client).connection.abort()
+                client.attachments[0].closed = True
             await served("B3", "B1", 2.5)
             assert sum(node.core.statistics().tables["advertisements"] for node in nodes.values()) == 3
 
@@ -90,7 +93,7 @@ def test_a_subscription_of_several_filters_gets_each_publication_once():
                     await client.publish({"n": number})
                 await asyncio.wait_for(client.flush(), WITHIN_S)
                 assert [(await anext(aiter(some)))["n"] for _ in range(3)] == [1, 3, 9]
-                assert (some.waiting, three.waiting) == (0, 1)
+                assert (some.pending, three.pending) == (0, 1)
             await until(lambda: nodes["B1"].core.statistics().tables["subscriptions"] == 0)
             with pytest.raises(InvalidInput, match="filters: expected at least one"):
                 client.subscribe()
@@ -107,21 +110,21 @@ def test_a_client_with_a_full_subscription_reads_on_when_there_is_room(left):
                 await publisher.advertise("[n,>=,0]")
                 async with subscriber.subscribe("[n,>=,0]") as full, subscriber.subscribe("[n,eq,0]") as other:
                     rows = publisher.encode([{"n": number % 1000} for number in range(4000)])
-                    while full.waiting < QUEUE_MAX:
+                    while full.pending < QUEUE_MAX:
                         await publisher.publish_encoded(rows)
                         await asyncio.sleep(0.01)
-                    assert not subscriber._connection._transport.is_reading()
+                    assert not uplink_of(subscriber).connection._transport.is_reading()
                     if left == "taken":
                         batches = full.batches()
-                        while full.waiting >= QUEUE_MAX // 2:
+                        while full.pending >= QUEUE_MAX // 2:
                             await anext(batches)
                     else:
                         await asyncio.wait_for(full.__aexit__(None, None, None), WITHIN_S)
-                    assert subscriber._connection._transport.is_reading()
-                    seen = other.waiting
+                    assert uplink_of(subscriber).connection._transport.is_reading()
+                    seen = other.pending
                     await publisher.publish({"n": 0})
                     await asyncio.wait_for(publisher.flush(), WITHIN_S)
-                    await until(lambda: other.waiting > seen)
+                    await until(lambda: other.pending > seen)
 
     run(work())
 
@@ -195,8 +198,11 @@ def test_publishing_one_at_a_time_waits_when_too_much_is_unsettled():
     async def work():
         async with running(network_settings(ONE)) as nodes, connect(nodes["B1"].settings.listen) as client:
             await client.advertise("[n,>=,0]")
-            address, client._address = client._address, client._address._replace(port=1)
-            client._connection.abort()
+            address, uplink_of(client).address = (
+                uplink_of(client).address,
+                uplink_of(client).address._replace(port=1),
+            )
+            uplink_of(client).connection.abort()
 
             async def publish():
                 for number in range(CONFIG.window + 2000):
@@ -207,7 +213,7 @@ def test_publishing_one_at_a_time_waits_when_too_much_is_unsettled():
             await until(lambda: client.unsettled >= CONFIG.window)
             await asyncio.sleep(0.05)
             assert client.unsettled <= CONFIG.window + 1024
-            client._address = address
+            uplink_of(client).address = address
             await asyncio.wait_for(publishing, WITHIN_S)
 
     run(work())

@@ -14,7 +14,7 @@ from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.errors import Refused, SessionLost
 from overweave.overlay.fixed_shapes import chain
 from overweave.overlay.graph import Overlay
-from overweave.testing.live import network_settings, running, until, with_changes
+from overweave.testing.live import network_settings, running, until, uplink_of, with_changes
 
 ONE = Overlay(["B1"])
 WITHIN_S = 20
@@ -292,7 +292,7 @@ def test_whoever_proves_a_name_takes_its_session_over_and_the_other_is_told(secu
                 await old.publish({"who": "old", "n": 5})
             await says(new, "new", range(5))
             await asyncio.sleep(0.3)
-            assert old._dialler.done(), "it does not come again"
+            assert not old.attachments[0].is_dialling, "it does not come again"
             assert nodes["B1"].core.statistics().tables["subscriptions"] == 1  # the listener's
             await says(new, "new", range(5, 10))
             await heard.has([*(("old", n) for n in range(5)), *(("new", n) for n in range(10))])
@@ -309,16 +309,17 @@ def test_a_crashed_client_has_its_name_back_at_once_unless_another_is_connected_
             url = nodes["B1"].settings.listen
             old = await comes(contextlib.AsyncExitStack(), url, name="p")
             assert (await refusal(url, name="p")).code == "name-in-use"
-            address, old._address = old._address, old._address._replace(port=1)
-            old._connection.abort()
+            uplink = uplink_of(old)
+            address, uplink.address = uplink.address, uplink.address._replace(port=1)
+            uplink_of(old).connection.abort()
             await until(lambda: nodes["B1"].gauges()["connected_clients"] == 0)
             new = await comes(stack, url, name="p")
             assert nodes["B1"].core.statistics().tables["advertisements"] == 1
-            old._address = address
+            uplink_of(old).address = address
             with pytest.raises(Refused, match="session-taken-over"):
                 await says(old, "old", [0])
-                await asyncio.wait_for(old._dialler, WITHIN_S)
-                old._check()
+                await until(lambda: not old.attachments[0].is_dialling)
+                old.attachments[0].check()
             await says(new, "new", [0])
             await old.close()
 
@@ -334,7 +335,7 @@ def test_whoever_comes_back_with_its_key_goes_on_where_it_was(secured):
             heard = await stack.enter_async_context(listening(far, token="guest"))
             ticker = await comes(stack, url, name="ticker", token="own")
             for n in range(4):
-                ticker._connection.abort()
+                uplink_of(ticker).connection.abort()
                 await says(ticker, "victim", [n])
             await heard.has([("victim", n) for n in range(4)])
 
@@ -386,8 +387,8 @@ def test_what_clients_say_makes_no_broker_restart():
             core = nodes["B1"].core
             good = await comes(stack, nodes["B1"].settings.listen)
             bad = await comes(contextlib.AsyncExitStack(), nodes["B1"].settings.listen)
-            bad._core._session.peer_incarnation = 1 << 60
-            bad._connection.send(bad._core._session._hello())
+            bad.attachments[0].core._session.peer_incarnation = 1 << 60
+            uplink_of(bad).connection.send(bad.attachments[0].core._session._hello())
             await says(good, "good", [0])
             assert nodes["B1"].core is core
             await bad.close()

@@ -20,7 +20,7 @@ from overweave.drivers.tcp.ports import free_ports
 from overweave.drivers.tcp.settings import LimitSettings
 from overweave.errors import Refused
 from overweave.overlay.graph import Overlay
-from overweave.testing.live import network_settings, running, until, with_changes
+from overweave.testing.live import network_settings, running, until, uplink_of, with_changes
 
 ONE = Overlay(["B1"])
 WITHIN_S = 20
@@ -92,9 +92,9 @@ def test_a_client_says_again_what_is_known_without_meeting_a_limit():
     async def work():
         async with running(limited(subscriptions_per_client_max=1)) as nodes:
             async with connect(nodes["B1"].settings.listen) as client, client.subscribe("[x,>,1]"):
-                client._core.reset()
-                client._connection.abort()
-                await until(lambda: client._connection is not None and client._connection.peer == "B1")
+                client.attachments[0].core.reset()
+                uplink_of(client).connection.abort()
+                await until(lambda: uplink_of(client).connection is not None and uplink_of(client).connection.peer == "B1")
                 await asyncio.wait_for(client.flush(), WITHIN_S)
             assert not any(nodes["B1"]._limits.exceeded.values())
 
@@ -110,8 +110,8 @@ def test_one_client_too_many_is_refused_at_once_and_who_was_there_may_come_back(
                     async with connect(url):
                         pass
                 assert refused.value.code == "connection-limit"
-                first._connection.abort()
-                await until(lambda: "first" in nodes["B1"]._connections and first._connection is not None)
+                uplink_of(first).connection.abort()
+                await until(lambda: "first" in nodes["B1"]._connections and uplink_of(first).connection is not None)
                 await first.advertise("[x,>,0]")
             assert nodes["B1"]._limits.exceeded["clients_max"] == 1
             async with connect(url):
@@ -297,7 +297,7 @@ def test_few_bytes_are_in_flight_to_a_slow_client_and_publishers_wait():
             async with connect(url) as publisher, connect(url) as subscriber:
                 await publisher.advertise("[x,>=,0]")
                 async with subscriber.subscribe("[x,>=,0]") as got:
-                    subscriber._connection.pause_reading()
+                    uplink_of(subscriber).connection.pause_reading()
                     for x in range(60):
                         await publisher.publish({"x": x}, bytes(200_000))
                         await asyncio.sleep(0)
@@ -308,7 +308,7 @@ def test_few_bytes_are_in_flight_to_a_slow_client_and_publishers_wait():
                     assert waiting + connection._transport.get_write_buffer_size() < 2 << 20
                     node.core.validate()
                     assert publisher.unsettled >= 50
-                    subscriber._connection.resume_reading()
+                    uplink_of(subscriber).connection.resume_reading()
                     assert [(await anext(aiter(got)))["x"] for _ in range(60)] == list(range(60))
                     await asyncio.wait_for(publisher.flush(), WITHIN_S)
                     node.core.validate()

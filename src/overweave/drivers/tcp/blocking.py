@@ -86,7 +86,7 @@ class BlockingClient:
     @property
     def connected(self) -> bool:
         """Whether there is a connection now; one that breaks is made again."""
-        return self._client._connection is not None
+        return self._client.connected
 
     @property
     def unsettled(self) -> int:
@@ -144,7 +144,7 @@ class BlockingClient:
         self._started.set()
         await self._stop.wait()
         await self._client.close()
-        if self._client._context is not None:
+        if self._client.is_encrypted:
             await asyncio.sleep(_GOODBYE_S)
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]], timeout_s: float | None = None) -> T:
@@ -193,7 +193,7 @@ class BlockingClient:
         if self._unasked >= _ASK_EVERY:
             self._unasked = 0
             if self._client.unsettled >= CONFIG.window:
-                await self._client._settle()
+                await self._client.settle()
 
 
 class BlockingSubscription:
@@ -260,7 +260,7 @@ class BlockingSubscription:
 
     async def _fill(self) -> None:
         async with self._turn:
-            while not self._rows or (self._subscription.waiting and len(self._rows) < CONFIG.window):
+            while not self._rows or (self._subscription.pending and len(self._rows) < CONFIG.window):
                 if self._rows and self._subscription.gap_is_next:
                     return
                 try:
