@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from overweave.drivers.tcp.network_file import check_listen, network_of, read_network
+from overweave.drivers.tcp.network_addresses import check_listen
+from overweave.drivers.tcp.network_file import network_of, read_network
 from overweave.drivers.tcp.settings import BrokerSettings, SecuritySettings
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay

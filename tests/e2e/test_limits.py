@@ -15,7 +15,7 @@ import pytest
 
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.drivers.tcp.client import connect
-from overweave.drivers.tcp.monitor import ask
+from overweave.drivers.tcp.monitor import fetch_snapshot
 from overweave.drivers.tcp.ports import free_ports
 from overweave.drivers.tcp.settings import LimitSettings
 from overweave.errors import Refused
@@ -73,7 +73,7 @@ def test_who_says_too_much_is_told_so_and_others_go_on(limit, value, asks, text)
                     assert refused.value.code == "limit-exceeded"
                     await other.publish({"x": 7})
                     assert (await anext(aiter(got)))["x"] == 7
-            snapshot = await ask(settings["B1"].metrics)
+            snapshot = await fetch_snapshot(settings["B1"].metrics)
             assert {key: count for key, count in snapshot.limits_exceeded.items() if count} == {limit: 1}
             metrics = await asyncio.to_thread(page, settings, "/metrics")
             assert f'overweave_limit_exceeded_total{{broker="B1",limit="{limit}"}} 1.0' in metrics
@@ -111,7 +111,7 @@ def test_one_client_too_many_is_refused_at_once_and_who_was_there_may_come_back(
                         pass
                 assert refused.value.code == "connection-limit"
                 uplink_of(first).connection.abort()
-                await until(lambda: "first" in nodes["B1"]._connections and uplink_of(first).connection is not None)
+                await until(lambda: "first" in nodes["B1"].peers and uplink_of(first).connection is not None)
                 await first.advertise("[x,>,0]")
             assert nodes["B1"]._limits.exceeded["clients_max"] == 1
             async with connect(url):
@@ -192,12 +192,12 @@ def test_whoever_is_slowed_down_for_long_is_not_taken_for_dead():
         settings = with_changes(limited(publish_rate_hz_max=10), ping_interval_s=0.1)
         async with running(settings) as nodes, connect(settings["B1"].listen) as client:
             await client.advertise("[x,>=,0]")
-            connection = nodes["B1"]._connections[client.name]
+            connection = nodes["B1"].peers[client.name]
             await client.publish_encoded(client.encode([{"x": 1}] * 20))
             await until(lambda: connection.held)
             await client.publish({"x": 2})
             await asyncio.wait_for(client.flush(), WITHIN_S)
-            assert nodes["B1"]._connections[client.name] is connection
+            assert nodes["B1"].peers[client.name] is connection
 
     run(work())
 

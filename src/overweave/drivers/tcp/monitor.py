@@ -93,7 +93,7 @@ class MonitorServer:
         self._broker = broker
         self._statistics = statistics
         self._gauges = gauges
-        self._ailment, self._degradation = health_problem, degradation
+        self._health_problem, self._degradation = health_problem, degradation
         self._limits_exceeded = limits_exceeded
         self._log = Log(broker)
         self._since_s = time.monotonic()
@@ -107,7 +107,7 @@ class MonitorServer:
     def snapshot(self) -> Snapshot:
         """The broker now."""
         gauges: dict[str, float | None] = dict(self._gauges())
-        health_problem, degradation = self._ailment(), self._degradation()
+        health_problem, degradation = self._health_problem(), self._degradation()
         uptime_s, exceeded = time.monotonic() - self._since_s, dict(self._limits_exceeded())
         reason, degraded = health_problem or degradation, health_problem is None and degradation is not None
         return Snapshot(self._broker, health_problem is None, uptime_s, self._statistics(), gauges, reason, exceeded, degraded)
@@ -171,7 +171,7 @@ class MonitorServer:
         return 200, _PROMETHEUS, generate_latest(self.registry)
 
     def _health(self) -> tuple[int, str, bytes]:
-        health_problem, degradation = self._ailment(), self._degradation()
+        health_problem, degradation = self._health_problem(), self._degradation()
         if health_problem is not None:
             return 503, _JSON, msgspec.json.encode({"broker": self._broker, "status": "unhealthy", "reason": health_problem})
         if degradation is not None:
@@ -182,7 +182,7 @@ class MonitorServer:
         return 200, _JSON, msgspec.json.encode(self.snapshot())
 
 
-async def ask(address: str, timeout_s: float = ANSWER_S_MAX) -> Snapshot:
+async def fetch_snapshot(address: str, timeout_s: float = ANSWER_S_MAX) -> Snapshot:
     """The snapshot that a broker serves at ``HOST:PORT``, or `MonitorError`."""
     host, port = host_and_port(address)
     try:

@@ -40,7 +40,7 @@ from overweave.drivers.tcp.links import Links
 from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.measure import Load
 from overweave.drivers.tcp.monitor import MonitorServer, host_and_port
-from overweave.drivers.tcp.network_file import check_listen
+from overweave.drivers.tcp.network_addresses import check_listen
 from overweave.drivers.tcp.peers import Peers
 from overweave.drivers.tcp.server import Server
 from overweave.drivers.tcp.settings import BrokerSettings
