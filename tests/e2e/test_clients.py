@@ -184,7 +184,8 @@ def test_a_client_whose_frame_has_no_room_for_destinations_stops_nobody():
             subscriber = await stack.enter_async_context(connect(nodes["B3"].settings.listen))
             subscription = await stack.enter_async_context(subscriber.subscribe("[n,>=,0]"))
             rows = other.encode([{"n": 666}], bytes(FRAME_BYTES_MAX - 200))
-            other._runner.run(other._core.send(rows.renumbered(other._core.next_sequence, 0.0), 0.0))
+            attachment = other.attachments[0]
+            attachment.send_rows(rows.renumbered(attachment.core.next_sequence, 0.0))
             with pytest.raises(Refused, match="expected publications of at most"):
                 await asyncio.wait_for(other.flush(), WITHIN_S)
             await publisher.publish({"n": 7})

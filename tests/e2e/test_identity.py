@@ -149,7 +149,7 @@ def test_two_clients_of_one_name_on_two_brokers_are_both_heard(monkeypatch, rout
             urls = [nodes[id].settings.listen for id in ("B1", "B2", "B3")]
             heard = await stack.enter_async_context(listening(urls[2]))
             clients = [await comes(stack, url, name="p") for url in urls[:2]]
-            assert clients[0]._core.next_sequence == clients[1]._core.next_sequence
+            assert clients[0].attachments[0].core.next_sequence == clients[1].attachments[0].core.next_sequence
             for n in range(5):
                 for who, client in enumerate(clients):
                     await says(client, who, [n])
@@ -185,7 +185,7 @@ def test_a_hostile_number_hurts_nobody_else(number):
             heard = await stack.enter_async_context(listening(far))
             victim, attacker = await comes(stack, url, name="p"), await comes(stack, far, name="p")
             await says(victim, "victim", range(3))
-            attacker._core._sequence = number
+            attacker.attachments[0].core._sequence = number
             await says(attacker, "attacker", [0])
             await says(victim, "victim", range(3, 6))
             await heard.has([*(("victim", n) for n in range(6)), ("attacker", 0)])
@@ -204,9 +204,9 @@ def test_nobody_publishes_in_the_life_of_another(routing):
             await says(victim, "victim", range(3))
             await heard.has([("victim", n) for n in range(3)])
             header = heard.headers[-1]
-            assert header.life == life_of(victim._key)
+            assert header.life == life_of(victim.attachments[0]._identity.key)
             attacker = await comes(contextlib.AsyncExitStack(), far, name="p")
-            attacker._core.life, attacker._core._sequence = header.life, header.sequence + 1
+            attacker.attachments[0].core.life, attacker.attachments[0].core._sequence = header.life, header.sequence + 1
             with pytest.raises(Refused, match=r"bad-publication.*of this life of 'p'"):
                 await says(attacker, "attacker", range(3))
             await attacker.close()
