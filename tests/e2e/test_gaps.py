@@ -256,5 +256,5 @@ def test_only_some_tombstones_are_kept():
     tombstones = Tombstones(count_max=3)
     for number in range(5):
         tombstones.add(str(number), "key", "code", "text", 0.0, number)
-    assert [tombstones.take(str(number), "key", 1.0) is not None for number in range(5)] == [False, False, True, True, True]
+    assert [tombstones.pop(str(number), "key", 1.0) is not None for number in range(5)] == [False, False, True, True, True]
     assert len(tombstones) == 0

@@ -87,7 +87,7 @@ class ClientSessions:
         name = message.name
         session = self._sessions[name]
         if session.reply is None:
-            gap = self.tombstones.take(name, message.key, self._host.now_s())
+            gap = self.tombstones.pop(name, message.key, self._host.now_s())
             core = self._host.core
             is_complete = core.registered("subscription", name) >= message.subscriptions
             knows = gap is None and core.knows(name) and is_complete

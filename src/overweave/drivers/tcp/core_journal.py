@@ -41,13 +41,13 @@ class CoreJournal:
     def append(self, effect: Persist) -> None:
         """Make an entry durable before long."""
         if self._writer is not None:
-            self._writer.keep((effect.key, effect.value))  # type: ignore[arg-type]
+            self._writer.append((effect.key, effect.value))  # type: ignore[arg-type]
 
     def on_restart(self) -> Journal:
         """The entries for a new core, which counts the pending ones as its own."""
         if self._writer is None:
             return {}
-        self._entries_before = self._writer.kept - self._writer.pending
+        self._entries_before = self._writer.durable
         return self._host.core.journal()
 
     async def close(self) -> None:

@@ -93,7 +93,7 @@ class Peers(dict[str, Connection]):
         self._sessions.end(client)
 
     def leave(self, connection: Connection) -> None:
-        """Disconnect a peer that has said goodbye; a broker's link is removed."""
+        """Disconnect a peer that sent `Disconnect`; a broker's link is removed."""
         if connection.peer not in self._sessions:
             self._links.remove(connection.peer)
         self.detach(connection, left=True)

@@ -88,7 +88,7 @@ class Server:
         elif isinstance(message, Ping):
             return
         elif not is_peer:
-            connection.refuse("not-open", "expected to be told who you are first")
+            connection.refuse("not-open", "expected Connect as the first message")
         elif isinstance(message, Disconnect):
             self._peers.leave(connection)
         elif isinstance(message, Error):
@@ -182,7 +182,7 @@ class Server:
         if message.version != VERSION:
             raise Refused("version", f"expected version {VERSION} of the protocol, got {message.version}")
         if connection.peer:
-            raise Refused("bad-frame", "expected to be told once who you are")
+            raise Refused("bad-frame", "expected Connect only once")
         if message.role not in ("client", "broker") or not 0 < len(name.encode()) <= 255:
             raise Refused("bad-frame", "expected a client or a broker with a name of 1 to 255 bytes")
         if message.role == "client" and (name in self.settings.overlay.ids or "/" in name or name in self._links):

@@ -108,7 +108,7 @@ class Subscriptions:
     def __init__(self) -> None:
         self._attachment: Attachment | None = None
         self._subscriptions: dict[str, Subscription] = {}
-        #: Subscriptions with so many pending publications that nothing is read.
+        #: Subscriptions with too many pending publications; while there are any, nothing is read.
         self._full: set[Subscription] = set()
 
     def attach(self, attachment: Attachment) -> None:
