@@ -171,7 +171,7 @@ def test_a_broker_that_is_not_there(run):
 def test_something_that_is_no_broker(run, monkeypatch):
     import socket
 
-    monkeypatch.setattr("overweave.cli.clients._ANSWER_S", 0.2)
+    monkeypatch.setattr("overweave.cli.client_options._ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
         text = f"overweave: {url}: expected a broker, but what listens there does not answer as one\n"

@@ -15,7 +15,7 @@ from overweave.drivers.trace import TraceWriter
 from overweave.errors import OverweaveError
 from overweave.pipeline.jobs import profile_run
 from overweave.pipeline.locations import Location
-from overweave.pipeline.streaming.advance import TABLES
+from overweave.pipeline.streaming.apply_batch import TABLES
 from overweave.pipeline.streaming.follow import follow
 from overweave.pipeline.streaming.versions import Versions, current
 from overweave.pipeline.tables import files_of
@@ -138,7 +138,7 @@ def test_a_follower_elsewhere(spark, traces, elsewhere):
     assert follow(spark, remote, f"{address}/followed", "a") == expected
     assert rows(folder / "batch", *TABLES) == rows(f"{address}/followed", *TABLES)
     with (
-        Versions(f"{address}/followed", TABLES).alone(),
+        Versions(f"{address}/followed", TABLES).lock(),
         pytest.raises(OverweaveError, match=r"^viewfs://.*: another process follows a run there; it has .*lock"),
     ):
         profile_run(spark, remote, f"{address}/followed", "a")

@@ -65,7 +65,7 @@ def test_the_pipeline_counts_what_the_simulator_counts(spark, traces, tmp_path):
 
 
 def test_which_run_has_to_be_said_where_there_are_several(spark, traces, tmp_path):
-    with pytest.raises(InvalidInput, match="expected to be told which run to profile, found a, b"):
+    with pytest.raises(InvalidInput, match="expected one run or --run, found runs a, b"):
         profile_run(spark, traces[0], tmp_path / "out")
     with pytest.raises(InvalidInput, match="expected rows of run 'c', found none"):
         profile_run(spark, traces[0], tmp_path / "out", "c")

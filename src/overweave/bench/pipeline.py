@@ -23,8 +23,8 @@ from overweave.bench.workloads import Intervals, brute_force_by_columns, w2, w2_
 from overweave.language.codec import encode_publication
 from overweave.language.syntax import parse_publication
 from overweave.pipeline.session import session
-from overweave.pipeline.steps.match import encoded, match_counts
-from overweave.pipeline.watching import OnTasks, watched
+from overweave.pipeline.steps.match import encoded_publications, match_counts
+from overweave.pipeline.task_progress import OnTasks, report_progress
 
 #: Files have so many publications, so that there is work for several cores; larger tables are the same quotes again.
 PER_FILE = 125_000
@@ -50,7 +50,7 @@ def run(
         directory = Path(name)
         tables = {count: directory / f"quotes{count}" for count in publications}
         runs = {count: directory / f"trace{count}" for count in deliveries}
-        with session() as spark, watched(spark, on_tasks):
+        with session() as spark, report_progress(spark, on_tasks):
             for count, place in runs.items():
                 rows += traces.measure_time(spark, progress, place, count)
             rows += _matching(spark, progress, directory, subscriptions, tables)
@@ -121,7 +121,7 @@ def _measure(
     progress(f"{title}: to the wire form")
     wires = _wires(table)
     start = perf_counter()
-    encoded(texts).write.mode("overwrite").parquet(str(wires))
+    encoded_publications(texts).write.mode("overwrite").parquet(str(wires))
     encode_us = (perf_counter() - start) * 1e6 / count
     progress(f"{title}: from the wire form")
     wire_us = _us(match_counts(spark.read.parquet(str(wires)), index), "count", count)

@@ -196,12 +196,12 @@ def write_figures(found: Sequence[Measured], out: Path) -> None:
     """The figures as JSON, and a plot of processors' time over subscriptions."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    from overweave.reports.look import COLOURS, MARKERS, drawn, explain, plain_numbers
+    from overweave.reports.style import COLOURS, MARKERS, add_legend, new_figure, plain_numbers
 
     out.mkdir(parents=True, exist_ok=True)
     (out / "scale.json").write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     caption = "From profiles in Parquet to a plan: processors' time of all processes, and the peak memory of the driver."
-    with drawn("scale", caption) as (picture, axes):
+    with new_figure("scale", caption) as (figure, axes):
         for place, each in enumerate(sorted({one.per_filter for one in found})):
             own = sorted((one for one in found if one.per_filter == each), key=lambda one: one.subscriptions)
             x = [one.subscriptions for one in own]
@@ -218,6 +218,6 @@ def write_figures(found: Sequence[Measured], out: Path) -> None:
         axes.tick_params(axis="x", labelrotation=30)
         axes.set_xlabel("subscriptions")
         axes.set_ylabel("s, GB")
-        explain(axes, "publishers per filter")
-    (out / "scale.svg").write_text(picture.svg, encoding="utf-8")
-    (out / "scale.png").write_bytes(picture.png)
+        add_legend(axes, "publishers per filter")
+    (out / "scale.svg").write_text(figure.svg, encoding="utf-8")
+    (out / "scale.png").write_bytes(figure.png)

@@ -24,7 +24,7 @@ from overweave.pipeline.workloads.brokers import (
     MATCHING_DELAY_BASE_S,
     SIZES,
 )
-from overweave.pipeline.workloads.dice import Dice, Whole, dealt, shares, shuffled
+from overweave.pipeline.workloads.counter_rng import CounterRng, Whole, pick_by_share, share_ends, shuffled
 from overweave.pipeline.workloads.walks import quotes
 from overweave.planning.problem import Reals, Words
 from overweave.planning.profiles import packed
@@ -71,24 +71,24 @@ class Shape:
         kinds = np.array([share for _, share in SIZES]) / min(share for _, share in SIZES)
         part = np.array([count for count, _ in SIZES]) / sum(count for count, _ in SIZES)
         count = max(8, round(needed / BANDWIDTH / float(part @ kinds)))
-        return np.asarray(BANDWIDTH * kinds[dealt(shares(part), (np.arange(count) + 0.5) / count)])
+        return np.asarray(BANDWIDTH * kinds[pick_by_share(share_ends(part), (np.arange(count) + 0.5) / count)])
 
 
 def filters_of(shape: Shape, rows: Whole) -> tuple[Whole, Whole]:
     """Publishers and days (-1: all quotes) of the filters of some subscriptions, one column per symbol."""
     if shape.per_filter == 1:
         at = (shuffled(rows, shape.subscriptions) + 0.5) / shape.subscriptions
-        publisher = dealt(shares(np.ones(shape.publishers)), at)[:, None]
+        publisher = pick_by_share(share_ends(np.ones(shape.publishers)), at)[:, None]
         number = rows
     else:
         own = max(1, shape.subscriptions // 4)
-        shared = np.floor(own ** Dice(shape.seed, "filter").uniform(rows)).astype(np.int64) - 1
+        shared = np.floor(own ** CounterRng(shape.seed, "filter").uniform(rows)).astype(np.int64) - 1
         number = np.where(rows < own, rows, np.clip(shared, 0, own - 1))
         publisher = _some_publishers(shape, number)
     columns = np.arange(shape.per_filter)
     counters = np.repeat(number, shape.per_filter), np.tile(columns, len(number))
-    day = Dice(shape.seed, "example").below(BITS, *counters).reshape(publisher.shape)
-    whole = Dice(shape.seed, "template").uniform(number) < 0.4
+    day = CounterRng(shape.seed, "example").below(BITS, *counters).reshape(publisher.shape)
+    whole = CounterRng(shape.seed, "template").uniform(number) < 0.4
     return publisher, np.where(whole[:, None], -1, day)
 
 
@@ -97,7 +97,7 @@ def _some_publishers(shape: Shape, number: Whole) -> Whole:
     found = np.empty((len(number), shape.per_filter), np.int64)
     for column in range(shape.per_filter):
         most = shape.publishers - shape.per_filter + column
-        drawn = Dice(shape.seed, f"publisher {column}").below(most + 1, number)
+        drawn = CounterRng(shape.seed, f"publisher {column}").below(most + 1, number)
         taken = (found[:, :column] == drawn[:, None]).any(axis=1)
         found[:, column] = np.where(taken, most, drawn)
     return found
@@ -138,7 +138,7 @@ def subscription_rows(shape: Shape, rows: Whole) -> Mapping[str, object]:
     return {
         "subscription": numbered("s", rows),
         "client": numbered("c", rows),
-        "broker": numbered("B", Dice(shape.seed, "subscriber's broker").below(len(shape.bandwidths), rows)),
+        "broker": numbered("B", CounterRng(shape.seed, "subscriber's broker").below(len(shape.bandwidths), rows)),
         "filter": [""] * len(rows),
     }
 
@@ -148,7 +148,7 @@ def publisher_rows(shape: Shape, rows: Whole) -> Mapping[str, object]:
     count = len(rows)
     return {
         "publisher": numbered("P", rows),
-        "broker": numbered("B", Dice(shape.seed, "publisher's broker").below(len(shape.bandwidths), rows)),
+        "broker": numbered("B", CounterRng(shape.seed, "publisher's broker").below(len(shape.bandwidths), rows)),
         "first_sequence": np.zeros(count, np.int64),
         "last_sequence": np.full(count, BITS - 1),
         "window_publications": np.full(count, BITS),

@@ -2,7 +2,7 @@
 
 A verb is one file of this package and one line in `VERBS`. The file ``cli/VERB.py`` exports a function of the same name,
 whose signature is the verb's options (typer) and whose docstring is its help, and ``EXAMPLE``, a command that can be
-pasted. `overweave.cli.frame` gives every verb its exit statuses and its one-line errors.
+pasted. `overweave.cli.app` gives every verb its exit statuses and its one-line errors.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and leave with its exit status: 0 done, 2 the input is wrong, 1 it failed, 130 interrupted."""
     try:
         # Imports are most of the start, and Ctrl-C may well come in them: all that can wait happens here.
-        from overweave.cli.frame import run
+        from overweave.cli.app import run
 
         status = run(VERBS, sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:

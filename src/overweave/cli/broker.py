@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.terminal import waiting
 from overweave.drivers.tcp.logs import configure
 from overweave.drivers.tcp.memory import keep_freed_memory

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.drivers.tcp.logs import printable
 from overweave.drivers.tcp.network_file import read_network
 from overweave.drivers.tcp.observe import ANSWER_S_MAX, Snapshot, Unobservable, ask, host_and_port

@@ -10,9 +10,9 @@ import msgspec
 import typer
 
 import overweave
-from overweave.cli.answers import put
 from overweave.cli.demo_network import BROKERS, Account, Traffic, run_traffic, write_network
 from overweave.cli.demo_plan import bandwidth_of, bits_of, make_demo_plan, plan_said
+from overweave.cli.output import put
 from overweave.cli.terminal import progress, task_bar, waiting
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.language.predicates import Filter
@@ -63,7 +63,7 @@ def demo(
     """Run a network of five brokers on this machine, send stock quotes through it, and report what happened.
 
     Brokers are processes, and every delivery is checked. Then their traces become profiles, loads and delays on Spark, and
-    a report with pictures; and a plan says with how few brokers the same traffic could do, with a page of its own. It takes a
+    a report with figures; and a plan says with how few brokers the same traffic could do, with a page of its own. It takes a
     minute or two, and Ctrl-C stops and removes everything.
     """
     _clear(out)
@@ -187,7 +187,7 @@ def _text(summary: Summary) -> str:
     lines += [
         "",
         plan_said(summary.plan),
-        f"Look at the pictures in {summary.report} and {summary.plan_report}",
+        f"Look at the figures in {summary.report} and {summary.plan_report}",
         f"Run the same network yourself: overweave up {network}",
         f"Ask the planner yourself:      overweave plan {directory / 'profiles'} --network {network} --explain B1",
     ]

@@ -14,8 +14,8 @@ import msgspec
 import typer
 
 import overweave
-from overweave.cli.answers import put, whole_document
-from overweave.cli.lines import STDIN, BadLines, LineFile, open_lines, parsed
+from overweave.cli.line_reader import STDIN, BadLines, LineFile, open_lines, parsed
+from overweave.cli.output import put, whole_document
 from overweave.cli.terminal import progress, say, waiting
 from overweave.errors import InvalidInput, ParseError
 from overweave.language.codec import encode_filter, encode_publication

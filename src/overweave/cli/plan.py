@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.plan_before import before_of
 from overweave.cli.terminal import say, waiting
 from overweave.errors import GoalNotMet, InvalidInput

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.stopping import stopping
 from overweave.cli.terminal import say
 from overweave.errors import InvalidInput

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.stopping import stopping
 from overweave.cli.terminal import say, task_bar, waiting
 from overweave.errors import InvalidInput
@@ -90,9 +90,9 @@ def _profiled(
     with task_bar("starting Spark") as bar:
         from overweave.pipeline.jobs import profile_run
         from overweave.pipeline.session import session
-        from overweave.pipeline.watching import watched
+        from overweave.pipeline.task_progress import report_progress
 
-        with session(master, conf=conf) as spark, watched(spark, bar.on_tasks):
+        with session(master, conf=conf) as spark, report_progress(spark, bar.on_tasks):
             return profile_run(
                 spark, traces, out, run, bits, bucket, lambda name: bar.say(f"computing {name}"), skip_bad=skip_bad
             )

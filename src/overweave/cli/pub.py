@@ -8,9 +8,20 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
-from overweave.cli.clients import WAIT_S, Authorities, Certificate, Key, Name, Proof, Token, Wait, connected, filter_of
-from overweave.cli.lines import STDIN, BadLines, LineFile, open_lines, parsed
+from overweave.cli.client_options import (
+    CONNECT_TIMEOUT_S,
+    Authorities,
+    Certificate,
+    Credentials,
+    Key,
+    Name,
+    Token,
+    Wait,
+    connected,
+    filter_of,
+)
+from overweave.cli.line_reader import STDIN, BadLines, LineFile, open_lines, parsed
+from overweave.cli.output import put
 from overweave.cli.terminal import progress, say
 from overweave.drivers.tcp.blocking import BlockingClient, checked_size_bytes
 from overweave.errors import InvalidInput, OverweaveError
@@ -46,7 +57,7 @@ def pub(
     authorities: Authorities = None,
     certificate: Certificate = None,
     key: Key = None,
-    wait: Wait = WAIT_S,
+    wait: Wait = CONNECT_TIMEOUT_S,
 ) -> None:
     """Publish lines, and end when every subscriber has them.
 
@@ -64,7 +75,7 @@ def pub(
         raise InvalidInput("--repeat: expected a file, as standard input can be read only once")
     filters = [filter_of("--advertise", text) for text in advertise or ()]
     bad = BadLines(skip_bad)
-    proof = Proof(name, token, authorities, certificate, key)
+    proof = Credentials(name, token, authorities, certificate, key)
     with open_lines(file) as first, connected("--to", to, proof, wait, advertise=not filters) as client:
         publisher = Publisher(client, filters)
         try:

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.terminal import waiting
 from overweave.pipeline.locations import Location
 
@@ -33,7 +33,7 @@ def report(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
 ) -> None:
-    """Write a report as one HTML file, with all pictures in it, to be read anywhere, offline and on paper.
+    """Write a report as one HTML file, with all figures in it, to be read anywhere, offline and on paper.
 
     Of a profile: the load of brokers over time, delays, yield and hops, the rates of publishers, the number and density of
     profiles. Of a sweep: its figures, the means of its measures, and what failed. Of a plan: the overlay before and after, the

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.terminal import waiting
 from overweave.errors import InvalidInput
 
@@ -24,14 +24,14 @@ def reproduce(
     paper: Annotated[
         str, typer.Argument(metavar="PAPER", help="Which one: dest, minimal, stoch, thesis-allocation.", show_default=False)
     ],
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="For tables and pictures; default: reproduce/PAPER.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="For tables and figures; default: reproduce/PAPER.")] = None,
     full: Annotated[bool, typer.Option("--full/--quick", help="At the size of the paper (hours), or in minutes.")] = False,
     master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Write a JSON list of claims.")] = False,
 ) -> None:
     """Re-run the evaluation of a paper, and print ours next to the published figures.
 
-    Writes claims.json, tables and pictures into DIR. A run that was interrupted goes on where it was.
+    Writes claims.json, tables and figures into DIR. A run that was interrupted goes on where it was.
     """
     from overweave.experiments import PAPERS
     from overweave.overlay.checks import nearest
@@ -78,7 +78,7 @@ def _text(claims: "list[Claim]", folder: Path) -> str:
         ]
         if claim.reason is not None:
             lines.append(f"{'':14}reason:    {claim.reason}")
-    return "\n".join([*lines, f"tables and pictures: {folder}", ""])
+    return "\n".join([*lines, f"tables and figures: {folder}", ""])
 
 
 def _shown(value: object) -> str:

@@ -11,8 +11,19 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
-from overweave.cli.clients import WAIT_S, Authorities, Certificate, Key, Name, Proof, Token, Wait, connected, filter_of
+from overweave.cli.client_options import (
+    CONNECT_TIMEOUT_S,
+    Authorities,
+    Certificate,
+    Credentials,
+    Key,
+    Name,
+    Token,
+    Wait,
+    connected,
+    filter_of,
+)
+from overweave.cli.output import put
 from overweave.cli.terminal import is_watched, say, waiting
 from overweave.drivers.tcp.blocking import BlockingClient, BlockingSubscription
 from overweave.errors import InvalidInput, OverweaveError
@@ -38,7 +49,7 @@ def sub(
     authorities: Authorities = None,
     certificate: Certificate = None,
     key: Key = None,
-    wait: Wait = WAIT_S,
+    wait: Wait = CONNECT_TIMEOUT_S,
 ) -> None:
     """Print every publication that matches a filter, one a line, until Ctrl-C.
 
@@ -52,7 +63,7 @@ def sub(
     if headers and not json:
         raise InvalidInput("--headers: expected together with --json")
     wanted = filter_of("FILTER", filter)
-    proof = Proof(name, token, authorities, certificate, key)
+    proof = Credentials(name, token, authorities, certificate, key)
     _prepare()
     write = _put_headers if headers else _put_json if json else _put_text
     with (

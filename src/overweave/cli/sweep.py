@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.terminal import progress, say, waiting
 from overweave.errors import OverweaveError
 from overweave.pipeline.locations import Location

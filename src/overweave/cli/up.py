@@ -10,8 +10,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
 from overweave.cli.broker_command import broker_command
+from overweave.cli.output import put
 from overweave.cli.terminal import say, waiting
 from overweave.drivers.tcp.network_file import NetworkFile, read_network
 from overweave.drivers.tcp.processes import supervise

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.terminal import task_bar
 from overweave.errors import InvalidInput
 from overweave.pipeline.locations import Location
 
 if TYPE_CHECKING:
-    from overweave.pipeline.workloads.writing import Note
+    from overweave.pipeline.workloads.workload_writer import Manifest
 
 EXAMPLE = """\
 overweave workload stock --out quotes --publishers 40 --subscriptions 2000 --publications 10000 --zipf 1
@@ -63,10 +63,10 @@ def workload(
     given = {name: value for name, value in locals().items() if value is not None and name not in _NOT_OF_THE_KIND}
     # Spark and what runs on it are only needed now, and take a second to import.
     from overweave.pipeline.session import session
-    from overweave.pipeline.watching import watched
+    from overweave.pipeline.task_progress import report_progress
     from overweave.pipeline.workloads import WORKLOADS
     from overweave.pipeline.workloads.base import Source
-    from overweave.pipeline.workloads.writing import Note, check_free, write_workload
+    from overweave.pipeline.workloads.workload_writer import Manifest, check_free, write_workload
 
     if kind not in WORKLOADS:
         raise InvalidInput(f"KIND: expected one of {', '.join(WORKLOADS)}, found {kind!r}")
@@ -74,21 +74,21 @@ def workload(
     target = Location.of(out)
     if not target.is_remote:
         check_free(target)
-    note = Note(kind=kind, seed=seed, options=msgspec.to_builtins(options))
+    manifest = Manifest(kind=kind, seed=seed, options=msgspec.to_builtins(options))
     began_s = time.monotonic()
-    with task_bar("starting Spark") as bar, session(master, conf=conf or []) as spark, watched(spark, bar.on_tasks):
+    with task_bar("starting Spark") as bar, session(master, conf=conf or []) as spark, report_progress(spark, bar.on_tasks):
         tables = WORKLOADS[kind].make(Source(spark, seed), options)
-        done = write_workload(tables, target, note, lambda name: bar.say(f"making {name}"))
+        done = write_workload(tables, target, manifest, lambda name: bar.say(f"making {name}"))
     _answer(done, target, time.monotonic() - began_s, json)
 
 
 _NOT_OF_THE_KIND = ("kind", "out", "seed", "master", "conf", "json")
 
 
-def _answer(note: "Note", out: Location, seconds: float, json: bool) -> None:
-    rows = note.rows or {}
+def _answer(manifest: "Manifest", out: Location, seconds: float, json: bool) -> None:
+    rows = manifest.rows or {}
     if json:
-        document = msgspec.to_builtins(note) | {"out": str(out), "seconds": round(seconds, 3)}
+        document = msgspec.to_builtins(manifest) | {"out": str(out), "seconds": round(seconds, 3)}
         put(msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n")
         return
     lines = [f"{count:>12,} {name}" for name, count in rows.items()]

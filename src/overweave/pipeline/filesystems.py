@@ -237,7 +237,7 @@ def _reached(path: str) -> Iterator[_Java]:
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
 
-    from overweave.pipeline.problems import first_line
+    from overweave.pipeline.spark_errors import first_line
 
     context = SparkContext._active_spark_context
     scheme = path.partition(":")[0]

@@ -29,7 +29,7 @@ from overweave.language.syntax import parse_filter
 from overweave.language.values import excerpt
 from overweave.matching.index import Index
 from overweave.matching.kernels.state import new_state
-from overweave.pipeline.problems import plain_errors
+from overweave.pipeline.spark_errors import translate_errors
 
 #: The table of slots: subscription, slot.
 SLOTS = "slots.parquet"
@@ -68,7 +68,7 @@ def build_index(subscriptions: DataFrame, directory: Path | str, *, skip_bad: bo
     parsed = rows.repartition("filter").sortWithinPartitions("filter").mapInArrow(_parse, _PARSED)
     # Where Spark runs may have another working directory.
     build = functools.partial(_build, Path(directory).absolute(), skip_bad)
-    with plain_errors():
+    with translate_errors():
         told = parsed.repartition(1).mapInArrow(build, _BUILT).collect()
     if not told:
         # Without rows there need not be a task.

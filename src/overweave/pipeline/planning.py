@@ -27,8 +27,8 @@ from overweave.pipeline.columns import check_once, positions, texts, words_of
 from overweave.pipeline.index_file import build_index
 from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.schemas import EARLIER_NAMES
-from overweave.pipeline.steps.match import matched
-from overweave.pipeline.steps.profiles import BITS, profiled, windows_of
+from overweave.pipeline.steps.match import subscription_matches
+from overweave.pipeline.steps.profiles import BITS, subscription_profiles, windows_of
 from overweave.pipeline.streaming.versions import current
 from overweave.pipeline.tables import files_of, read_table, write_tables
 from overweave.planning.box_tables import with_boxes
@@ -141,7 +141,7 @@ def profile_workload(spark: SparkSession, source: LocationLike, out: Path, bits:
     _check_known(sent, tables["publishers"], source)
     # As in a trace, what nobody wants is there without a subscription: windows end at the last publication, wanted or not.
     unwanted = sent.withColumn("subscription", F.lit(None).cast("string"))
-    deliveries = matched(publications, out / "index").unionByName(unwanted)
+    deliveries = subscription_matches(publications, out / "index").unionByName(unwanted)
     counted = windows_of(sent, bits).select("publisher", *_ENDS, _WINDOW)
     publishers = (
         tables["publishers"]
@@ -155,7 +155,7 @@ def profile_workload(spark: SparkSession, source: LocationLike, out: Path, bits:
             *_ENDS,
         )
     )
-    found = profiled(deliveries, bits) if not sent.isEmpty() else profiled(deliveries.limit(0), bits)
+    found = subscription_profiles(deliveries, bits) if not sent.isEmpty() else subscription_profiles(deliveries.limit(0), bits)
     write_tables({out / "profiles": found, out / "publisher_profiles": publishers, out / "subscriptions": subscriptions})
 
 

@@ -133,7 +133,7 @@ SUMMARY = _table(
 )
 #: What was left out of a table because it is bad: from which file, why, how many rows (null: of a file that cannot be read,
 #: nobody knows), and what one of them looks like.
-BAD = _table(file=_TEXT, reason=_TEXT, rows=_MAYBE_WHOLE, example=_MAYBE_TEXT)
+REJECTED = _table(file=_TEXT, reason=_TEXT, rows=_MAYBE_WHOLE, example=_MAYBE_TEXT)
 
 #: Every table by its name: first those that are read as input, then those that ``overweave profile`` writes.
 TABLES: dict[str, StructType] = {
@@ -148,7 +148,7 @@ TABLES: dict[str, StructType] = {
     "subscription_lifetimes": SUBSCRIPTION_LIFETIMES,
     "load": LOAD,
     "summary": SUMMARY,
-    "bad": BAD,
+    "bad": REJECTED,
 }
 #: What tables of a profile were called in the release before.
 EARLIER_NAMES = {"publisher_profiles": "publishers", "subscription_lifetimes": "subscriptions"}

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline.configured import configured_keys
-from overweave.pipeline.problems import first_line, plain_errors
-from overweave.pipeline.shipping import ship_package
+from overweave.pipeline.package_archive import ship_package
+from overweave.pipeline.spark_errors import first_line, translate_errors
 
 JAVA_MIN = 17
 #: Settings of every session, where its configuration has none.
@@ -104,7 +104,7 @@ def session(master: str | None = None, *, memory_mb: int | None = None, conf: Se
     before = SparkSession.getActiveSession()
     spark = make_session(master, memory_mb=memory_mb, conf=conf) if before is None else before
     try:
-        with plain_errors():
+        with translate_errors():
             yield spark
     finally:
         if before is None:

@@ -1,4 +1,4 @@
-"""Kernels that read publications in the text syntax; see `overweave.pipeline.wire`."""
+"""Kernels that read publications in the text syntax; see `overweave.pipeline.encode_texts`."""
 
 from typing import Any
 

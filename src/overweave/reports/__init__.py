@@ -1,4 +1,4 @@
-"""Reports: from tables to pictures and pages that people read. A kind of report is a file and a line in `REPORTS`."""
+"""Reports: from tables to figures and pages that people read. A kind of report is a file and a line in `REPORTS`."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple

@@ -57,7 +57,7 @@ def scale(unit: str, values: Iterable[float]) -> tuple[float, str]:
     return next((step for step in steps if largest >= step[0]), steps[0] if not largest else steps[-1])
 
 
-def figure(value: object) -> str:
+def number_text(value: object) -> str:
     """A number with as many digits as one reads, anything else as a name.
 
     >>> figure(1234567), figure(0.00012345), figure(1234.5), figure(None), figure(True)

@@ -101,12 +101,12 @@ def summary_of(load: DataFrame, delays: DataFrame) -> DataFrame:
     return counts.join(found, "broker", "left").withColumn("yield_share", share).select(SUMMARY.fieldNames())
 
 
-def loaded(deliveries: DataFrame, bucket_s: float = 1.0) -> DataFrame:
+def broker_load(deliveries: DataFrame, bucket_s: float = 1.0) -> DataFrame:
     """The table `LOAD`, in buckets of time."""
     return load_of(load_parts(deliveries, bucket_s), bucket_s)
 
 
-def summarised(deliveries: DataFrame) -> DataFrame:
+def broker_summary(deliveries: DataFrame) -> DataFrame:
     """The table `SUMMARY`."""
     return summary_of(load_parts(deliveries, 1.0), delay_parts(deliveries))
 

@@ -21,7 +21,7 @@ _WORD = 64
 _PROFILE = ("subscription", "publisher")
 
 
-def profiled(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
+def subscription_profiles(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
     """The table `PROFILES` of one run's deliveries.
 
     Rows are put into one ring for each turn of it, and the few turns there are then united: so a row need not know where the
@@ -29,10 +29,10 @@ def profiled(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
     """
     check_bits(bits)
     rows = _in_some_window(deliveries, bits).where(F.col("subscription").isNotNull())
-    return united(_turns(rows, bits, *_PROFILE), windows_of(deliveries, bits), bits)
+    return merge_profiles(_turns(rows, bits, *_PROFILE), windows_of(deliveries, bits), bits)
 
 
-def united(profiles: DataFrame, windows: DataFrame, bits: int = BITS) -> DataFrame:
+def merge_profiles(profiles: DataFrame, windows: DataFrame, bits: int = BITS) -> DataFrame:
     """Profiles of several parts of a trace as those of the whole, whose publishers have these ``windows``.
 
     The window of each part is moved to the end first, that is, the places of what falls out of it are cleared. A profile with
@@ -51,7 +51,7 @@ def windows_of(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
     return _windows(turns, _ends_of(deliveries), bits)
 
 
-def windows_united(windows: DataFrame, bits: int = BITS) -> DataFrame:
+def merge_windows(windows: DataFrame, bits: int = BITS) -> DataFrame:
     """Windows of several parts of a trace as those of the whole."""
     check_bits(bits)
     ends = windows.groupBy("publisher").agg(
@@ -93,7 +93,7 @@ def publishers_of(parts: DataFrame, windows: DataFrame) -> DataFrame:
     return found.join(windows, "publisher").select(PUBLISHER_PROFILES.fieldNames())
 
 
-def publishers_profiled(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
+def publisher_profiles(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
     """The table `PUBLISHER_PROFILES`."""
     return publishers_of(publisher_parts(deliveries), windows_of(deliveries, bits))
 

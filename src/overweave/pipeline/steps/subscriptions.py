@@ -17,7 +17,7 @@ def delivered_subscriptions(deliveries: DataFrame) -> DataFrame:
     return got.groupBy("subscription").agg(F.max("last").alias("last"))
 
 
-def delivered_united(parts: DataFrame) -> DataFrame:
+def merge_delivered(parts: DataFrame) -> DataFrame:
     """`delivered_subscriptions` of parts of a trace as those of the whole."""
     return parts.groupBy("subscription").agg(F.max("last").alias("last"))
 

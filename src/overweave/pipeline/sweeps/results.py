@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 from overweave.errors import InvalidInput
 from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.sweeps.base import ARROW_TYPES
-from overweave.pipeline.sweeps.file import Figure, Sweep
+from overweave.pipeline.sweeps.file import FigureSpec, Sweep
 
-METRICS, MARK = "metrics", "sweep.json"
+METRICS, MANIFEST_NAME = "metrics", "sweep.json"
 KEY, ERROR = "scenario", "error"
 _WHOLE = "part-00000.parquet"
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What a directory holds."""
 
     kind: str
@@ -35,7 +35,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     #: Columns of `METRICS`, between the key and the error.
     parameters: tuple[str, ...]
     measures: tuple[str, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[FigureSpec, ...]
 
 
 def check_free(where: LocationLike) -> None:
@@ -44,15 +44,15 @@ def check_free(where: LocationLike) -> None:
     if out.is_file():
         raise InvalidInput(f"{out}: expected a directory, found a file")
     names = [each.name for each in out.list()]
-    if names and MARK not in names:
+    if names and MANIFEST_NAME not in names:
         raise InvalidInput(f"{out}: expected a directory that is new, empty or of an earlier sweep, found other files")
 
 
-def read_note(directory: LocationLike) -> Note:
+def read_manifest(directory: LocationLike) -> Manifest:
     """What a directory says of itself."""
-    mark = Location.of(directory) / MARK
+    mark = Location.of(directory) / MANIFEST_NAME
     try:
-        return msgspec.json.decode(mark.read_bytes(), type=Note)
+        return msgspec.json.decode(mark.read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError) as error:
         raise InvalidInput(f"{mark}: expected what a sweep says of itself, found: {error}") from None
 
@@ -91,14 +91,14 @@ class Results:
         self._folder.make_directory()
         self._parts = [self._found(out)]
         self.close()
-        note = Note(
+        note = Manifest(
             kind=sweep.kind,
             scenarios=len(sweep.tasks),
             parameters=tuple(sweep.parameters),
             measures=tuple(sweep.measures),
             figures=sweep.figures,
         )
-        (out / MARK).write_bytes(msgspec.json.format(msgspec.json.encode(note), indent=2) + b"\n")
+        (out / MANIFEST_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(note), indent=2) + b"\n")
 
     def keys(self, *, failed: bool) -> set[str]:
         """Those that are finished well, or those that failed."""

@@ -16,7 +16,7 @@ from overweave.errors import InvalidInput
 from overweave.language.codec import encode_publication
 from overweave.language.syntax import parse_publication
 from overweave.pipeline.schemas import TABLES
-from overweave.pipeline.workloads.dice import Whole
+from overweave.pipeline.workloads.counter_rng import Whole
 
 #: The columns of some rows, given the rows' numbers.
 MakeRows = Callable[[Whole], Mapping[str, object]]

@@ -28,7 +28,7 @@ from overweave.language.predicates import Filter
 from overweave.language.syntax import parse_filter
 
 TOKEN_VARIABLE = "OVERWEAVE_TOKEN"
-WAIT_S = 10.0
+CONNECT_TIMEOUT_S = 10.0
 
 Name = Annotated[
     str | None, typer.Option("--name", metavar="NAME", help="What to be called; without it, something that nobody else is.")
@@ -50,7 +50,7 @@ _ANSWER_S = 5.0
 _LOOK_EVERY_S = 0.25
 
 
-class Proof(msgspec.Struct, frozen=True):
+class Credentials(msgspec.Struct, frozen=True):
     """By what a client shows who it is, and knows its broker."""
 
     name: str | None = None
@@ -78,7 +78,7 @@ def filter_of(option: str, text: str) -> Filter:
 
 
 @contextlib.contextmanager
-def connected(option: str, url: str, proof: Proof, wait_s: float, advertise: bool = True) -> Iterator[BlockingClient]:
+def connected(option: str, url: str, proof: Credentials, wait_s: float, advertise: bool = True) -> Iterator[BlockingClient]:
     """A client of the broker at ``url``, which was given as ``option``. Leaving waits for nothing: flush before."""
     address = parse_address(url, option)
     context = _context(address, proof)
@@ -98,7 +98,7 @@ def connected(option: str, url: str, proof: Proof, wait_s: float, advertise: boo
         yield client
 
 
-def _context(address: Address, proof: Proof) -> ssl.SSLContext | None:
+def _context(address: Address, proof: Credentials) -> ssl.SSLContext | None:
     given = {"--authorities": proof.authorities, "--certificate": proof.certificate, "--key": proof.key}
     if not address.tls:
         for option, file in given.items():

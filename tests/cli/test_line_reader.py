@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from overweave.cli import lines
-from overweave.cli.lines import BadLines, LineFile, open_lines, parsed
+from overweave.cli import line_reader
+from overweave.cli.line_reader import BadLines, LineFile, open_lines, parsed
 from overweave.errors import InvalidInput, LanguageError
 
 
@@ -36,7 +36,7 @@ def test_a_batch_is_what_one_read_brought():
 
 
 def test_an_endless_line_is_a_bad_line_and_the_next_one_is_read(monkeypatch):
-    monkeypatch.setattr(lines, "LINE_BYTES_MAX", 10)
+    monkeypatch.setattr(line_reader, "LINE_BYTES_MAX", 10)
     stream = Dribble(b"x" * 95 + b"\nnext\n", 8)
     bad = BadLines(skip=True)
     assert [value for batch in parsed(LineFile("x", stream, stream), _text, bad) for value in batch] == [None, "next"]
@@ -52,7 +52,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert count == 500_000
-    assert peak_bytes < 16 * lines.READ_BYTES < path.stat().st_size / 3
+    assert peak_bytes < 16 * line_reader.READ_BYTES < path.stat().st_size / 3
 
 
 def test_any_of_our_errors_gets_its_place():

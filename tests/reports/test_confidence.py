@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from overweave.reports.means import T_95, mean_and_margin, student_t
+from overweave.reports.confidence import T_95, mean_and_margin, student_t
 
 
 @pytest.mark.parametrize("freedom", T_95)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from overweave.cli import VERBS, frame
+from overweave.cli import VERBS, app
 from overweave.errors import DuplicateId, InvalidInput, UnknownId
 
 PROGRAM = [sys.executable, "-c", "from overweave.cli import main; main()"]
@@ -139,7 +139,7 @@ def test_debug_by_environment(run, failing, monkeypatch, value, shown):
 
 
 def test_debug_after_two_dashes_is_an_argument():
-    assert frame._without_debug(["bench", "--debug", "--", "--debug"]) == (True, ["bench", "--", "--debug"])
+    assert app._without_debug(["bench", "--debug", "--", "--debug"]) == (True, ["bench", "--", "--debug"])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
@@ -179,7 +179,7 @@ def test_ctrl_c_while_starting_is_no_traceback():
         import os, signal, sys
         class Interrupting:
             def find_spec(self, name, path=None, target=None):
-                if name == "overweave.cli.frame":
+                if name == "overweave.cli.app":
                     os.kill(os.getpid(), signal.SIGINT)
         sys.meta_path.insert(0, Interrupting())
         from overweave.cli import main

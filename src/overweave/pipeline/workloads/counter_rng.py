@@ -19,7 +19,7 @@ _STEP, _FIRST, _SECOND = (np.uint64(word) for word in (0x9E3779B97F4A7C15, 0xBF5
 _WORD = (1 << 64) - 1
 
 
-class Dice(NamedTuple):
+class CounterRng(NamedTuple):
     """Draws for one purpose; ``counters`` are arrays of the same length, a row of them is a draw.
 
     >>> dice = Dice(1, "price")
@@ -68,13 +68,13 @@ def shuffled(rows: Whole, count: int) -> Whole:
     return rows % count * stride % count
 
 
-def shares(weights: Real) -> Real:
-    """Where the share of each weight ends, from 0 to 1: what `dealt` deals by."""
+def share_ends(weights: Real) -> Real:
+    """Where the share of each weight ends, from 0 to 1: what `pick_by_share` deals by."""
     ends = np.cumsum(weights)
     return np.asarray(ends / ends[-1])
 
 
-def dealt(ends: Real, at: Real) -> Whole:
+def pick_by_share(ends: Real, at: Real) -> Whole:
     """Which share each position from 0 to 1 falls into.
 
     >>> dealt(shares(np.array([1.0, 3.0])), np.array([0.1, 0.3, 0.9])).tolist()

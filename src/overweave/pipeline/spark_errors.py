@@ -24,18 +24,18 @@ _UNREADABLE = re.compile(
 
 
 @contextmanager
-def plain_errors() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """What is wrong with the input as an `InvalidInput`, without Spark's words around it; for where a step is carried out."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        said = plain(error)
+        said = user_message(error)
         if said is None:
             raise
         raise InvalidInput(said) from None
 
 
-def plain(error: Exception) -> str | None:
+def user_message(error: Exception) -> str | None:
     """What ``error`` says about the input, or none.
 
     >>> plain(Exception("[USER_RAISED_EXCEPTION] InvalidInput: a.csv: expected a value SQLSTATE: P0001"))
@@ -52,7 +52,7 @@ def plain(error: Exception) -> str | None:
     return None
 
 
-def refuse(*parts: str | Column) -> Column:
+def raise_column(*parts: str | Column) -> Column:
     """A column that is nobody's value: whoever computes it gets an `InvalidInput` of these parts (null: left out)."""
     first, *others = (F.lit(part) if isinstance(part, str) else part for part in parts)
     return F.raise_error(F.concat(F.lit(_MARK), F.concat_ws(": ", first, *others)))

@@ -1,4 +1,4 @@
-"""Reading tables that are partly bad: what is good, and a table `BAD` that counts the rest by file and reason.
+"""Reading tables that are partly bad: what is good, and a table `REJECTED` that counts the rest by file and reason.
 
 Parquet files are read once beforehand, by workers, to know which are whole: Spark notices damage only where it needs the column,
 so that one step would see rows that another does not. Texts in the language of filters and publications are parsed.
@@ -20,10 +20,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from overweave.errors import InvalidInput
 from overweave.language.codec import encode_filter
 from overweave.language.syntax import parse_filter
+from overweave.pipeline.encode_texts import wires_of_texts
 from overweave.pipeline.locations import LocationLike
-from overweave.pipeline.schemas import BAD, TABLES
-from overweave.pipeline.tables import BROKEN, Files, broken_said, file_said, files_of, misfit, null_said, opened, place_said
-from overweave.pipeline.wire import wires_of_texts
+from overweave.pipeline.schemas import REJECTED, TABLES
+from overweave.pipeline.tables import BROKEN, Files, broken_text, file_text, files_of, mismatch, null_text, open_files, place_text
 
 #: What is wrong with a row, and one example of it.
 _REASON, _EXAMPLE = "_reason", "_example"
@@ -38,36 +38,36 @@ _Batches = Iterator[pa.RecordBatch]
 _Errors = Callable[[pa.Array], Mapping[int, str]]
 
 
-class GoodRows(NamedTuple):
-    """What can be used of a table, and what was left out (`BAD`)."""
+class Quarantine(NamedTuple):
+    """What can be used of a table, and what was left out (`REJECTED`)."""
 
     rows: DataFrame
     bad: DataFrame
 
 
-def read_good_rows(spark: SparkSession, path: LocationLike, name: str) -> GoodRows:
+def read_with_quarantine(spark: SparkSession, path: LocationLike, name: str) -> Quarantine:
     """The good rows of the table ``name`` (of `TABLES`); see `overweave.pipeline.tables.read_table`."""
     files = files_of(path)
-    no_rows = spark.createDataFrame([], BAD)
+    no_rows = spark.createDataFrame([], REJECTED)
     files, bad_files = _whole_files(spark, files, name) if files.kind == "parquet" else (files, no_rows)
     schema = TABLES[name]
-    rows = opened(spark, files, name)
+    rows = open_files(spark, files, name)
     judged = _parsed(rows, [name for name in schema.fieldNames() if name in _LANGUAGE])
-    nulls = [F.when(F.col(field.name).isNull(), null_said(field)) for field in schema.fields if not field.nullable]
-    broken = F.when(F.col(BROKEN).isNotNull(), broken_said(name))
+    nulls = [F.when(F.col(field.name).isNull(), null_text(field)) for field in schema.fields if not field.nullable]
+    broken = F.when(F.col(BROKEN).isNotNull(), broken_text(name))
     reason = F.coalesce(broken, *nulls, F.col(_REASON))
-    counted = judged.where(reason.isNotNull()).groupBy(file_said().alias("file"), reason.alias("reason"))
-    example = F.min(F.substring(F.coalesce(F.col(BROKEN), F.col(_EXAMPLE), place_said()), 1, _EXAMPLE_MAX))
+    counted = judged.where(reason.isNotNull()).groupBy(file_text().alias("file"), reason.alias("reason"))
+    example = F.min(F.substring(F.coalesce(F.col(BROKEN), F.col(_EXAMPLE), place_text()), 1, _EXAMPLE_MAX))
     bad_rows = counted.agg(F.count("*").alias("rows"), example.alias("example"))
-    return GoodRows(judged.where(reason.isNull()).select(schema.fieldNames()), bad_files.unionByName(bad_rows))
+    return Quarantine(judged.where(reason.isNull()).select(schema.fieldNames()), bad_files.unionByName(bad_rows))
 
 
 def _whole_files(spark: SparkSession, files: Files, name: str) -> tuple[Files, DataFrame]:
-    """The files that can be read to their end and have the right columns; and the others, as `BAD`."""
+    """The files that can be read to their end and have the right columns; and the others, as `REJECTED`."""
     fields = [field for field in TABLES[name].fields if field.name not in files.folder_columns]
     # The driver knows the names of all files anyway, as Spark does.
     with _one_by_one(spark) if files.path.is_remote else nullcontext():
-        bad = _listed(spark, files).mapInArrow(partial(_check_files, fields), BAD).collect()
+        bad = _listed(spark, files).mapInArrow(partial(_check_files, fields), REJECTED).collect()
     if files.path.is_remote:
         # Spark passes over them.
         bad += [Row(file=file, reason=_UNREADABLE, rows=None, example="a file of 0 bytes") for file in files.empty]
@@ -76,7 +76,7 @@ def _whole_files(spark: SparkSession, files: Files, name: str) -> tuple[Files, D
     if not whole:
         raise InvalidInput(f"{bad[0].file}: {bad[0].reason}, found {bad[0].example or 'another'}; no file is left")
     left = files._replace(names=whole, empty=[file for file in files.empty if file not in left_out], some=bool(bad))
-    return left, spark.createDataFrame(bad, BAD)
+    return left, spark.createDataFrame(bad, REJECTED)
 
 
 def _listed(spark: SparkSession, files: Files) -> DataFrame:
@@ -117,7 +117,7 @@ def _check_file(fields: list[StructField], file: str, source: str | pa.BufferRea
         with pq.ParquetFile(source) as found:
             shape = found.schema_arrow
             for field in fields:
-                said = misfit(field, _type_name(shape, field.name), shape.names)
+                said = mismatch(field, _type_name(shape, field.name), shape.names)
                 if said is not None:
                     return {"file": file, "reason": said, "rows": found.metadata.num_rows}
             for _ in found.iter_batches(columns=[field.name for field in fields]):

@@ -1,6 +1,6 @@
-"""How all pictures look: sizes, colours, grid, legend. Everything else draws, and asks here.
+"""The style of all figures: sizes, colours, grid, legend.
 
-Pictures are SVG, with letters as shapes, so they look alike everywhere; the same data gives the same bytes. The colours can be
+Figures are SVG, with letters as shapes, so they look alike everywhere; the same data gives the same bytes. The colours can be
 told apart by the colour-blind and seen on white and on black; markers tell series apart in print.
 """
 
@@ -15,7 +15,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Sheet
 from matplotlib.ticker import FuncFormatter
 
 COLOURS = ("#2a78c2", "#d9622b", "#1a9c74", "#a866b8", "#b98c06", "#4fa8d8", "#c2486b", "#7a7f87")
@@ -60,8 +60,8 @@ _RULES: Any = {
 }
 
 
-class Picture:
-    """A picture that was drawn, and what those hear who do not see it."""
+class Figure:
+    """A rendered figure with its name and caption (also its alternative text)."""
 
     def __init__(self, name: str, caption: str) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class Picture:
         self.png = b""
 
     def adapted(self) -> str:
-        """The picture for a page: ink and grid are those of whoever looks, on light or on dark ground."""
+        """The SVG for a page: ink and grid follow the light or dark colour scheme."""
         inks = f"<style>svg{{color:{_INK}}}@media(prefers-color-scheme:dark){{svg{{color:#d5d9e0}}}}</style>"
         bare = self.svg[self.svg.index("<svg") :]
         plain = bare.replace(_FAINT, "currentColor; stroke-opacity: 0.25").replace(_INK, "currentColor")
@@ -78,27 +78,27 @@ class Picture:
 
 
 @contextmanager
-def drawn(name: str, caption: str, height_in: float = 3.6) -> Iterator[tuple[Picture, Axes]]:
-    """Axes to draw on; when the body ends, the picture has what was drawn."""
-    picture = Picture(name, caption)
+def new_figure(name: str, caption: str, height_in: float = 3.6) -> Iterator[tuple[Figure, Axes]]:
+    """Axes to draw on; when the body ends, the figure has what was drawn."""
+    figure = Figure(name, caption)
     with matplotlib.rc_context(), warnings.catch_warnings():
         # Nobody's own settings show.
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_RULES)
         # A letter that no font has is drawn as a box.
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from")
-        sheet = Figure(figsize=(WIDTH_IN, height_in))
+        sheet = Sheet(figsize=(WIDTH_IN, height_in))
         FigureCanvasAgg(sheet)
-        yield picture, sheet.add_subplot()
-        picture.svg, picture.png = _written(sheet, "svg").decode(), _written(sheet, "png")
+        yield figure, sheet.add_subplot()
+        figure.svg, figure.png = _written(sheet, "svg").decode(), _written(sheet, "png")
 
 
-def explain(axes: Axes, title: str) -> None:
+def add_legend(axes: Axes, title: str) -> None:
     """A legend beside the axes, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
-    figure = axes.get_figure(root=True)
-    if handles and figure is not None:
-        figure.legend(handles, labels, title=title, loc="outside right upper", alignment="left")
+    sheet = axes.get_figure(root=True)
+    if handles and sheet is not None:
+        sheet.legend(handles, labels, title=title, loc="outside right upper", alignment="left")
 
 
 def plain_numbers(axis: Axis) -> None:
@@ -122,7 +122,7 @@ def from_zero(axes: Axes, values: list[float], which: Literal["x", "y"] = "y") -
         axes.set_ylim(0, top) if which == "y" else axes.set_xlim(0, top)
 
 
-def _written(sheet: Figure, form: str) -> bytes:
+def _written(sheet: Sheet, form: str) -> bytes:
     file = io.BytesIO()
     if form == "svg":
         sheet.savefig(file, format="svg", metadata={"Date": None, "Creator": None})

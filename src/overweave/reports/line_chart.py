@@ -1,4 +1,4 @@
-"""The picture of a sweep: a measure over a parameter, a line per series, means and 95 % confidence intervals over repetitions."""
+"""The figure of a sweep: a measure over a parameter, a line per series, means and 95 % confidence intervals over repetitions."""
 
 import itertools
 import math
@@ -11,23 +11,22 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
-from overweave.pipeline.sweeps.file import Figure
-from overweave.reports.labels import figure as shown_figure
-from overweave.reports.labels import label, scale
-from overweave.reports.look import (
+from overweave.pipeline.sweeps.file import FigureSpec
+from overweave.reports.confidence import mean_and_margin
+from overweave.reports.labels import label, number_text, scale
+from overweave.reports.style import (
     COLOURS,
     LINE_WIDTH,
     LINES,
     MARKER_SIZE,
     MARKERS,
     SERIES_MAX,
-    Picture,
-    drawn,
-    explain,
+    Figure,
+    add_legend,
     from_zero,
+    new_figure,
     plain_numbers,
 )
-from overweave.reports.means import mean_and_margin
 
 #: Values nearer to each other than this part of the axis cannot both have a number below them.
 _CROWDED = 0.045
@@ -46,38 +45,38 @@ class _Line(NamedTuple):
     margin: Reals
 
 
-def sweep_picture(metrics: pd.DataFrame, figure: Figure, number: int) -> Picture:
+def sweep_figure(metrics: pd.DataFrame, spec: FigureSpec, number: int) -> Figure:
     """Draw a figure of the table ``metrics``; scenarios that failed, or have no such values, are left out."""
-    good = metrics[metrics["error"].isna()].dropna(subset=[figure.x])
-    points = mean_and_margin(good, [figure.x, *figure.series], figure.y)
-    y_label, named, places = label(figure.y), _named(points[figure.x]), _places(points[figure.x])
+    good = metrics[metrics["error"].isna()].dropna(subset=[spec.x])
+    points = mean_and_margin(good, [spec.x, *spec.series], spec.y)
+    y_label, named, places = label(spec.y), _named(points[spec.x]), _places(points[spec.x])
     divisor, unit = scale(y_label.unit, [*points["mean"]])
-    lines = [_line(text, rows, figure.x, places, divisor) for text, rows in _series(points, figure)]
-    name = f"{number:02}-{figure.y}-over-{figure.x}".replace("_", "-")
-    with drawn(name, _caption(points, figure, len(lines))) as (picture, axes):
+    lines = [_line(text, rows, spec.x, places, divisor) for text, rows in _series(points, spec)]
+    name = f"{number:02}-{spec.y}-over-{spec.x}".replace("_", "-")
+    with new_figure(name, _caption(points, spec, len(lines))) as (figure, axes):
         shown = lines[:SERIES_MAX]
         for place, line in enumerate(_beside(shown) if named else shown):
             _draw(axes, line, place, 0 if named else _hidden(line, shown[place + 1 :]), named)
-        axes.set_xlabel(str(label(figure.x)))
+        axes.set_xlabel(str(label(spec.x)))
         axes.set_ylabel(str(y_label._replace(unit=unit)))
-        axes.set_xscale(figure.x_scale)
-        axes.set_yscale(figure.y_scale)
-        _ticks(axes, places, figure, named)
+        axes.set_xscale(spec.x_scale)
+        axes.set_yscale(spec.y_scale)
+        _ticks(axes, places, spec, named)
         plain_numbers(axes.yaxis)
-        if figure.y_scale == "linear":
+        if spec.y_scale == "linear":
             from_zero(axes, [value for line in lines for value in (*line.y, *(line.y + np.nan_to_num(line.margin)))])
-        if figure.series:
-            explain(axes, ", ".join(label(each).text for each in figure.series))
-    return picture
+        if spec.series:
+            add_legend(axes, ", ".join(label(each).text for each in spec.series))
+    return figure
 
 
-def _series(points: pd.DataFrame, figure: Figure) -> Iterator[tuple[str, pd.DataFrame]]:
+def _series(points: pd.DataFrame, spec: FigureSpec) -> Iterator[tuple[str, pd.DataFrame]]:
     """The name and the points of each line."""
-    if not figure.series:
-        yield label(figure.y).text, points
+    if not spec.series:
+        yield label(spec.y).text, points
         return
-    for key, rows in points.groupby(list(figure.series), sort=False, dropna=False):
-        yield ", ".join(map(shown_figure, _plain(key))), rows
+    for key, rows in points.groupby(list(spec.series), sort=False, dropna=False):
+        yield ", ".join(map(number_text, _plain(key))), rows
 
 
 def _line(text: str, rows: pd.DataFrame, x: str, places: Mapping[Any, float], divisor: float) -> _Line:
@@ -132,14 +131,14 @@ def _places(column: "pd.Series[Any]") -> dict[Any, float]:
     return {value: float(place if _named(column) else value) for place, value in enumerate(values)}
 
 
-def _ticks(axes: Axes, places: dict[Any, float], figure: Figure, named: bool) -> None:
+def _ticks(axes: Axes, places: dict[Any, float], spec: FigureSpec, named: bool) -> None:
     """Number the values that were swept, unless there are so many that their numbers would meet."""
     at = sorted(places.values())
-    seen = [math.log(place) for place in at] if figure.x_scale == "log" else at
+    seen = [math.log(place) for place in at] if spec.x_scale == "log" else at
     span = (seen[-1] - seen[0]) if len(seen) > 1 else 1.0
     if not named and any(after - before < _CROWDED * span for before, after in itertools.pairwise(seen)):
         return
-    names = {place: shown_figure(_plain((value,))[0]) for value, place in places.items()}
+    names = {place: number_text(_plain((value,))[0]) for value, place in places.items()}
     axes.xaxis.set_major_locator(FixedLocator(at))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda place, _: names.get(place, "")))
@@ -147,8 +146,8 @@ def _ticks(axes: Axes, places: dict[Any, float], figure: Figure, named: bool) ->
         axes.set_xlim(-0.5, len(at) - 0.5)
 
 
-def _caption(points: pd.DataFrame, figure: Figure, series: int) -> str:
-    text = f"{label(figure.y).text} over {label(figure.x).text}"
+def _caption(points: pd.DataFrame, spec: FigureSpec, series: int) -> str:
+    text = f"{label(spec.y).text} over {label(spec.x).text}"
     repeated = int(points["count"].max()) if len(points) else 0
     if repeated > 1:
         text += f"; means of {repeated} repetitions with 95 % confidence intervals"

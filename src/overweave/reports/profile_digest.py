@@ -50,7 +50,7 @@ class Digest(NamedTuple):
     densities: Histogram
 
 
-def digested(spark: SparkSession, directory: LocationLike) -> Digest:
+def digest_of(spark: SparkSession, directory: LocationLike) -> Digest:
     """Read the tables of a profile; columns that are missing are an `InvalidInput`."""
     folder = current(directory)
     paths = {name: folder_of(folder, name) for name in TABLES}

@@ -19,7 +19,7 @@ _GROUP = "spark.jobGroup.id"
 
 
 @contextmanager
-def watched(spark: SparkSession, on_tasks: OnTasks | None, every_s: float = _LOOK_S) -> Iterator[None]:
+def report_progress(spark: SparkSession, on_tasks: OnTasks | None, every_s: float = _LOOK_S) -> Iterator[None]:
     """Tell ``on_tasks`` how far the jobs of the body are, again and again, from a thread of its own."""
     # Asking a remote session for its context is an AttributeError.
     context: SparkContext | None = getattr(spark, "sparkContext", None)
