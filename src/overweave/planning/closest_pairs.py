@@ -11,10 +11,12 @@ from typing import Protocol
 import numpy as np
 
 from overweave.language.poset import Poset
-from overweave.planning.allocate.cram.accept import ANY_PAIR
-from overweave.planning.allocate.cram.groups import Groups
 from overweave.planning.closeness import Closeness
+from overweave.planning.groups import Groups
 from overweave.planning.kernels.closeness import common, scan
+
+#: No limit on the output of a pair.
+ANY_PAIR = 1 << 62
 
 
 class Partners:
