@@ -89,7 +89,7 @@ def test_help_is_quick_because_it_imports_nothing_heavy():
             ["demo", "--xyz"],
             "overweave: demo: No such option: --xyz; expected one of --filters, --seconds, --out, --seed, --json, --help\n",
         ),
-        (["match", "--filters", "x"], "overweave: match: Missing option '--publications'. Expected a file with one"),
+        (["match", "--filters", "x"], "overweave: match: Missing option '--publications'. Expected file of publications"),
         (
             ["bench"],
             "overweave: bench: Missing argument 'NAME'. Expected one of: matching, control, simulator, plane, routing, "
@@ -229,3 +229,23 @@ def test_what_runs_below_knows_of_debug(run, monkeypatch):
     for arguments in (["demo"], ["demo", "--debug"], ["demo"]):
         run(*arguments)
     assert seen == ["0", "1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("former", "today"),
+    [
+        (["pub", "--to", "tls://h:1", "--authorities", "no.pem"], ["pub", "--to", "tls://h:1", "--cafile", "no.pem"]),
+        (
+            ["sub", "[x,=,1]", "--from", "tls://h:1", "--authorities=no.pem"],
+            ["sub", "[x,=,1]", "--from", "tls://h:1", "--cafile=no.pem"],
+        ),
+        (["pub", "--to", "tcp://127.0.0.1:1", "--wait", "0"], ["pub", "--to", "tcp://127.0.0.1:1", "--connect-timeout", "0"]),
+        (["sweep", "none.toml", "--out", "out", "--again"], ["sweep", "none.toml", "--out", "out", "--retry-failed"]),
+    ],
+)  # fmt: skip
+def test_former_names_of_options_work_for_a_release_and_are_not_in_the_help(run, former, today):
+    status, _, err = run(*today)
+    assert status
+    assert "No such option" not in err
+    assert run(*former) == run(*today)
+    assert not any(name in run(former[0], "--help").out for name in ("--authorities", "--wait", "--again"))

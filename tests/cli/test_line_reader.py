@@ -92,7 +92,7 @@ def test_skipped_lines_do_not_fill_the_memory(monkeypatch):
     monkeypatch.setattr(BadLines, "NUMBERS_MAX", 10)
     bad = BadLines(skip=True)
     for number in range(1, 101):
-        bad.take(number, InvalidInput("wrong"))
+        bad.reject(number, InvalidInput("wrong"))
     assert (bad.count, bad.numbers, len(bad.first)) == (100, list(range(1, 11)), BadLines.SHOWN)
 
 

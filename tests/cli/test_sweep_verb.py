@@ -73,8 +73,8 @@ def test_failures_are_told_and_nothing_but_failures_is_a_failure(run, file, tmp_
     file.write_text(slow)
     status, said, err = run("sweep", file, "--out", tmp_path / "out", "--json")
     assert (status, json.loads(said)["failed"]) == (0, 2)
-    assert err == "overweave: 2 of 4 scenarios failed; the column 'error' says why, --again tries them again\n"
-    assert json.loads(run("sweep", file, "--out", tmp_path / "out", "--again", "--json").out)["computed"] == 2
+    assert err == "overweave: 2 of 4 scenarios failed; see the column 'error'; --retry-failed retries them\n"
+    assert json.loads(run("sweep", file, "--out", tmp_path / "out", "--retry-failed", "--json").out)["computed"] == 2
     file.write_text(slow.replace("[1, 50]", "[50, 60]"))
     status, _, err = run("sweep", file, "--out", tmp_path / "all")
     assert status == 1

@@ -1,15 +1,15 @@
-"""The frame around every verb: global options, exit statuses, errors in one line.
+"""The application around every verb: global options, aliases of renamed options, exit statuses, one-line errors.
 
 ====== ============================================================================================
 status meaning
 ====== ============================================================================================
-0      done; also when the reader of our output (``| head``) had enough
-1      it failed at run time
-2      the user's input is wrong: options, files, lines; the text says where and what was expected
+0      success; also when the reader of the output (``| head``) has closed the pipe
+1      runtime error
+2      invalid input: options, files, lines; the message names the place and the expectation
 130    interrupted by Ctrl-C
 ====== ============================================================================================
 
-Whatever goes wrong is one line on stderr that begins with ``overweave: ``; a traceback comes before it only with ``--debug``.
+An error is one line on stderr that begins with ``overweave: ``; ``--debug`` adds a traceback before it.
 """
 
 import contextlib
@@ -33,18 +33,26 @@ from overweave.language.values import excerpt
 
 _DEBUG_OPTION = "--debug"
 _DEBUG_VARIABLE = "OVERWEAVE_DEBUG"
+_CONNECTION = {"--authorities": "--cafile", "--wait": "--connect-timeout"}
+#: By verb, the options of the release before and their names of today. They are removed with the next release.
+ALIASES: Mapping[str, Mapping[str, str]] = {
+    "pub": _CONNECTION,
+    "sub": _CONNECTION,
+    "sweep": {"--again": "--retry-failed"},
+}
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 def run(verbs: Mapping[str, str], arguments: Sequence[str]) -> int:
-    """Carry out one command line and return its exit status."""
+    """Run one command line and return its exit status."""
     if sys.stderr is None:
-        # Or whatever prints to it would print to stdout, into the answer.
+        # Otherwise prints to stderr would end up in the output.
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 (open until the process ends)
     if sys.stdout is None:
-        say("cannot write the answer: standard output is closed")
+        say("cannot write the output: standard output is closed")
         return 1
     debug, arguments = _without_debug(arguments)
+    arguments = _without_aliases(arguments)
     debug = debug or os.environ.get(_DEBUG_VARIABLE, "0") not in ("", "0")
 
     def command() -> int:
@@ -54,7 +62,7 @@ def run(verbs: Mapping[str, str], arguments: Sequence[str]) -> int:
 
     if not debug:
         return _guarded(command, debug)
-    # For what looks for it there, as Spark's session does, and for processes that are started.
+    # The Spark session and child processes read it from the environment.
     before = os.environ.get(_DEBUG_VARIABLE, "0")
     os.environ[_DEBUG_VARIABLE] = "1"
     try:
@@ -64,20 +72,38 @@ def run(verbs: Mapping[str, str], arguments: Sequence[str]) -> int:
 
 
 def _without_debug(arguments: Sequence[str]) -> tuple[bool, list[str]]:
-    """``--debug`` may stand before or after the verb, so it is taken out before anything is parsed."""
+    """``--debug`` is accepted before and after the verb, so it is removed before parsing."""
     end = list(arguments).index("--") if "--" in arguments else len(arguments)
     options = [argument for argument in arguments[:end] if argument != _DEBUG_OPTION]
     return len(options) < end, [*options, *arguments[end:]]
 
 
+def _without_aliases(arguments: Sequence[str]) -> list[str]:
+    """The arguments with today's names of renamed options.
+
+    >>> _without_aliases(["sub", "--wait=3", "--authorities", "ca.pem", "--", "--wait"])
+    ['sub', '--connect-timeout=3', '--cafile', 'ca.pem', '--', '--wait']
+    >>> _without_aliases(["match", "--wait"])
+    ['match', '--wait']
+    """
+    verb = next((argument for argument in arguments if not argument.startswith("-")), "")
+    names = ALIASES.get(verb, {})
+    end = list(arguments).index("--") if "--" in arguments else len(arguments)
+    found = []
+    for argument in arguments[:end]:
+        name, equals, value = argument.partition("=")
+        found.append(f"{names[name]}{equals}{value}" if name in names else argument)
+    return [*found, *arguments[end:]]
+
+
 def _guarded(command: Callable[[], int], debug: bool) -> int:
-    """The status of ``command``, whatever it raises; the table of this module's docstring in code."""
+    """The exit status of ``command`` for all its exceptions, by the table of the module's docstring."""
     try:
         status = command()
     except (KeyboardInterrupt, typer.Abort):
         status = 130
     except (BrokenPipeError, SystemExit) as leaving:
-        # typer makes a broken pipe a plain exit with 1, but the error is still behind it.
+        # typer turns a broken pipe into an exit with status 1; the error is its context.
         _discard_output()
         return 0 if isinstance(leaving.__context__ or leaving, BrokenPipeError) else 1
     except Exception as error:
@@ -103,11 +129,11 @@ def _explanation(error: Exception) -> str:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     if isinstance(error, MemoryError):
         return "out of memory"
-    return f"{type(error).__name__}: {error} (unexpected: {_DEBUG_OPTION} shows where)"
+    return f"{type(error).__name__}: {error} (unexpected; {_DEBUG_OPTION} shows a traceback)"
 
 
 def _expectation(error: Exception) -> str:
-    """What was expected where the parser says only what is missing or unknown; typer does not export its errors' types."""
+    """The expectation that the parser does not state; typer does not export the types of its errors."""
     kind, parameter, context = type(error).__name__, getattr(error, "param", None), getattr(error, "ctx", None)
     if kind == "MissingParameter" and parameter is not None and parameter.help:
         return f" Expected {parameter.help[0].lower()}{parameter.help[1:]}"
@@ -118,7 +144,7 @@ def _expectation(error: Exception) -> str:
 
 
 def _discard_output() -> None:
-    """Write what stdout still buffers, or drop it."""
+    """Flush stdout, or discard its buffer."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         return
@@ -126,7 +152,7 @@ def _discard_output() -> None:
 
 
 class _Verbs(typer.core.TyperGroup):
-    """A group of commands that know their names only; the one that is called gets imported."""
+    """A group of verbs by name; only the called one is imported."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in self.commands:
@@ -156,7 +182,7 @@ def _application(verbs: Mapping[str, str]) -> Any:
 
 
 def _command(name: str | None) -> Any:
-    """The real command of a verb, from its file."""
+    """The command of a verb, from its file."""
     module = importlib.import_module(f"overweave.cli.{name}")
     application = typer.Typer(add_completion=False, rich_markup_mode=None)
     example = "\b\nExample:\n" + textwrap.indent(module.EXAMPLE, "  ")

@@ -1,7 +1,7 @@
-"""What the verbs that are clients of a broker have in common: options, and how they get and keep a connection.
+"""Client options of ``pub`` and ``sub``, and their connection to a broker.
 
-A broker that is not there at the start is waited for as long as ``--wait`` says; one that goes away later, without limit. Both is
-told on stderr. What waiting cannot mend (a host without an address, a certificate that nobody vouches for) ends the verb at once.
+The first connection is retried until ``--connect-timeout``; a lost connection is retried without limit. Both are reported on
+stderr. Permanent errors (an unknown host, an untrusted certificate) end the verb at once.
 """
 
 import contextlib
@@ -30,28 +30,26 @@ from overweave.language.syntax import parse_filter
 TOKEN_VARIABLE = "OVERWEAVE_TOKEN"
 CONNECT_TIMEOUT_S = 10.0
 
-Name = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="What to be called; without it, something that nobody else is.")
-]
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Client name (default: random and unique).")]
 Token = Annotated[
-    str | None, typer.Option("--token", metavar="TEXT", envvar=TOKEN_VARIABLE, help="Proves the name where a broker asks for it.")
+    str | None, typer.Option("--token", metavar="TEXT", envvar=TOKEN_VARIABLE, help="Authentication token for the client name.")
 ]
-Authorities = Annotated[
-    Path | None, typer.Option("--authorities", metavar="PEM", help="Who signs the broker's certificate, if not the system's.")
+CaFile = Annotated[
+    Path | None, typer.Option("--cafile", metavar="PEM", help="Trusted certificate authorities (default: those of the system).")
 ]
-Certificate = Annotated[Path | None, typer.Option("--certificate", metavar="PEM", help="Our own certificate, for mutual TLS.")]
-Key = Annotated[Path | None, typer.Option("--key", metavar="PEM", help="The key of our certificate, if in a file of its own.")]
-Wait = Annotated[
-    float, typer.Option("--wait", min=0, metavar="SECONDS", help="How long to wait for a broker that is not there yet.")
+Certificate = Annotated[Path | None, typer.Option("--certificate", metavar="PEM", help="Client certificate for mutual TLS.")]
+Key = Annotated[Path | None, typer.Option("--key", metavar="PEM", help="Private key, if not in the file of --certificate.")]
+ConnectTimeout = Annotated[
+    float, typer.Option("--connect-timeout", min=0, metavar="SECONDS", help="Time limit for the first connection.")
 ]
 
 _RETRY_S = 0.1
 _ANSWER_S = 5.0
-_LOOK_EVERY_S = 0.25
+_POLL_S = 0.25
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """By what a client shows who it is, and knows its broker."""
+    """The identity of a client and its trust in the broker."""
 
     name: str | None = None
     token: str | None = None
@@ -61,7 +59,7 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 def filter_of(option: str, text: str) -> Filter:
-    """The filter that was given as ``option``; an error names it.
+    """The filter given as ``option``; errors name the option.
 
     >>> filter_of("FILTER", "[volume,>,]")
     Traceback (most recent call last):
@@ -78,49 +76,55 @@ def filter_of(option: str, text: str) -> Filter:
 
 
 @contextlib.contextmanager
-def connected(option: str, url: str, proof: Credentials, wait_s: float, advertise: bool = True) -> Iterator[BlockingClient]:
-    """A client of the broker at ``url``, which was given as ``option``. Leaving waits for nothing: flush before."""
+def connected(
+    option: str, url: str, credentials: Credentials, timeout_s: float, advertise: bool = True
+) -> Iterator[BlockingClient]:
+    """A client of the broker at ``url``, the value of ``option``. It closes without a flush."""
     address = parse_address(url, option)
-    context = _context(address, proof)
-    end_s = time.monotonic() + wait_s
+    context = _context(address, credentials)
+    end_s = time.monotonic() + timeout_s
     _wait_for(address, context, end_s)
     client = connect_blocking(
         url,
-        **{name: getattr(proof, name) for name in proof.__struct_fields__},
+        **{name: getattr(credentials, name) for name in credentials.__struct_fields__},
         advertise=advertise,
         timeout_s=max(end_s - time.monotonic(), _ANSWER_S),
     )
     try:
         client.__enter__()
     except TimeoutError:
-        raise OverweaveError(f"{address}: expected a broker, but what listens there does not answer as one") from None
-    with contextlib.closing(client), _watched(client, address):
+        raise OverweaveError(f"{address}: expected a broker, found another server") from None
+    with contextlib.closing(client), _connection_reports(client, address):
         yield client
 
 
-def _context(address: Address, proof: Credentials) -> ssl.SSLContext | None:
-    given = {"--authorities": proof.authorities, "--certificate": proof.certificate, "--key": proof.key}
+def _context(address: Address, credentials: Credentials) -> ssl.SSLContext | None:
+    given = {"--cafile": credentials.authorities, "--certificate": credentials.certificate, "--key": credentials.key}
     if not address.tls:
         for option, file in given.items():
             if file is not None:
                 raise InvalidInput(f"{option}: expected none for {address}, which is not tls://")
         return None
-    if proof.key is not None and proof.certificate is None:
+    if credentials.key is not None and credentials.certificate is None:
         raise InvalidInput("--certificate: expected a PEM file, as --key is given")
-    if proof.certificate is not None and proof.authorities is None:
-        raise InvalidInput("--authorities: expected a PEM file, as --certificate is given")
+    if credentials.certificate is not None and credentials.authorities is None:
+        raise InvalidInput("--cafile: expected a PEM file, as --certificate is given")
     security = SecuritySettings(
-        authorities=proof.authorities, certificate=proof.certificate, key=proof.key, mutual=proof.certificate is not None
+        authorities=credentials.authorities,
+        certificate=credentials.certificate,
+        key=credentials.key,
+        mutual=credentials.certificate is not None,
     )
     try:
         return client_context(security)
     except InvalidInput as error:
-        raise InvalidInput(str(error).replace("security.", "--", 1)) from None
+        text = str(error).replace("security.authorities", "--cafile", 1).replace("security.", "--", 1)
+        raise InvalidInput(text) from None
 
 
 def _wait_for(address: Address, context: ssl.SSLContext | None, end_s: float) -> None:
-    """Return when somebody listens there, who is who we mean."""
-    told = False
+    """Return when a trusted server accepts connections."""
+    reported = False
     while True:
         try:
             with socket.create_connection((address.host, address.port), timeout=_ANSWER_S) as plain:
@@ -132,23 +136,23 @@ def _wait_for(address: Address, context: ssl.SSLContext | None, end_s: float) ->
         except OSError as error:
             if time.monotonic() >= end_s:
                 raise OverweaveError(f"{address}: {why_not(error)}") from None
-            if not told:
+            if not reported:
                 say(f"waiting for {address}: {why_not(error)}")
-                told = True
+                reported = True
         time.sleep(_RETRY_S)
 
 
 @contextlib.contextmanager
-def _watched(client: BlockingClient, address: Address) -> Iterator[None]:
-    """Tell while the body runs when the broker goes away, and when it is back."""
+def _connection_reports(client: BlockingClient, address: Address) -> Iterator[None]:
+    """Messages on stderr when the connection is lost and restored."""
     done = threading.Event()
 
     def watch() -> None:
-        there = True
-        while not done.wait(_LOOK_EVERY_S):
-            if client.connected != there:
-                there = not there
-                say(f"{address} is back" if there else f"{address} is gone, waiting for it")
+        up = True
+        while not done.wait(_POLL_S):
+            if client.connected != up:
+                up = not up
+                say(f"{address}: reconnected" if up else f"{address}: connection lost, reconnecting")
 
     watcher = threading.Thread(target=watch, name="watch", daemon=True)
     watcher.start()

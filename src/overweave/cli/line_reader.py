@@ -1,4 +1,4 @@
-"""Files of lines, read for verbs: plain, gzip or standard input, with errors that name file, line and column.
+"""The reader of line files: plain, gzip or standard input, with errors that name file, line and column.
 
 Lines come in batches of what one read brought. A file so yields thousands at once, while a line typed or piped in
 by a slow writer is handed on at once: a lone line never waits for a batch to fill. At most one batch is held.
@@ -23,12 +23,12 @@ T = TypeVar("T")
 #: The path that means standard input.
 STDIN = "-"
 READ_BYTES = 1 << 18
-#: Nobody writes a longer filter; an endless line without this bound would take all memory.
+#: The limit of a line; an endless line would fill the memory.
 LINE_BYTES_MAX = 1 << 24
 
 
 class LineFile:
-    """An open file of lines; ``name`` is what errors call it."""
+    """An open file of lines; errors use ``name``."""
 
     def __init__(self, name: str, raw: BinaryIO, stream: io.BufferedIOBase) -> None:
         self.name = name
@@ -37,21 +37,21 @@ class LineFile:
 
     @property
     def interactive(self) -> bool:
-        """Whether somebody types it in."""
+        """Whether the input is a terminal."""
         return self._raw.isatty()
 
     @property
     def size_bytes(self) -> int | None:
-        """How much there is to read, if that is known."""
+        """The size of the file, if known."""
         return os.fstat(self._raw.fileno()).st_size if self._raw.seekable() and self.name != _STDIN_NAME else None
 
     @property
     def position_bytes(self) -> int:
-        """How far reading came, on the scale of `size_bytes` (of the compressed bytes if it is compressed)."""
+        """The read position on the scale of `size_bytes` (compressed bytes for gzip)."""
         return self._raw.tell() if self._raw.seekable() else 0
 
     def batches(self) -> Iterator[list[bytes]]:
-        """All lines without their ends, as many at a time as one read brings."""
+        """All lines without line ends, in batches of one read each."""
         rest = b""
         while chunk := self._read():
             *lines, rest = (rest + chunk).split(b"\n")
@@ -71,17 +71,17 @@ class LineFile:
 
 
 class BadLines:
-    """What happens to the bad lines of one file: the first one ends the run, or all are skipped and counted.
+    """The policy for bad lines of one file: the first is an error, or all are skipped and counted.
 
     >>> bad = BadLines(skip=True)
-    >>> bad.take(7, InvalidInput("quotes.txt:7:1: expected '[', found 'x'"))
+    >>> bad.reject(7, InvalidInput("quotes.txt:7:1: expected '[', found 'x'"))
     >>> bad.count, bad.numbers, bad.first
     (1, [7], ["quotes.txt:7:1: expected '[', found 'x'"])
     """
 
-    #: How many problems are told in full.
+    #: Errors reported in full.
     SHOWN = 5
-    #: How many line numbers are kept; the others are only counted, or a wrong file of any size would fill the memory.
+    #: Recorded line numbers; beyond, lines are only counted, which bounds the memory.
     NUMBERS_MAX = 100_000
 
     def __init__(self, skip: bool) -> None:
@@ -90,7 +90,7 @@ class BadLines:
         self.numbers: list[int] = []
         self.first: list[str] = []
 
-    def take(self, number: int, error: InvalidInput) -> None:
+    def reject(self, number: int, error: InvalidInput) -> None:
         """Skip and count line ``number``, or raise ``error``."""
         if not self.skip:
             raise error
@@ -119,7 +119,7 @@ def open_lines(path: str) -> Iterator[LineFile]:
 
 
 def parsed(file: LineFile, parse: Callable[[str, int], T], bad: BadLines) -> Iterator[list[T | None]]:
-    """Every line through ``parse(text, number)``, in the file's batches; None stands for a blank or a bad line.
+    """The results of ``parse(text, number)`` for every line, in batches; None for blank and bad lines.
 
     So a line's number is its place in the whole, counted from 1. What comes before the line that ends the run is handed on
     before it ends, however the file happens to be read.
@@ -134,7 +134,7 @@ def parsed(file: LineFile, parse: Callable[[str, int], T], bad: BadLines) -> Ite
             except InvalidInput as error:
                 if not bad.skip:
                     yield values
-                bad.take(number, _placed(file.name, number, error))
+                bad.reject(number, _placed(file.name, number, error))
                 values.append(None)
         lines_before += len(batch)
         yield values
@@ -145,7 +145,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def _placed(name: str, number: int, error: InvalidInput) -> InvalidInput:
-    """``error`` with the place that its raiser could not know."""
+    """``error`` with its file and line."""
     if isinstance(error, ParseError):
         return InvalidInput(f"{name}:{number}:{error.column}: expected {error.expected}, found {error.found}")
     return InvalidInput(f"{name}:{number}:1: {error}")

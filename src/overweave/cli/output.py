@@ -1,26 +1,26 @@
-"""How a verb hands its answer to stdout: a JSON document in one piece or not at all, plain text as it comes."""
+"""Output to stdout: plain text unbuffered, a JSON document completely or not at all."""
 
 import contextlib
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 
-#: Up to here a document waits in memory, beyond it in an unnamed temporary file that vanishes with the process.
+#: A document is buffered in memory up to this size, then in an unnamed temporary file.
 MEMORY_BYTES = 1 << 23
 _COPY_BYTES = 1 << 20
 
 
 def put(data: bytes) -> None:
-    """Write to stdout, at once: whoever reads it may be waiting for just this line."""
-    with _explained("cannot write the answer"):
+    """Write to stdout and flush: the reader may be waiting for this line."""
+    with _explained("cannot write the output"):
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
 
 
 @contextlib.contextmanager
 def whole_document() -> Iterator[Callable[[bytes], None]]:
-    """A function that writes a document piece by piece; stdout gets it when the body ends well, and nothing when it fails."""
-    trouble = f"cannot keep the answer in {tempfile.gettempdir()} until it is complete (TMPDIR names another place)"
+    """A writer of a document in pieces; stdout gets the document only if the body succeeds."""
+    trouble = f"cannot buffer the output in {tempfile.gettempdir()} (TMPDIR selects another directory)"
     with tempfile.SpooledTemporaryFile(MEMORY_BYTES) as spool:
 
         def write(data: bytes) -> None:
@@ -36,7 +36,7 @@ def whole_document() -> Iterator[Callable[[bytes], None]]:
 
 @contextlib.contextmanager
 def _explained(trouble: str) -> Iterator[None]:
-    """The same error, with what we were about to do: 'No space left on device' alone does not tell which one."""
+    """The same error with the failed action: 'No space left on device' alone does not name the device."""
     try:
         yield
     except BrokenPipeError:

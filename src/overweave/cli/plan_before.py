@@ -1,4 +1,4 @@
-"""The network as it is, beside which ``overweave plan`` and ``demo`` put a plan."""
+"""The load of the current network, for comparison with a plan."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def before_of(problem: "Problem") -> tuple["Before | None", str | None]:
-    """The network as it is, or why nobody knows it."""
+    """The current network with its load, or the reason why it is unknown."""
     from overweave.planning.current import current_load
     from overweave.planning.plan import Before, BrokerLoad, totals_of
 
