@@ -13,7 +13,8 @@ from overweave.experiments.base import Setting
 from overweave.experiments.thesis_allocation import claims, figures, measure, unseen
 from overweave.experiments.thesis_allocation.run import run_at
 from overweave.experiments.thesis_allocation.scenarios import Scenario, make_problem
-from overweave.pipeline.planning import Network, read_brokers, read_problem
+from overweave.pipeline.plan_brokers import Network, read_brokers
+from overweave.pipeline.planning import read_problem
 from overweave.pipeline.workloads.walks import quotes
 from overweave.planning.algorithms import ALGORITHMS
 from overweave.planning.make import make_plan

@@ -40,7 +40,7 @@ def test_files_are_alike_everywhere(place, tmp_path):
     assert [(place / "new").put_new(tmp_path / "x") for _ in range(2)] == [True, False]
     (place / "a" / "c").make_directory()
     assert [(each.name, each.is_dir) for each in (place / "a").list() if each.name[0] != "."] == [("b.json", False), ("c", True)]
-    assert str(file.with_name("z")) == f"{place}/a/z"
+    assert str(file.parent / "z") == f"{place}/a/z"
     with file.fetched() as fetched:
         assert fetched.read_bytes() == b""
     (place / "a").remove()

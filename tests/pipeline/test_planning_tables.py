@@ -6,10 +6,13 @@ import pytest
 from overweave.errors import InvalidInput
 from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter, parse_publication
-from overweave.pipeline.planning import Network, kind_of, profile_workload, read_problem
+from overweave.pipeline.plan_brokers import Network
+from overweave.pipeline.plan_tables import kind_of
+from overweave.pipeline.planning import read_problem
 from overweave.pipeline.schemas import PUBLICATIONS, PUBLISHERS, SUBSCRIPTIONS
 from overweave.pipeline.spark_errors import translate_errors
 from overweave.pipeline.tables import write_table
+from overweave.pipeline.workload_profile import profile_workload
 from overweave.planning.problem import Goals, Pool
 
 BITS = 64

@@ -17,7 +17,8 @@ import numpy as np
 
 from overweave.bench.base import Progress, Row
 from overweave.bench.planning_tables import plain_profiles, write_profile
-from overweave.pipeline.planning import Network, read_brokers, read_problem
+from overweave.pipeline.plan_brokers import Network, read_brokers
+from overweave.pipeline.planning import read_problem
 from overweave.planning.allocate import ALLOCATORS
 from overweave.planning.canonical import canonical
 from overweave.planning.make import make_plan

@@ -25,10 +25,11 @@ import numpy as np
 from overweave.bench.base import Progress, Row
 from overweave.bench.scale_tables import Shape, write_case
 from overweave.bench.traces import java_of, peak_mb
+from overweave.pipeline.plan_brokers import Network, read_brokers
 from overweave.pipeline.plan_files import write_plan
 from overweave.pipeline.plan_parts import run_on
 from overweave.pipeline.plan_scale import SESSION_MEMORY_MB, is_large, read_large_problem
-from overweave.pipeline.planning import Network, read_brokers, read_problem
+from overweave.pipeline.planning import read_problem
 from overweave.pipeline.session import session
 from overweave.planning.allocate.cram.parts import run_here
 from overweave.planning.make import make_plan

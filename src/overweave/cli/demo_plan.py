@@ -39,8 +39,9 @@ def make_demo_plan(out: Path, start: "MakeSession") -> dict[str, Any]:
     from overweave.cli.plan_frontier import frontier
     from overweave.cli.plan_text import answer_of
     from overweave.drivers.tcp.network_file import read_network
+    from overweave.pipeline.plan_brokers import network_of
     from overweave.pipeline.plan_files import write_plan
-    from overweave.pipeline.planning import network_of, read_evidence, read_problem
+    from overweave.pipeline.planning import read_evidence, read_problem
     from overweave.planning.bounds import brokers_min
     from overweave.planning.make import make_plan
     from overweave.planning.problem import Goals

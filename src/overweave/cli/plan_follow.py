@@ -54,7 +54,7 @@ def check_alone(**others: object) -> None:
 
 def check_profile(tables: Location) -> None:
     """Reject tables that no follow job updates."""
-    from overweave.pipeline.planning import kind_of
+    from overweave.pipeline.plan_tables import kind_of
 
     if kind_of(tables) != "profile":
         raise InvalidInput(f"{tables}: --follow: expected a directory of 'overweave profile', found a workload")

@@ -12,7 +12,7 @@ from overweave.pipeline.locations import Location
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from overweave.pipeline.planning import Network
+    from overweave.pipeline.plan_brokers import Network
     from overweave.planning.allocate.cram.parts import RunParts
     from overweave.planning.evidence import Evidence
     from overweave.planning.problem import Goals, Problem
@@ -85,7 +85,8 @@ class InputReader:
 
     def _offer(self, tables: Location) -> "Network":
         """The network with candidate brokers; capacities of a table take precedence over those of the network file."""
-        from overweave.pipeline.planning import kind_of, read_brokers, read_offer, table_path
+        from overweave.pipeline.plan_brokers import read_brokers, read_offer
+        from overweave.pipeline.plan_tables import kind_of, table_path
 
         given = self._arguments
         kind_of(tables)
@@ -97,7 +98,9 @@ class InputReader:
 
     def _problem(self, tables: Location, offer: "Network") -> tuple["Problem", "Evidence", "RunParts"]:
         from overweave.pipeline.plan_scale import is_large, read_large_problem
-        from overweave.pipeline.planning import kind_of, profile_workload, read_evidence, read_problem
+        from overweave.pipeline.plan_tables import kind_of
+        from overweave.pipeline.planning import read_evidence, read_problem
+        from overweave.pipeline.workload_profile import profile_workload
         from overweave.planning.allocate.cram.parts import run_here
 
         if kind_of(tables) == "workload":

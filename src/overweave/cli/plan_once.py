@@ -81,7 +81,8 @@ class PlanRun:
         if publications is None:
             return None
         from overweave.pipeline.plan_replay import Truth, evaluate
-        from overweave.pipeline.planning import kind_of, read_advertisements, read_windows, table_path
+        from overweave.pipeline.plan_tables import kind_of, table_path
+        from overweave.pipeline.planning import read_advertisements, read_windows
 
         tables, scratch = inputs.tables, self._reader.scratch
         subscriptions = table_path(tables, "subscription_lifetimes")

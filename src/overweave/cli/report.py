@@ -61,4 +61,4 @@ def _page(source: Location, out: str | None) -> Location:
     """The output file: --out, or beside the source."""
     if out is not None:
         return Location.of(out)
-    return source.with_name(f"{source.name.removesuffix(source.suffix)}.html") if source.is_file() else source / "report.html"
+    return source.parent / f"{source.name.removesuffix(source.suffix)}.html" if source.is_file() else source / "report.html"

@@ -66,6 +66,15 @@ def workload(
     Defaults are the values of the paper of the workload. DIR/workload.json is the manifest with all parameters.
     """
     given = {name: value for name, value in locals().items() if value is not None and name not in _NOT_OF_THE_KIND}
+    _generate(kind, Location.of(out), seed, given, master, conf, json)
+
+
+_NOT_OF_THE_KIND = ("kind", "out", "seed", "master", "conf", "json")
+
+
+def _generate(
+    kind: str, target: Location, seed: int, given: dict[str, object], master: str | None, conf: list[str] | None, json: bool
+) -> None:
     # Imports of Spark take a second.
     from overweave.pipeline.session import session
     from overweave.pipeline.task_progress import report_progress
@@ -76,18 +85,14 @@ def workload(
     if kind not in WORKLOADS:
         raise InvalidInput(f"KIND: expected one of {', '.join(WORKLOADS)}, found {kind!r}")
     options = WORKLOADS[kind].read_options(given)
-    target = Location.of(out)
     if not target.is_remote:
         check_free(target)
     manifest = Manifest(kind=kind, seed=seed, options=msgspec.to_builtins(options))
     began_s = time.monotonic()
     with task_bar("starting Spark") as bar, session(master, conf=conf or []) as spark, report_progress(spark, bar.on_tasks):
         tables = WORKLOADS[kind].make(Source(spark, seed), options)
-        done = write_workload(tables, target, manifest, lambda name: bar.say(f"making {name}"))
+        done = write_workload(tables, target, manifest, lambda name: bar.say(f"generating {name}"))
     _answer(done, target, time.monotonic() - began_s, json)
-
-
-_NOT_OF_THE_KIND = ("kind", "out", "seed", "master", "conf", "json")
 
 
 def _answer(manifest: "Manifest", out: Location, seconds: float, json: bool) -> None:

@@ -82,16 +82,12 @@ class Location:
 
     @property
     def parent(self) -> "Location":
-        """What it is in."""
-        return Location(self.text.rpartition("/")[0] if self.is_remote or "file:" in self.text else str(Path(self.text).parent))
+        """The directory that contains it.
 
-    def with_name(self, name: str) -> "Location":
-        """Another thing beside it.
-
-        >>> str(Location.of("hdfs://host/a/plan.json").with_name("plan.html"))
+        >>> str(Location.of("hdfs://host/a/plan.json").parent / "plan.html")
         'hdfs://host/a/plan.html'
         """
-        return self.parent / name
+        return Location(self.text.rpartition("/")[0] if self.is_remote or "file:" in self.text else str(Path(self.text).parent))
 
     def __truediv__(self, name: str) -> "Location":
         return Location(str(Path(self.text, name)) if _SCHEME.match(self.text) is None else f"{self.text.rstrip('/')}/{name}")

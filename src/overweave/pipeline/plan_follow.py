@@ -85,7 +85,7 @@ class PlanFollower:
             stopped.wait(every_s)
         if stopped.is_set():
             return
-        lock = self._out.with_name(f".{self._out.name}.lock")
+        lock = self._out.parent / f".{self._out.name}.lock"
         with locked(lock, self._out, "follows with plans"):
             while not stopped.is_set():
                 found = self.look()
@@ -150,7 +150,7 @@ class PlanFollower:
     def _resumed(self) -> tuple[Current | None, str | None]:
         if not self._out.exists():
             return None, None
-        names = [self._out.with_name(name) for name in self._versions().values()]
+        names = [self._out.parent / name for name in self._versions().values()]
         data = self._out.read_bytes()
         same = (each.name for each in reversed(names) if each.read_bytes() == data)
         return Current(read_plan(self._out)), next(same, None)
@@ -166,7 +166,7 @@ class PlanFollower:
 
     def _written(self, plan: Plan) -> str:
         stem, suffix = self._stem()
-        version = self._out.with_name(f"{stem}-{max(self._versions(), default=0) + 1:04}{suffix}")
+        version = self._out.parent / f"{stem}-{max(self._versions(), default=0) + 1:04}{suffix}"
         write_plan(plan, version)
         # What lies beside a version is named in it, so its copy finds it, too.
         self._out.write_bytes(version.read_bytes())

@@ -16,16 +16,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from overweave.errors import InvalidInput
 from overweave.pipeline.columns import positions, texts, words_of
 from overweave.pipeline.locations import Location, LocationLike
-from overweave.pipeline.planning import (
-    Network,
-    check_places,
-    read_publishers,
-    read_subscribers,
-    table_of,
-    table_path,
-    windows_of_vectors,
-    withdrawn,
-)
+from overweave.pipeline.plan_brokers import Network
+from overweave.pipeline.plan_tables import table_of, table_path
+from overweave.pipeline.planning import check_places, read_publishers, read_subscribers, windows_of_vectors, withdrawn
 from overweave.pipeline.steps.profiles import BITS
 from overweave.pipeline.streaming.versions import current
 from overweave.pipeline.tables import Files, files_of

@@ -15,8 +15,9 @@ from overweave.planning.bounds import brokers_min
 from overweave.planning.load import predict
 from overweave.planning.make import make_plan
 from overweave.planning.options import Options
-from overweave.planning.plan import Plan, read_plan
+from overweave.planning.plan import Plan
 from overweave.planning.problem import HEADROOM, Problem
+from overweave.planning.validation import read_plan
 
 Say = Callable[[str], None]
 

@@ -17,7 +17,7 @@ from overweave.experiments.base import Claim
 from overweave.experiments.thesis_allocation.scenarios import Days, Scenario, make_problem
 from overweave.planning.load import predict
 from overweave.planning.make import make_plan
-from overweave.planning.plan import read_plan
+from overweave.planning.validation import read_plan
 from overweave.reports.style import COLOURS, MARKERS, Figure, add_legend, new_figure, plain_numbers
 
 HEADROOMS = (0.0, 0.1, 0.2, 0.3, 0.4)
