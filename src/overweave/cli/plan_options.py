@@ -132,7 +132,7 @@ def algorithm_options(arguments: PlanArguments) -> "Options":
 
 def read_goals(arguments: PlanArguments) -> "Goals":
     """The goals of --goals, --headroom and --without."""
-    from overweave.drivers.tables import check_keys, read_toml, table, values
+    from overweave.drivers.toml_config import check_keys, read_toml, table, values
     from overweave.planning.problem import Goals
 
     def read(document: Any) -> tuple[Goals, bool]:

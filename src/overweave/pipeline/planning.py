@@ -23,7 +23,7 @@ from overweave.pipeline.steps.profiles import BITS
 from overweave.pipeline.streaming.versions import current
 from overweave.planning.box_tables import with_boxes
 from overweave.planning.evidence import Evidence, evidence_of
-from overweave.planning.problem import Goals, Problem, Publishers, Reals, Whole, Words, counted
+from overweave.planning.problem import BitWords, Goals, Problem, Publishers, Reals, Whole, counted
 from overweave.planning.profiles import Profiles, assemble
 
 
@@ -129,7 +129,7 @@ def read_publishers(source: Location) -> tuple[Publishers, list[str | None]]:
     )
 
 
-def windows_of_vectors(window: Whole, publisher: Whole, words: Words) -> Whole:
+def windows_of_vectors(window: Whole, publisher: Whole, words: BitWords) -> Whole:
     """Window sizes of publishers: at most the bits of a vector, at least the delivered publications."""
     seen = np.zeros((len(window), words.shape[1]), np.uint64)
     np.bitwise_or.at(seen, publisher, words)

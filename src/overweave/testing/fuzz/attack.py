@@ -7,7 +7,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from overweave.contract.wire import BATCH, FRAME_BYTES_MAX, HEAD, Open, Ping
+from overweave.contract.wire import BATCH, FRAME_BYTES_MAX, HEAD, Connect, Ping
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.testing.fuzz.peer import FuzzSession, Peer, message_bytes
 
@@ -58,7 +58,7 @@ class Attack:
         version = self._draw.choice((1, 1, 0, 2, -1, 2**63))
         async with self._connection() as peer:
             for _ in range(self._draw.randint(1, 3)):
-                await peer.send(message_bytes(Open(role, name, "token", self._draw.choice((None, "key")), version)))
+                await peer.send(message_bytes(Connect(role, name, "token", self._draw.choice((None, "key")), version)))
             await peer.receive(0.1)
 
     async def broken_session(self) -> None:
@@ -122,8 +122,8 @@ class Attack:
             self.bytes_sent += peer.bytes_sent
             peer.close(reset=self._draw.random() < 0.5)
 
-    def _open(self) -> Open:
-        return Open("client", self._new_name(), None, "key")
+    def _open(self) -> Connect:
+        return Connect("client", self._new_name(), None, "key")
 
     def _new_name(self) -> str:
         self._names += 1

@@ -6,12 +6,12 @@ import random
 import socket
 import struct
 
-from overweave.broker.session import Debts, Session
+from overweave.broker.session import AckScheduler, Session
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Effect, SendFrame
-from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, Synced
+from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, SyncEnd
 from overweave.contract.raw import RawRows, encode_rows
-from overweave.contract.wire import FRAME_BYTES_MAX, Message, Open, encode
+from overweave.contract.wire import FRAME_BYTES_MAX, Connect, Message, encode
 from overweave.drivers.tcp.connection import FrameReader
 from overweave.drivers.tcp.lives import life_of
 from overweave.language.headers import Header
@@ -65,25 +65,25 @@ class FuzzSession:
 
     def __init__(self, name: str, draw: random.Random) -> None:
         self._name, self._draw = name, draw
-        self._session = Session("B1", draw.choice((1, 1, 7, 2**64 - 1)), SessionConfig(), Debts())
+        self._session = Session("B1", draw.choice((1, 1, 7, 2**64 - 1)), SessionConfig(), AckScheduler())
         self._number = self._sequence = 0
 
     def opening(self) -> bytes:
         """The first frame of the connection."""
-        return message_bytes(Open("client", self._name, None, KEY))
+        return message_bytes(Connect("client", self._name, None, KEY))
 
     def answers(self, received: list[Message]) -> list[bytes]:
         """The frames in reply to received ones."""
         effects: list[Effect] = []
         for message in received:
-            if isinstance(message, Open):
+            if isinstance(message, Connect):
                 self._session.connect(effects)
             elif isinstance(message, Hello):
-                self._session.hello(message, [Synced()] if self._session.is_new(message) else [], effects)
+                self._session.on_hello(message, [SyncEnd()] if self._session.is_new(message) else [], effects)
             elif isinstance(message, Acknowledgement):
-                self._session.acknowledgement(message, effects)
+                self._session.on_acknowledgement(message, effects)
             elif isinstance(message, BatchFrame):
-                if self._session.accepts(message, message.batch.count, effects):
+                if self._session.receive(message, message.batch.count, effects):
                     self._session.settle(message.sequence, message.batch.count)
                 self._session.acknowledge(effects)
         return _frames(effects)
@@ -95,9 +95,9 @@ class FuzzSession:
         kind, id = self._draw.randrange(6), f"{self._name}/{self._draw.randrange(4)}"
         filter = parse_filter(f"[class,eq,'noise'],[{self._draw.choice(('n', 'm', f'a{number}'))},>=,{self._draw.randrange(5)}]")
         if kind < 2:
-            self._session.say(self._draw.choice((Advertise, Subscribe, Subscribe))(id, filter), effects)
+            self._session.send_control(self._draw.choice((Advertise, Subscribe, Subscribe))(id, filter), effects)
         elif kind == 2:
-            self._session.say(self._draw.choice((Unsubscribe, Unadvertise))(id), effects)
+            self._session.send_control(self._draw.choice((Unsubscribe, Unadvertise))(id), effects)
         else:
             content = Publication({"class": "noise", "n": number, f"a{number}": 1.5, "t": "text" * self._draw.randrange(9)})
             rows = self._draw.choice((1, 2, 50))

@@ -36,7 +36,9 @@ LATENCY_S_P99, LATENCY_S_MAX = 1.0, 5.0
 _MISTAKES = ("Traceback", "Fatal error", "Exception", "never retrieved", "AssertionError")
 
 
-_CONFIG = BrokerConfig(SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), patience_s=1.0)
+_CONFIG = BrokerConfig(
+    SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), slow_consumer_timeout_s=1.0
+)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +73,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def fuzz(seconds: float, seed: int) -> Report:
     """Attack a broker of its own for a while; an AssertionError if it does not bear it."""
     raise_descriptor_limit()
-    settings = network_settings(Overlay(["B1"]), grace_s=1.0, heartbeat_s=1.0, config=_CONFIG)
+    settings = network_settings(Overlay(["B1"]), session_expiry_s=1.0, heartbeat_s=1.0, config=_CONFIG)
     with processes(settings) as brokers:
         broker = brokers["B1"]
         report = asyncio.run(_fuzz(broker, seconds, seed))

@@ -16,7 +16,7 @@ from overweave.planning.closeness import CLOSENESS
 from overweave.planning.closest_pairs import SEARCHES
 from overweave.planning.groups import Groups
 from overweave.planning.model import Items
-from overweave.planning.problem import Whole, Words
+from overweave.planning.problem import BitWords, Whole
 from overweave.planning.table import ProfileTable
 
 
@@ -26,7 +26,7 @@ class Part:
 
     row_start: Whole
     publisher: Whole
-    words: Words
+    words: BitWords
     item_start: Whole
     #: Numbers in the whole, and what each item weighs.
     items: Whole
