@@ -113,7 +113,7 @@ def test_wrong_usage_is_status_2_in_one_line(run, arguments, expected):
         (UnknownId("id 4"), 1, "id 4"),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "gone"), 1, "gone: No such file or directory"),
         (MemoryError(), 1, "out of memory"),
-        (KeyError("odd"), 1, "KeyError: 'odd' (unexpected: --debug shows where)"),
+        (KeyError("odd"), 1, "KeyError: 'odd' (unexpected; --debug shows a traceback)"),
         (KeyboardInterrupt(), 130, "interrupted"),
     ],
 )
@@ -152,7 +152,7 @@ def test_a_full_disk_behind_stdout_is_one_line():
 @pytest.mark.parametrize("arguments", ["--help", "--version", "demo", "demo --json", "match --filters - --publications x", "x"])
 def test_closed_stdout_is_one_line(arguments):
     done = shell(f"{arguments} >&-")
-    assert (done.returncode, done.stderr) == (1, "overweave: cannot write the answer: standard output is closed\n")
+    assert (done.returncode, done.stderr) == (1, "overweave: cannot write the output: standard output is closed\n")
     assert shell(f"{arguments} >&- 2>&-") == done._replace(stderr="")
 
 

@@ -251,7 +251,7 @@ def test_no_room_for_the_temporary_file(match, monkeypatch):
     monkeypatch.setattr(tempfile, "SpooledTemporaryFile", Full)
     status, out, err = match("[a,=,1]", "[a,1]", "--json")
     assert (status, out) == (1, "")
-    assert err.startswith(f"overweave: cannot keep the answer in {tempfile.gettempdir()}")
+    assert err.startswith(f"overweave: cannot buffer the output in {tempfile.gettempdir()}")
     assert err.endswith("No space left on device\n")
 
 

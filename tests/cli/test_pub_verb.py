@@ -77,7 +77,7 @@ def test_what_is_advertised(pub, monkeypatch):
         said.append(str(message.filter))
         return say(core, message, *arguments)
 
-    monkeypatch.setattr(ClientCore, "say", heard)
+    monkeypatch.setattr(ClientCore, "send_control", heard)
     pub(
         stdin=b"[class,'A'],[x,1],[y,'t']\n[class,'A'],[x,2]\n[class,'A'],[y,'u'],[x,3]\n[class,'B'],[x,1]\n[class,nan],[x,1]\n[class,'A'],[z,1]"
     )
@@ -133,7 +133,7 @@ def test_rate(pub):
     ("arguments", "problem"),
     [
         (["--rate", "0"], "--rate: expected more than 0, got 0"),
-        (["--repeat", "2"], "--repeat: expected a file, as standard input can be read only once"),
+        (["--repeat", "2"], "--repeat: expected a file, as standard input cannot be read twice"),
         (["--advertise", "[x,>,]"], "--advertise:6: expected a number or a text in single quotes, found ']'"),
         (["missing"], "missing: expected a readable file, found no such file or directory"),
         (["--key", "k.pem"], "--key: expected none for tcp://127.0.0.1:1, which is not tls://"),

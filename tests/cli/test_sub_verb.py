@@ -184,7 +184,7 @@ def test_a_broker_that_does_not_answer_in_time(run, broker, monkeypatch):
         await asyncio.sleep(20)
 
     monkeypatch.setattr("overweave.drivers.tcp.client.Subscription.__aenter__", never)
-    err = "overweave: FILTER: expected an answer of the broker within 0.1 s\n"
+    err = "overweave: FILTER: expected a confirmation of the broker within 0.1 s\n"
     assert run("sub", "--from", broker.url, FILTER, "--for", 0.1) == (1, "", err)
 
 
