@@ -63,7 +63,7 @@ def test_help_of_every_verb_has_an_example_that_can_be_pasted(run, verb):
     assert f"overweave {verb}" in example.splitlines()[-1]
 
 
-@pytest.mark.parametrize("verb", ["demo", "match", "simulate"])
+@pytest.mark.parametrize("verb", ["match", "simulate"])  # demo: test_demo_verb.py
 def test_examples_work_anywhere(run, verb, tmp_path):
     example = run(verb, "--help").out.partition("Example:\n")[2]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

@@ -129,19 +129,19 @@ def two_files(tmp_path):
 
 def test_a_crash_before_or_after_the_end_of_a_batch_doubles_nothing(spark, tmp_path, two_files, monkeypatch):
     versions = Versions(tmp_path / "out", TABLES)
-    advance = ApplyBatch(versions, BITS, 0.5)
+    apply_batch = ApplyBatch(versions, BITS, 0.5)
     first, second = (batch_of(spark, tmp_path, [name]) for name in "xy")
-    advance(first, 0)
+    apply_batch(first, 0)
     seen = read(tmp_path / "out")
     with monkeypatch.context() as patch, pytest.raises(OSError, match="power"):
-        patch.setattr("overweave.pipeline.streaming.apply_batch.united", failing)
-        advance(second, 1)
+        patch.setattr("overweave.pipeline.streaming.apply_batch.merge_profiles", failing)
+        apply_batch(second, 1)
     assert_same(read(tmp_path / "out"), seen)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="power"):
-        patch.setattr(Versions, "show", failing)
-        advance(second, 1)
+        patch.setattr(Versions, "publish", failing)
+        apply_batch(second, 1)
     _, expected = batch_job(spark, two_files, tmp_path)
-    advance(second, 1)
+    apply_batch(second, 1)
     assert_same(read(tmp_path / "out"), expected)
 
 
@@ -150,9 +150,9 @@ def failing(*_):
 
 
 def test_a_version_that_is_missing_is_not_passed_over(spark, tmp_path, two_files):
-    advance = ApplyBatch(Versions(tmp_path / "out", TABLES), BITS, 0.5)
+    apply_batch = ApplyBatch(Versions(tmp_path / "out", TABLES), BITS, 0.5)
     with pytest.raises(OverweaveError, match="expected version 4 of the tables, found none"):
-        advance(batch_of(spark, tmp_path, ["x"]), 5)
+        apply_batch(batch_of(spark, tmp_path, ["x"]), 5)
 
 
 def test_old_versions_stay_for_a_while(tmp_path, monkeypatch):

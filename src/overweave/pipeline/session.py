@@ -45,11 +45,17 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
 }
-#: For small data: to compile a query, or to look at it again half-way, takes longer than to do it.
-_SMALL = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
 #: What Spark runs on; what else is given, it would refuse in a process of its own, where nobody hears it.
 _MASTERS = re.compile(r"local(-cluster)?(\[.*\])?|(spark|k8s)://.+|yarn")
-_QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=240m"
+#: Settings for small data, where the compilation and replanning of a query take longer than its execution.
+QUICK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.driver.extraJavaOptions": (
+        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=240m"
+    ),
+}
 _STEADY = "-XX:+UseParallelGC"
 
 
@@ -75,12 +81,12 @@ def make_session(
     if local:
         cores = len(os.sched_getaffinity(0))
         settings |= _LOCAL | {
-            "spark.sql.shuffle.partitions": "2" if quick else str(4 * cores),
+            "spark.sql.shuffle.partitions": str(4 * cores),
             "spark.driver.memory": f"{memory_mb or _default_memory_mb()}m",
             "spark.local.dir": tempfile.gettempdir(),
-            "spark.driver.extraJavaOptions": _QUICK if quick else _STEADY,
+            "spark.driver.extraJavaOptions": _STEADY,
         }
-        settings |= _SMALL if quick else {}
+        settings |= QUICK if quick else {}
     configured = configured_keys()
     settings = {key: value for key, value in settings.items() if key not in configured} | given
     with _unheard():
