@@ -12,16 +12,16 @@ from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import (
     CloseLink,
     Deliver,
-    Keep,
-    Note,
-    NoteRows,
-    NoteStatement,
     Notify,
     OpenLink,
     Parts,
-    Refuse,
+    Persist,
+    Reject,
     Rejection,
     Restart,
+    Trace,
+    TraceColumns,
+    TraceStatement,
 )
 from overweave.contract.modules import Module
 from overweave.contract.records import Record, Statement
@@ -74,7 +74,7 @@ class SimulatedNetwork:
         self._own_costs = own_costs or {}
         faulty = self._faults.lose_frames
         self._config = config or BrokerConfig(
-            SessionConfig(resend_s=0.3 if faulty else None), heartbeat_s=0.5 if faulty else None
+            SessionConfig(retransmit_s=0.3 if faulty else None), heartbeat_s=0.5 if faulty else None
         )
         self._journals = Journals(self.kernel, self._random, self._faults)
         #: The highest of each broker; not the first there could be, so that a clock may have gone back after the first crash.
@@ -90,7 +90,7 @@ class SimulatedNetwork:
         self.deliveries: Counter[tuple[str, int, str]] = Counter()
         self.records: list[Record] = []
         self.statements: list[Statement] = []
-        self.refusals: list[Refuse] = []
+        self.refusals: list[Reject] = []
         #: The brokers that had to begin again because others knew a later incarnation of them, and that incarnation.
         self.restarts: list[tuple[str, int]] = []
         #: What brokers did not accept, with the client that was told.
@@ -125,7 +125,7 @@ class SimulatedNetwork:
     def say(self, client: str, message: Control) -> None:
         """Have a client advertise, subscribe or withdraw."""
         node = self._nodes[client]
-        node.run(self.client(client).say(message, node.clock_s()))
+        node.run(self.client(client).send_control(message, node.clock_s()))
 
     def publish(self, client: str, *publications: Publication) -> None:
         """Have a client publish, all of them together."""
@@ -187,12 +187,12 @@ class SimulatedNetwork:
         if node.id in self._clients:
             return {Deliver: self._deliver, Rejection: lambda effect: self.rejections.append((node.id, effect))}
         return {
-            Keep: lambda effect: self._journals.keep(node, effect),
-            Note: lambda effect: self.records.append(effect.record),
-            NoteRows: _no_columns,
-            NoteStatement: lambda effect: self.statements.append(effect.statement),
-            Notify: lambda effect: self.refusals.append(Refuse(effect.peer, effect.code, effect.text)),
-            Refuse: lambda effect: self._refuse(node, effect),
+            Persist: lambda effect: self._journals.keep(node, effect),
+            Trace: lambda effect: self.records.append(effect.record),
+            TraceColumns: _no_columns,
+            TraceStatement: lambda effect: self.statements.append(effect.statement),
+            Notify: lambda effect: self.refusals.append(Reject(effect.peer, effect.code, effect.text)),
+            Reject: lambda effect: self._refuse(node, effect),
             OpenLink: lambda effect: self.open_link((node.id, effect.peer)),
             CloseLink: lambda effect: self.close_link((node.id, effect.peer)),
             Restart: lambda effect: self._begin_again(node, effect),
@@ -206,7 +206,7 @@ class SimulatedNetwork:
             for publisher, _, sequence in batch.identities():
                 self.deliveries[publisher, sequence, subscription] += 1
 
-    def _refuse(self, node: Node, effect: Refuse) -> None:
+    def _refuse(self, node: Node, effect: Reject) -> None:
         """Close the connection. A neighbour connects again; a client does not, and its session expires."""
         self.refusals.append(effect)
         if effect.peer not in self._clients:
@@ -284,7 +284,7 @@ class SimulatedNetwork:
             node.station = Station(
                 self.kernel,
                 costs,
-                core.compared_with,
+                core.match_cost,
                 lambda peer, frame: node.handle(FrameArrived(peer, frame)),
             )
 
@@ -415,7 +415,7 @@ class SimulatedNetwork:
     def _restart_in_the_past(self, broker: str) -> None:
         last = self._incarnations[broker]
         for client in [id for id, at in self._clients.items() if at == broker]:
-            self.client(client).come_anew()  # as drivers do: they tell a broker that has forgotten them by its ticket
+            self.client(client).reset()  # as drivers do: they tell a broker that has forgotten them by its ticket
         assert last > 1, f"{broker}: expected an incarnation before the first"
         self._restart(broker, 1 + int(self._random.integers(last - 1)))
 
@@ -427,5 +427,5 @@ class SimulatedNetwork:
             self._connect((broker, peer))
 
 
-def _no_columns(effect: NoteRows) -> None:
+def _no_columns(effect: TraceColumns) -> None:
     raise TypeError(f"the simulator's batches are objects, got {type(effect).__name__}")

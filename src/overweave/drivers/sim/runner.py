@@ -230,8 +230,8 @@ def _ending(faults: Faults, end_s: float) -> Faults:
 def _config(scenario: Scenario) -> BrokerConfig:
     """Frames may have to be sent again as soon as anything can go wrong; not before an answer can have come."""
     faulty = msgspec.structs.replace(scenario.faults, until_s=math.inf) != Faults()
-    resend_s = max(0.3, 4 * scenario.costs.link_delay_s) if faulty else None
-    return BrokerConfig(SessionConfig(resend_s=resend_s))
+    retransmit_s = max(0.3, 4 * scenario.costs.link_delay_s) if faulty else None
+    return BrokerConfig(SessionConfig(retransmit_s=retransmit_s))
 
 
 _Number = TypeVar("_Number", int, float)

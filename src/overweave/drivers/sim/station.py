@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from overweave.contract.batches import Batch
-from overweave.contract.frames import BatchFrame, Frame, WordFrame
+from overweave.contract.frames import BatchFrame, ControlFrame, Frame
 from overweave.drivers.sim.costs import Costs, frame_bytes
 from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.overload import Overload
@@ -21,11 +21,11 @@ class Station:
     """The input queue, the matching engine and the uplink of one broker."""
 
     def __init__(
-        self, kernel: Kernel, costs: Costs, compared_with: Callable[[str, Batch], int], serve: Callable[[str, Frame], None]
+        self, kernel: Kernel, costs: Costs, match_cost: Callable[[str, Batch], int], serve: Callable[[str, Frame], None]
     ) -> None:
         self._kernel = kernel
         self._costs = costs
-        self._compared_with = compared_with
+        self._compared_with = match_cost
         self._serve = serve
         self._control: deque[Job] = deque()
         self._publications: deque[Job] = deque()
@@ -57,7 +57,7 @@ class Station:
         if _can_wait(frame):
             assert isinstance(frame, BatchFrame)
             release_s = overload.release_s(now_s, frame.batch.count)
-        elif self._delayed[peer] and isinstance(frame, WordFrame | BatchFrame):
+        elif self._delayed[peer] and isinstance(frame, ControlFrame | BatchFrame):
             release_s = overload.last_release_s
         else:
             return False
@@ -72,7 +72,7 @@ class Station:
         self._queue(*job)
 
     def _queue(self, peer: str, frame: Frame) -> None:
-        if _can_wait(frame) or (self._waiting[peer] and isinstance(frame, WordFrame | BatchFrame)):
+        if _can_wait(frame) or (self._waiting[peer] and isinstance(frame, ControlFrame | BatchFrame)):
             self._publications.append((peer, frame))
             self._waiting[peer] += 1
         else:
