@@ -15,8 +15,11 @@ from overweave.cli import VERBS
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/overweave"
 DOCS = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs").glob("*/*.md")])
-#: Names of others: Hadoop, Raft, Python's own libraries.
-FOREIGN = {"FileContext.rename", "FileSystem", "Path", "Ready", "Step", "asyncio.timeout", "fs.defaultFS", "pyarrow.fs"}
+#: Names of others: Hadoop, NATS, Raft, Spark, Python's own libraries.
+FOREIGN = {
+    "FileContext.rename", "FileSystem", "Path", "Ready", "Step", "asyncio.timeout", "fs.defaultFS", "max_ack_pending",
+    "percentile_approx", "pyarrow.fs",
+}  # fmt: skip
 #: Endings of file names that look like attributes.
 SUFFIXES = {"csv", "graphml", "gz", "html", "journal", "json", "lock", "md", "parquet", "pem", "prom", "svg", "toml", "txt"}
 #: Options of every verb.
@@ -73,6 +76,7 @@ def test_links_lead_somewhere(path):
 def test_checks_can_fail():
     assert not name_exists("BrokerCore.perform")
     assert not name_exists("BrokenCore")
+    assert not name_exists("publish_carefully")
     assert not name_exists("overweave.planning.no_such_design")
     assert not file_exists("broker/no_such_file.py")
     assert name_exists("BrokerCore.handle")
@@ -100,15 +104,18 @@ def file_exists(name):
 
 
 def name_exists(name):
-    """Whether a CamelCase or dotted name is one of the source; other words are not looked at."""
+    """Whether a CamelCase, snake_case or dotted name is one of the source; other words are not looked at."""
     first, _, rest = name.partition(".")
-    if "/" in name or name.endswith(".py") or rest.rpartition(".")[2] in SUFFIXES or not first:
+    if not first or name.startswith(("_", "overweave_")):
+        return True  # a suffix, or a metric, whose name is composed
+    if "/" in name or name.endswith(".py") or rest.rpartition(".")[2] in SUFFIXES:
         return True
     if re.fullmatch(r"[A-Z][a-z]\w*", first):
         return first in classes() and (not rest or rest in attributes(first))
     if first == "overweave" and rest:
         return importable(name)
-    return not all(map(str.isidentifier, name.split("."))) or not rest or identifiers().issuperset(name.split("."))
+    parts = name.split(".")
+    return not ("_" in name or rest) or not all(map(str.isidentifier, parts)) or identifiers().issuperset(parts)
 
 
 def importable(name):
@@ -185,7 +192,7 @@ def attributes(name):
 
 @cache
 def identifiers():
-    """Every name that the source uses, defines or imports, and its folders and files."""
+    """Every name that the source uses, defines or imports, the words of its texts, and its folders and files."""
     found = {"ow", *sys.stdlib_module_names}
     for path in PACKAGE.rglob("*.py"):
         found.update(path.relative_to(PACKAGE).with_suffix("").parts)
@@ -194,4 +201,6 @@ def identifiers():
             for field in ("id", "attr", "name", "arg"):
                 if isinstance(value := getattr(node, field, None), str):
                     found.add(value)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value:
+                found.update(re.findall(r"\w+", node.value))
     return found
