@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from overweave.cli import VERBS
+from overweave.testing.chaos import rules
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src/overweave"
@@ -71,6 +72,13 @@ def test_links_lead_somewhere(path):
         linked = (path.parent / file).resolve() if file else path
         assert linked.exists(), target
         assert not anchor or anchor in anchors(linked), target
+
+
+def test_the_guide_to_testing_has_every_rule_of_chaos():
+    guide = (ROOT / "docs/guides/testing.md").read_text()
+    texts = [value for name, value in vars(rules).items() if name.isupper() and isinstance(value, str)]
+    assert texts
+    assert [text for text in texts if f"| {text.format('REASON')} |" not in guide] == []
 
 
 def test_checks_can_fail():
