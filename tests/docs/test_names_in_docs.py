@@ -74,6 +74,13 @@ def test_links_lead_somewhere(path):
         assert not anchor or anchor in anchors(linked), target
 
 
+@every_document
+def test_decisions_exist(path):
+    text = re.sub(r"former records? \d{4}.*", "", path.read_text())  # numbers that are not used any more
+    numbers = re.findall(r"decision (\d{4})", text)
+    assert [number for number in numbers if not any((ROOT / "docs/decisions").glob(f"{number}-*.md"))] == []
+
+
 def test_the_guide_to_testing_has_every_rule_of_chaos():
     guide = (ROOT / "docs/guides/testing.md").read_text()
     texts = [value for name, value in vars(rules).items() if name.isupper() and isinstance(value, str)]
