@@ -77,7 +77,7 @@ def test_links_lead_somewhere(path):
 @every_document
 def test_decisions_exist(path):
     text = re.sub(r"former records? \d{4}.*", "", path.read_text())  # numbers that are not used any more
-    numbers = re.findall(r"decision (\d{4})", text)
+    numbers = re.findall(r"decision\s+(\d{4})", text)
     assert [number for number in numbers if not any((ROOT / "docs/decisions").glob(f"{number}-*.md"))] == []
 
 
