@@ -7,6 +7,9 @@ SOURCE = Path(__file__).parents[1] / "src" / "overweave"
 FUNCTION_LINES, CLASS_METHODS, MODULE_LINES, KERNEL_LINES = 60, 25, 330, 450
 #: What is too large today. An exception that is no longer needed fails the test, so that the list can only shrink.
 EXCEPTIONS = {
+    "batches/objects.py:Rows",
+    "batches/raw.py",
+    "batches/raw.py:RawRows",
     "broker/core.py",
     "broker/core.py:BrokerCore",
     "broker/core.py:BrokerCore.__init__",
@@ -14,10 +17,6 @@ EXCEPTIONS = {
     "broker/forwarder.py:Forwarder",
     "broker/session.py",
     "broker/session.py:Session",
-    "contract/batches.py",
-    "contract/batches.py:Rows",
-    "contract/raw.py",
-    "contract/raw.py:RawRows",
     "drivers/sim/network.py",
     "drivers/sim/network.py:SimulatedNetwork",
     "drivers/tcp/client.py",

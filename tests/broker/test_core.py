@@ -2,13 +2,14 @@
 
 import pytest
 
+from overweave.batches.objects import Rows
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.broker.core import BrokerCore
 from overweave.broker.dedup import DedupWindow
-from overweave.contract.batches import Rows
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Persist, Reject, SendFrame
 from overweave.contract.frames import BatchFrame
-from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerLeft
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.headers import Header
@@ -190,7 +191,7 @@ def got(made, subscription):
     return sum(count for (_, _, id), count in made.deliveries.items() if id == subscription)
 
 
-@pytest.mark.parametrize("stall_s", [None, 0.1])
+@pytest.mark.parametrize("stall_timeout_s", [None, 0.1])
 def test_a_client_that_stands_still_holds_its_publishers_back_only_for_a_moment(stall_timeout_s):
     made = subscribed(session=SessionConfig(window=8), stall_timeout_s=stall_timeout_s, slow_consumer_timeout_s=60.0)
     made._nodes["slow"].pause_reading()
@@ -205,7 +206,7 @@ def test_a_client_that_stands_still_holds_its_publishers_back_only_for_a_moment(
     made.settle()
     made.kernel.run(made.kernel.now_s + 1)
     assert (got(made, "s1"), got(made, "s2"), made.refusals) == (200, 200, [])
-    assert not made.broker("B3")._sessions["slow"].relieved
+    assert not made.broker("B3")._sessions["slow"].buffering
 
 
 def test_who_has_moved_again_holds_its_publishers_back_again():
@@ -233,7 +234,7 @@ def test_who_has_half_a_window_to_settle_is_seen_to_stand_still_at_once():
     publish_nines(made, 1, every_s=0.08)
     assert made.unsettled() == 5
     made.kernel.run(made.kernel.now_s + 0.05)
-    assert (made.unsettled(), made.broker("B3")._sessions["slow"].relieved) == (0, True)
+    assert (made.unsettled(), made.broker("B3")._sessions["slow"].buffering) == (0, True)
     publish_nines(made, 100, every_s=0.001)
     made.kernel.run(made.kernel.now_s + 0.1)
     assert (got(made, "s1"), made.unsettled()) == (105, 0)
@@ -313,13 +314,13 @@ def test_who_came_back_is_left_alone_with_the_rush_that_awaits_it_but_not_with_t
     made.kernel.run(made.kernel.now_s + 0.0015)  # they have greeted each other
     slow.pause_reading()
     made.kernel.run(made.kernel.now_s + 0.9)
-    assert (session.established, session.relieved) == (True, False)
+    assert (session.established, session.buffering) == (True, False)
     slow.resume_reading()
     made.settle()
     made.kernel.run(made.kernel.now_s + 1.0)
     slow.pause_reading()
     publish_nines(made, 20, every_s=0.01)
-    assert session.relieved
+    assert session.buffering
 
 
 def test_who_was_idle_for_long_is_not_taken_to_stand_still():

@@ -5,7 +5,7 @@ import contextlib
 
 import numpy as np
 
-from overweave.contract.raw import RawRows
+from overweave.batches.raw import RawRows
 from overweave.drivers.tcp.client import Client, Subscription, connect
 from overweave.testing.live import until
 

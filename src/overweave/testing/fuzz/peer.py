@@ -6,11 +6,12 @@ import random
 import socket
 import struct
 
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.broker.session import AckScheduler, Session
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Effect, SendFrame
 from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, SyncEnd
-from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.wire import FRAME_BYTES_MAX, Connect, Message, encode
 from overweave.drivers.tcp.connection import FrameReader
 from overweave.drivers.tcp.lives import life_of
