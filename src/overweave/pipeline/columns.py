@@ -36,7 +36,7 @@ def positions(path: Location, kind: str, ids: pa.ChunkedArray, known: pa.Array) 
 
 
 def words_of(path: Location, column: pa.ChunkedArray, bits: int) -> BitWords:
-    """The bit vectors of a column of lists, which are all equally long; of none, they would have so many ``bits``."""
+    """The bit vectors of a column of equally long lists; a matrix of ``bits`` columns if it is empty."""
     if not len(column):
         return np.zeros((0, bits // _WORD), np.uint64)
     wrong = InvalidInput(f"{path}: column 'words': expected lists of integers, found {column.type}")
@@ -57,7 +57,7 @@ def words_of(path: Location, column: pa.ChunkedArray, bits: int) -> BitWords:
 
 
 def check_once(path: Location, table: pa.Table, names: tuple[str, ...]) -> None:
-    """Refuse rows that say something of the same twice."""
+    """Raise an error for rows with a repeated key."""
     counted = table.select(list(names)).group_by(list(names)).aggregate([([], "count_all")])
     twice = counted.filter(pc.greater(counted["count_all"], 1))
     if len(twice):

@@ -17,7 +17,7 @@ from overweave.language.codec import encode_publication
 from overweave.language.syntax import parse_publication
 from overweave.pipeline.text_kernels import UNKNOWN, read_texts
 
-#: A wire form is at most so many times as long as its text, and two bytes: ``[n,1]`` becomes type, length, name and eight bytes.
+#: The maximum ratio of a wire form to its text, plus two bytes: ``[n,1]`` becomes type, length, name and eight bytes.
 _LONGER = 3
 
 

@@ -31,7 +31,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield
     pure_forwards: int
     #: useful arrivals / arrivals
     yield_: float | None
-    #: What all brokers sent to clients, to neighbours and in all; none where the trace does not tell.
+    #: Bytes from all brokers to clients, to neighbours and in total; None if the trace lacks the senders.
     delivered_bytes: int
     forwarded_bytes: int | None
     output_bytes: int | None
@@ -101,7 +101,7 @@ def _only_run(deliveries: DataFrame, traces: Location) -> str:
 
 
 def check_out(out: LocationLike) -> None:
-    """Refuse to write where somebody else's files are."""
+    """Raise an error if the directory has files of others."""
     location = Location.of(out)
     there = location.status()
     if there is not None and not there.is_dir:
@@ -118,7 +118,7 @@ _SUMS = (
 
 
 def totals_of(spark: SparkSession, out: Location, run: str) -> Totals:
-    """What the tables of a run say on the whole."""
+    """The totals of the tables of a run."""
     summary = spark.read.schema(SUMMARY).parquet((out / "summary").pattern)
     publishers = spark.read.schema(PUBLISHER_PROFILES).parquet((out / "publisher_profiles").pattern)
     # Means over all deliveries, so brokers count by how many theirs are.

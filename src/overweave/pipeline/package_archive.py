@@ -1,7 +1,7 @@
-"""Executors on other machines get this package from the driver.
+"""The package archive for executors on other machines.
 
-It goes as an archive that Spark unpacks where workers look for modules, and not as a zip on their path: kernels are kept beside
-the files they were compiled from, which a zip has no room for. So each executor compiles those it uses once per session.
+Spark unpacks the archive on the module path of workers. A zip on the path would not do: the cache of compiled kernels
+is beside their source files. Each executor compiles the kernels that it uses once per session.
 """
 
 import atexit
@@ -26,7 +26,7 @@ def ship_package(spark: SparkSession) -> None:
 
 
 def pack(folder: Path, archive: Path) -> Path:
-    """Write the files of a package, without what is made from them; they keep their times, by which kernels are known."""
+    """Write the source files of a package; their modification times identify compiled kernels, so they are preserved."""
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as packed:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:

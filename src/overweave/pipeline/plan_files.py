@@ -24,7 +24,7 @@ _CHANGES = pa.schema([(name, pa.string()) for name in Change.__struct_fields__])
 
 
 def check_out(out: LocationLike) -> None:
-    """Refuse to write a plan in place of what is no file: a directory, or a device."""
+    """Raise an error if the target of a plan is a directory or a device."""
     path = Location.of(out)
     if path.is_remote:
         return

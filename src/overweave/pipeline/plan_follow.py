@@ -35,12 +35,12 @@ _Files = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What tables say: the problem, and how plans are made of it."""
+    """The problem of one version of the tables, and the planner for it."""
 
     problem: Problem
     #: The plan of a problem with the same evidence.
     make: Callable[[Problem], Plan]
-    #: A plan with what else its file says.
+    #: Adds the remaining fields of the plan file.
     completed: Callable[[Plan], Plan]
 
 
@@ -106,7 +106,7 @@ class PlanFollower:
                 raise reading
             decision, now = replan(self._current, reading.problem, self._thresholds, reading.make)
         except InvalidInput as error:
-            # What is wrong with files is wrong from the beginning; what is wrong with the traffic may pass.
+            # Errors in files are permanent; errors of the traffic may pass.
             if self._rounds == 1 and not isinstance(error, PlanningError):
                 raise
             return Round(round=self._rounds, tables=name, action="failed", reason=str(error), plan=self._file)
@@ -128,7 +128,7 @@ class PlanFollower:
         )
 
     def _reading(self) -> tuple[Location, Reading | InvalidInput] | None:
-        """What the current tables say, if nobody has read them. All is of one version, also if others come meanwhile."""
+        """The current tables, if they are new. All tables are of one version."""
         for _ in range(_TRIES):
             tables = current(self._source)
             files = _files(tables)

@@ -54,7 +54,7 @@ class _Subscribers:
 
 
 def is_large(source: LocationLike) -> bool:
-    """Whether the profiles of a directory are for Spark: told by the footers of their files, without reading any."""
+    """Whether the profiles of a directory are large enough for Spark, by the footers of their files."""
     path = table_path(source, "profiles")
     files = None if path is None else files_of(path)
     if files is None or files.kind != "parquet":
@@ -62,7 +62,7 @@ def is_large(source: LocationLike) -> bool:
     try:
         return _rows(files) > ROWS_ON_DRIVER
     except (pa.ArrowException, OSError):
-        return False  # who reads it says what is wrong with it
+        return False  # the reader reports the error
 
 
 def _rows(files: Files) -> int:
@@ -181,7 +181,7 @@ def _units(publishers: Publishers, vectors: Vectors, known: _Subscribers, owner:
 
 
 def _today(source: Location, network: Network, publishers: Publishers, at: pa.Array, known: _Subscribers) -> Today | None:
-    """Where clients and publishers are, unless nobody knows of any."""
+    """The places of clients and publishers, or None if all are unknown."""
     if known.broker.null_count == len(known.broker) and at.null_count == len(at):
         return None
     clients = known.clients.take(pa.array(known.client_of))

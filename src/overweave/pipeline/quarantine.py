@@ -1,7 +1,7 @@
-"""Reading tables that are partly bad: what is good, and a table `REJECTED` that counts the rest by file and reason.
+"""Quarantine: the valid rows of a partly bad table, and a table `REJECTED` that counts the others by file and reason.
 
-Parquet files are read once beforehand, by workers, to know which are whole: Spark notices damage only where it needs the column,
-so that one step would see rows that another does not. Texts in the language of filters and publications are parsed.
+Workers read Parquet files once beforehand to find damaged ones: Spark detects damage only in columns that a step needs,
+so that steps would see different rows. Texts in the language of filters and publications are parsed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -27,7 +27,7 @@ from overweave.pipeline.tables import BROKEN, Files, broken_text, file_text, fil
 
 #: What is wrong with a row, and one example of it.
 _REASON, _EXAMPLE = "_reason", "_example"
-#: A task reads so many files to see whether they are whole.
+#: Files per task of the check for damage.
 _FILES_PER_TASK = 16
 _EXAMPLE_MAX = 200
 _UNREADABLE = "expected a Parquet file that can be read"
@@ -39,7 +39,7 @@ _Errors = Callable[[pa.Array], Mapping[int, str]]
 
 
 class Quarantine(NamedTuple):
-    """What can be used of a table, and what was left out (`REJECTED`)."""
+    """The valid rows of a table and the rejected ones (`REJECTED`)."""
 
     rows: DataFrame
     bad: DataFrame
@@ -138,7 +138,7 @@ def _type_name(shape: pa.Schema, name: str) -> str | None:
 
 
 def _parsed(rows: DataFrame, columns: list[str]) -> DataFrame:
-    """With what is wrong with the texts of ``columns``."""
+    """The rows with the errors of the texts in ``columns``."""
     if not columns:
         nothing = F.lit(None).cast("string")
         return rows.withColumns({_REASON: nothing, _EXAMPLE: nothing})
@@ -178,7 +178,7 @@ def _publication_errors(texts: pa.Array) -> Mapping[int, str]:
     return {row: f"{texts[row].as_py()}: {error}" for row, error in wires.bad.items() if texts[row].is_valid}
 
 
-#: Columns with texts in the language: what is expected of them, and how it is found out.
+#: Columns with texts of the language: the expectation and the check.
 _LANGUAGE: Mapping[str, tuple[str, _Errors]] = {
     "filter": ("a filter", _filter_errors),
     "advertisement": ("a filter", _filter_errors),

@@ -45,7 +45,7 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
 }
-#: What Spark runs on; what else is given, it would refuse in a process of its own, where nobody hears it.
+#: Valid masters; Spark reports others only in its own process, whose errors are not visible.
 _MASTERS = re.compile(r"local(-cluster)?(\[.*\])?|(spark|k8s)://.+|yarn")
 #: Settings for small data, where the compilation and replanning of a query take longer than its execution.
 QUICK = {
@@ -103,9 +103,9 @@ def make_session(
 
 @contextmanager
 def session(master: str | None = None, *, memory_mb: int | None = None, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
-    """A session that is stopped at the end, however it ends; what is wrong with the input comes as an `InvalidInput`.
+    """A session that is always stopped at the end; errors of the input are `InvalidInput`.
 
-    One that this process has already, and somebody else will stop, is used as it is.
+    An active session of this process is reused and not stopped.
     """
     before = SparkSession.getActiveSession()
     spark = make_session(master, memory_mb=memory_mb, conf=conf) if before is None else before
@@ -160,7 +160,7 @@ def _unheard() -> Iterator[None]:
 
 
 def check_java() -> None:
-    """Raise an error that says what to do unless there is a Java that Spark can run on."""
+    """Raise an error with a remedy unless there is a suitable Java."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     remedy = f"expected Java {JAVA_MIN} or newer; on Debian: apt-get install openjdk-{JAVA_MIN}-jre-headless"

@@ -1,6 +1,6 @@
-"""What goes wrong while Spark works, in our words: one line that names the file and what was expected.
+"""User messages for errors of Spark: one line that names the file and the expectation.
 
-Workers and expressions say ``InvalidInput: …``; Spark puts its own words around that, and its traces behind it.
+Workers and expressions raise ``InvalidInput: …``, which Spark wraps with its own text and traces.
 """
 
 import re
@@ -17,7 +17,7 @@ from overweave.errors import InvalidInput
 
 _MARK = "InvalidInput: "
 _OURS = re.compile(_MARK + r"(.*?)(?: SQLSTATE: \w+)?$", re.MULTILINE)
-#: A file that Spark cannot read; what follows the name is its reason, which it does not always tell.
+#: A file that Spark cannot read; the reason after its name may be missing.
 _UNREADABLE = re.compile(
     r"\[FAILED_READ_FILE[.\w]*\] Encountered error while reading file (\S+)\.\s+(.*?)\s*(?:SQLSTATE: \w+)?$", re.M
 )
@@ -36,7 +36,7 @@ def translate_errors() -> Iterator[None]:
 
 
 def user_message(error: Exception) -> str | None:
-    """What ``error`` says about the input, or none.
+    """The user message of ``error``, or None if it is not about the input.
 
     >>> plain(Exception("[USER_RAISED_EXCEPTION] InvalidInput: a.csv: expected a value SQLSTATE: P0001"))
     'a.csv: expected a value'
@@ -53,13 +53,13 @@ def user_message(error: Exception) -> str | None:
 
 
 def raise_column(*parts: str | Column) -> Column:
-    """A column that is nobody's value: whoever computes it gets an `InvalidInput` of these parts (null: left out)."""
+    """A column whose evaluation raises an `InvalidInput` of these parts; null parts are left out."""
     first, *others = (F.lit(part) if isinstance(part, str) else part for part in parts)
     return F.raise_error(F.concat(F.lit(_MARK), F.concat_ws(": ", first, *others)))
 
 
 def first_line(error: Exception) -> str:
-    """What Spark says, without where in its own code."""
+    """The first line of an error of Spark, without its location."""
     text = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
     return text.strip().splitlines()[0][:300]
 

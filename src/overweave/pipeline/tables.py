@@ -1,8 +1,8 @@
-"""Reading and writing tables: Parquet, or CSV and JSON lines for small ones. What is wrong is said in one line.
+"""Reading and writing tables: Parquet, or CSV and JSON lines for small ones. Errors are one line.
 
 A directory is read as one table; folders ``name=value`` add columns, so ``run`` of a trace comes back. Columns may come in any
-order and there may be more than are needed. Spark lets null pass where a schema says there is none, so that is looked for here:
-`read_table` fails where somebody uses such a value, and `overweave.pipeline.quarantine` leaves the row out.
+order, and additional ones are ignored. Spark accepts nulls in required columns, so they are checked here: `read_table`
+fails where such a value is used, and `overweave.pipeline.quarantine` leaves the row out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,12 +25,12 @@ from overweave.pipeline.schemas import ADDED, EARLIER_NAMES, TABLES
 from overweave.pipeline.spark_errors import first_line, local_names, raise_column, user_message
 
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
-#: Beside the columns of a table: the address of a row's file, its number there, which only Parquet tells, and the text of one
-#: that cannot be read. They are as Spark has them, for to put them into words takes longer than to read a row.
+#: Additional columns: the address of a row's file, its row number (Parquet only), and the text of an unreadable row.
+#: They are in Spark's own form, since formatting takes longer than reading a row.
 FILE, PLACE, BROKEN = "_file", "_place", "_broken"
-#: So many tables are written at a time.
+#: Tables written concurrently.
 _TOGETHER = 4
-#: How folders say that a value is null.
+#: The folder name of a null value.
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -128,7 +128,7 @@ def folder_of(directory: Location, name: str) -> Location:
 
 
 def write_table(frame: DataFrame, path: LocationLike, partitions: int | None = None) -> None:
-    """Write as Parquet, in place of what was there."""
+    """Replace a table, as Parquet."""
     some = frame if partitions is None else frame.coalesce(partitions)
     some.write.mode("overwrite").parquet(Location.of(path).address)
 
@@ -146,7 +146,7 @@ def write_tables(
 
 
 def _write_in_thread(frame: DataFrame) -> Callable[[DataFrame, Location | Path, Callable[[str], None]], None]:
-    """What writes a table in another thread as if it were in this one, so that who watches its jobs sees them."""
+    """A writer for other threads that belongs to the job group of this one, so that progress includes its jobs."""
 
     def write(frame: DataFrame, path: Location | Path, on_begin: Callable[[str], None]) -> None:
         on_begin(path.name)
@@ -192,7 +192,7 @@ def _read_parquet(spark: SparkSession, files: Files, schema: StructType) -> Data
 
 @contextmanager
 def _folders_as_text(spark: SparkSession) -> Iterator[None]:
-    """Have values in the names of folders be texts, for the run 007 is not the run 7, whatever somebody's session has set."""
+    """Folder values as texts, regardless of the session's settings: the run 007 is not the run 7."""
     before = spark.conf.get(_FOLDER_TYPES, None)
     if before == "false":
         yield
@@ -212,14 +212,14 @@ def _read_csv(spark: SparkSession, files: Files, schema: StructType) -> DataFram
     header = spark.read.csv(files.path.pattern, header=True).columns
     known = {field.name: field.dataType for field in schema.fields}
     shape = StructType([StructField(name, known.get(name, StringType())) for name in (*header, BROKEN)])
-    # What is wrong with a row must not depend on which of its columns somebody needs.
+    # The error of a row must not depend on the columns that are used.
     reader = spark.read.option("columnPruning", False)
     rows = reader.csv(files.path.pattern, schema=shape, header=True, columnNameOfCorruptRecord=BROKEN)
     return rows.select("*", *_placed())
 
 
 def _read_json(spark: SparkSession, files: Files, schema: StructType) -> DataFrame:
-    """Line by line; Spark's own reader would look only at the fields that somebody needs."""
+    """Line by line; Spark's own reader parses only the fields that are used."""
     shape = StructType([*(StructField(field.name, field.dataType) for field in schema.fields), StructField(BROKEN, StringType())])
     row = F.from_json("value", shape, {"columnNameOfCorruptRecord": BROKEN})
     lines = spark.read.text(files.path.pattern).where(F.trim("value") != "")
@@ -240,7 +240,7 @@ def file_text() -> Column:
 
 
 def place_text() -> Column:
-    """Where in its file a row stands; null: nobody knows."""
+    """The row number in its file; null if unknown."""
     return F.concat(F.lit("row "), F.col(PLACE) + 1)
 
 

@@ -1,7 +1,7 @@
-"""How far Spark is: tasks that are done of all that are known, looked up while it works.
+"""Task progress of Spark: completed and known tasks, polled while jobs run.
 
-Jobs are told apart by a group that the thread which submits them belongs to. A remote session (Spark Connect) has no tracker,
-and is not watched.
+Jobs are identified by the job group of the submitting thread. A remote session (Spark Connect) has no tracker, and so no
+progress.
 """
 
 import threading
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pyspark import SparkContext, StatusTracker
 from pyspark.sql import SparkSession
 
-#: Is told how many tasks are done, and how many there are so far.
+#: Receives the numbers of completed and known tasks.
 OnTasks = Callable[[int, int], None]
 _LOOK_S = 0.3
 _GROUP = "spark.jobGroup.id"

@@ -1,6 +1,6 @@
 """What every broker of a plan carries when publications are replayed on it: rates and bytes, by publisher and by client.
 
-The same walk as `overweave.pipeline.steps.replay`, for plans: a publication counts as much as its publisher's rate says, its
+The same walk as `overweave.pipeline.steps.replay`, for plans: a publication is weighted by its publisher's rate, its
 bytes are the publisher's, and a client gets it once, however many of its subscriptions match. Only sums leave a worker.
 """
 

@@ -1,12 +1,12 @@
-"""Profiles: what every subscription got of every publisher, as bounded bit vectors, and what publishers send (THESIS ch 6).
+"""Profiles: the publications that each subscription received of each publisher, as bounded bit vectors, and rates (THESIS ch 6).
 
-One pass over the trace: a row sets one bit, and bits are united, so that rows which come late, twice or in any order change
-nothing. The windows of all profiles of a publisher end at its last sequence number that the trace has. The thesis shifts
-its vectors as the window moves; ours are rings, which say the same and can be united without looking where they begin. That
-also keeps profiles up to date while a trace grows: those of the new rows are united with those there were.
+One pass over the trace: a row sets one bit, and bits are merged, so late, duplicate and unordered rows change nothing. The
+windows of all profiles of a publisher end at its last sequence number in the trace. The thesis shifts its vectors as the
+window moves; ours are rings, which are equivalent and can be merged without alignment. So profiles of new rows can be
+merged into earlier ones while a trace grows.
 
-A publisher has such a vector, too: which sequence numbers of its window it used. Live publishers begin anywhere and leave
-gaps when they come back, so only the ones of this vector say how many publications a profile is a share of.
+A publisher also has such a vector: the used sequence numbers of its window. Live publishers start at any number and leave
+gaps after a restart, so the ones of this vector are the number of publications in the window.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from overweave.errors import InvalidInput
 from overweave.pipeline.schemas import PROFILES, PUBLISHER_PROFILES
 
-#: THESIS ch 6 keeps so many of each publisher's last publications.
+#: The window of THESIS ch 6, in publications.
 BITS = 1_280
 _WORD = 64
 _PROFILE = ("subscription", "publisher")
@@ -99,7 +99,7 @@ def publisher_profiles(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
 
 
 def check_bits(bits: int) -> None:
-    """Refuse what is no number of whole words."""
+    """Raise an error unless ``bits`` is a multiple of a word."""
     if bits < _WORD or bits % _WORD:
         raise InvalidInput(f"bits: expected a multiple of {_WORD} from {_WORD} on, got {bits}")
 
@@ -146,7 +146,7 @@ def _windows(rings: DataFrame, ends: DataFrame, bits: int) -> DataFrame:
 
 
 def _ring(word: str, bits: int) -> Column:
-    """The words of a ring, each as ``word`` has it. It is text, for Python is slow to build so many expressions."""
+    """The words of a ring by the expression ``word``; as SQL text, since building expressions in Python is slow."""
     return F.expr(f"array({', '.join(word.format(i) for i in range(bits // _WORD))})").alias("words")
 
 
