@@ -26,7 +26,7 @@ from overweave.pipeline.session import session
 from overweave.pipeline.steps.match import encoded_publications, match_counts
 from overweave.pipeline.task_progress import OnTasks, report_progress
 
-#: Files have so many publications, so that there is work for several cores; larger tables are the same quotes again.
+#: Publications per file, so that several cores have work; larger tables repeat the same quotes.
 PER_FILE = 125_000
 DISTINCT = 1_000_000
 #: So many are done by the baselines.
@@ -140,7 +140,7 @@ def _wires(table: Path) -> Path:
 
 
 def _us(step: DataFrame, column: str, count: int) -> float:
-    """Carry a step out, down to one number, and tell what a publication took; the better of two runs unless they are long."""
+    """Run a step, down to one number, and return the time per publication; the better of two runs unless they are long."""
     taken_s = []
     for _ in range(2 if count <= DISTINCT else 1):
         start = perf_counter()
@@ -192,7 +192,7 @@ def _by_numpy(intervals: Intervals, values: NDArray[np.float64]) -> tuple[float,
 
 
 def _by_pandas(intervals: Intervals, values: NDArray[np.float64]) -> tuple[float, NDArray[np.int64]]:
-    """A merge on the symbol, and all bounds compared on what is left."""
+    """A merge on the symbol, and a comparison of all bounds on the rest."""
     names = intervals.names[1:]
     filters = pd.DataFrame({"symbol": intervals.low[:, 0]})
     for column, name in enumerate(names, start=1):

@@ -39,7 +39,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def measure(progress: Progress, wires: Path, sizes: list[int]) -> list[Row]:
-    """Replay some of the publications of ``wires`` with so many subscriptions."""
+    """Replay some publications of ``wires`` with this number of subscriptions."""
     rows = []
     for subscriptions in sizes:
         title = f"{subscriptions:,} subscriptions on {BROKERS:,} brokers"

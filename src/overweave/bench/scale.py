@@ -35,7 +35,7 @@ from overweave.planning.allocate.cram.parts import run_here
 from overweave.planning.make import make_plan
 from overweave.planning.problem import Goals, Problem
 
-#: What is promised of one publisher per filter: minutes, memory, and how fast the cost grows from the second largest case on.
+#: Promised for one publisher per filter: minutes, memory, and the growth of the cost from the second largest case on.
 MINUTES_MAX, DRIVER_GB_MAX, EXPONENT_MAX = 6, 6, 1.3
 _PROC = Path("/proc")
 
@@ -147,7 +147,7 @@ def components(problem: Problem) -> int:
 
 
 def _cpu_s(process: int) -> float:
-    """What a process and all below it have spent so far, also those that ended."""
+    """The CPU time of a process and its descendants so far, including those that ended."""
     return sum(_own_cpu_s(each) for each in (process, *_below(process)))
 
 

@@ -31,7 +31,7 @@ from overweave.planning.profiles import packed
 
 BITS = 1_280
 RATE_HZ, MESSAGE_BYTES = 70 / 60, 220.0
-#: With so many subscriptions to a symbol about a quarter of the vectors are distinct: there are 1,280 lows, some of them equal.
+#: With this many subscriptions per symbol about a quarter of the vectors are distinct: there are 1,280 lows, some of them equal.
 PER_PUBLISHER = 2_500
 #: A broker above others sends each of them what it wants, in the end all there is: it must be larger than all publishers
 #: together, and those of 43 kB/s are not where a million subscribe to 222 of them.
@@ -67,7 +67,7 @@ class Shape:
         needed = self.subscriptions * self.per_filter * _MATCHED * RATE_HZ * MESSAGE_BYTES / FILLED
         if not self.sizes:
             return np.full(max(8, round(needed / BANDWIDTH)), BANDWIDTH)
-        # The smallest are as large as others are where all are equal: a smaller one could send all there is to nobody.
+        # The smallest are as large as those of equal pools: a smaller broker could serve no client.
         kinds = np.array([share for _, share in SIZES]) / min(share for _, share in SIZES)
         part = np.array([count for count, _ in SIZES]) / sum(count for count, _ in SIZES)
         count = max(8, round(needed / BANDWIDTH / float(part @ kinds)))
@@ -93,7 +93,7 @@ def filters_of(shape: Shape, rows: Whole) -> tuple[Whole, Whole]:
 
 
 def _some_publishers(shape: Shape, number: Whole) -> Whole:
-    """Different publishers: each next one is drawn from those that are left (Floyd)."""
+    """Distinct publishers, each drawn from the remaining ones (Floyd)."""
     found = np.empty((len(number), shape.per_filter), np.int64)
     for column in range(shape.per_filter):
         most = shape.publishers - shape.per_filter + column

@@ -23,7 +23,7 @@ class Report(NamedTuple):
 
     #: Whether a directory, or a file, is what it is about.
     fits: Callable[[Location], bool]
-    #: What the page says of it.
+    #: The contents of the page.
     contents: Callable[[MakeSession, Location], list[Element]]
     title: str
 

@@ -57,7 +57,7 @@ def load_map(digest: Digest) -> Figure:
 
 
 def arrivals_of_brokers(digest: Digest) -> Figure:
-    """What matches a local subscription, and what is only passed on."""
+    """Useful arrivals and pure forwards per broker."""
     rows = digest.brokers_top
     caption = f"Arrivals at the {len(rows)} busiest brokers: with a local match, and without"
     with new_figure("arrivals", caption, 1.1 + _ROW_IN * len(rows)) as (figure, axes):
@@ -75,7 +75,7 @@ def arrivals_of_brokers(digest: Digest) -> Figure:
 
 
 def output_of_brokers(digest: Digest) -> Figure | None:
-    """What goes to clients and to neighbours; nothing where the trace does not tell."""
+    """Output to clients and to neighbours; None if the trace lacks senders."""
     rows = digest.brokers_top
     if rows["output_bytes"].isna().any():
         return None

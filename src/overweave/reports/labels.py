@@ -73,7 +73,7 @@ def number_text(value: object) -> str:
 
 
 def shown(name: str) -> str:
-    r"""A name that somebody chose: characters that cannot be seen, and the end of a long one, are left out.
+    r"""A user's name without invisible characters, truncated.
 
     >>> shown("a\x00b"), shown("x" * 50)[-2:]
     ('a�b', 'x…')

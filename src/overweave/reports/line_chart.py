@@ -132,7 +132,7 @@ def _places(column: "pd.Series[Any]") -> dict[Any, float]:
 
 
 def _ticks(axes: Axes, places: dict[Any, float], spec: FigureSpec, named: bool) -> None:
-    """Number the values that were swept, unless there are so many that their numbers would meet."""
+    """Label the swept values, unless the labels would overlap."""
     at = sorted(places.values())
     seen = [math.log(place) for place in at] if spec.x_scale == "log" else at
     span = (seen[-1] - seen[0]) if len(seen) > 1 else 1.0

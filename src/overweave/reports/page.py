@@ -82,7 +82,7 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Element:
 
 
 class Number(str):
-    """A number that is written already, as with what is uncertain of it."""
+    """A formatted number, for example with its uncertainty."""
 
 
 class Text(str):

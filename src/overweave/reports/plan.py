@@ -1,4 +1,4 @@
-"""The report of a plan: the overlay before and after, what every broker carries, and who moves."""
+"""The report of a plan: the overlay before and after, the load of every broker, and the moves."""
 
 import re
 from collections import Counter
@@ -18,7 +18,7 @@ from overweave.reports.plan_evaluation import evaluation_contents
 from overweave.reports.plan_frontier import frontier_section
 from overweave.reports.style import COLOURS, Figure, add_legend, from_zero, new_figure, plain_numbers
 
-#: So many brokers have a bar or a row, and so many moves are listed; the rest is in the file.
+#: Brokers and moves shown; the file has all.
 BROKERS_MAX, MOVES_MAX = 60, 200
 #: More brokers than this are points without names.
 _NAMES_MAX = 40
@@ -33,7 +33,7 @@ def is_plan(file: LocationLike) -> bool:
 
 
 def plan_contents(file: LocationLike) -> list[Element]:
-    """What the page says."""
+    """The contents of the page."""
     plan = read_plan(file)
     before = None if plan.before is None else plan.before.totals
     moves = [change for change in plan.changes if change.kind in ("client", "publisher") and change.before is not None]
@@ -235,7 +235,7 @@ def _moves(plan: Plan) -> list[Element]:
     most = sorted(between.items(), key=lambda each: (-each[1], str(each[0])))[:BROKERS_MAX]
     found = [table(["from broker", "to broker", "clients and publishers"], ((*pair, count) for pair, count in most))]
     rows = ((change.kind, change.id, change.before, change.after) for change in moves[:MOVES_MAX])
-    found.append(table(["who", "id", "from broker", "to broker"], rows))
+    found.append(table(["kind", "id", "from broker", "to broker"], rows))
     if len(moves) > MOVES_MAX:
         found.append(element("p", f"The first {MOVES_MAX} of {len(moves):,}.", class_="faint"))
     return found

@@ -15,7 +15,7 @@ _MOVES = "clients and publishers that move"
 
 
 def frontier_section(plan: Plan) -> list[Element]:
-    """What fewer moves would save; nothing where nobody computed it."""
+    """The savings of fewer moves; empty if not computed."""
     points = plan.frontier
     if len(points) < 2:
         return []

@@ -1,4 +1,4 @@
-"""The report of a profile: what a network carried, broker by broker, who published it and who got it."""
+"""The report of a profile: the load of brokers, publishers and subscriptions."""
 
 from xml.etree.ElementTree import Element
 
@@ -13,7 +13,7 @@ from overweave.reports.labels import label
 from overweave.reports.page import element, facts, image, section, table
 from overweave.reports.profile_digest import TABLES, TOP, digest_of
 
-#: What is told first, in this order.
+#: The totals at the top, in this order.
 _FACTS = (
     ("brokers", "brokers with traffic"),
     ("publishers", "publishers with traffic"),
@@ -49,7 +49,7 @@ def is_profile(directory: LocationLike) -> bool:
 
 
 def profile_contents(spark: SparkSession, directory: LocationLike) -> list[Element]:
-    """What the page says."""
+    """The contents of the page."""
     digest = digest_of(spark, directory)
     totals = digest.totals
     if not totals["brokers"]:
@@ -76,6 +76,6 @@ def _top(what: str, rows: pd.DataFrame, columns: tuple[str, ...], total: float |
 
 
 def _plain(value: object) -> object:
-    """As Python has it; what is missing is none."""
+    """The value as a Python object; None if missing."""
     plain = value.item() if hasattr(value, "item") else value
     return None if pd.isna(plain) else plain

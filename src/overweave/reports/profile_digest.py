@@ -14,7 +14,7 @@ from overweave.pipeline.schemas import LOAD, PROFILES, PUBLISHER_PROFILES, SUMMA
 from overweave.pipeline.streaming.versions import current
 from overweave.pipeline.tables import conform, folder_of
 
-#: What ``overweave profile`` writes, and what is needed of it: not the bits of profiles, which are most of the bytes.
+#: The tables of ``overweave profile`` and the needed columns: not the bits of profiles, which are most of the bytes.
 TABLES = {
     "profiles": StructType([field for field in PROFILES.fields if field.name != "words"]),
     "publisher_profiles": PUBLISHER_PROFILES,
@@ -115,7 +115,7 @@ def _top(table: DataFrame, measure: str, *names: str) -> pd.DataFrame:
 
 def _over_time(load: DataFrame, brokers: list[str]) -> tuple[float, float, pd.DataFrame, pd.DataFrame]:
     """Arrivals per second in steps that are whole numbers of the table's buckets; where nothing came there is no row."""
-    # The table does not say how long its buckets are; arrivals and their rate do.
+    # The length of buckets is not in the table; arrivals and their rate give it.
     (row,) = load.agg(F.min("at_s"), F.max("at_s"), F.max(F.col("arrivals") / F.nullif("input_hz", F.lit(0.0)))).collect()
     start_s, last_s, bucket_s = (float(value) if value is not None else 0.0 for value in row)
     bucket_s = bucket_s or 1.0

@@ -22,7 +22,7 @@ COLOURS = ("#2a78c2", "#d9622b", "#1a9c74", "#a866b8", "#b98c06", "#4fa8d8", "#c
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", ":")
 LINE_WIDTH, MARKER_SIZE = 1.6, 5.0
-#: More lines than this nobody can tell apart.
+#: The maximum of distinguishable lines.
 SERIES_MAX = len(COLOURS) * len(LINES)
 #: From little to much; both ends can be seen on white and on black.
 HEAT = "viridis"
@@ -79,7 +79,7 @@ class Figure:
 
 @contextmanager
 def new_figure(name: str, caption: str, height_in: float = 3.6) -> Iterator[tuple[Figure, Axes]]:
-    """Axes to draw on; when the body ends, the figure has what was drawn."""
+    """Axes to draw on; the figure is rendered at the end of the body."""
     figure = Figure(name, caption)
     with matplotlib.rc_context(), warnings.catch_warnings():
         # Nobody's own settings show.

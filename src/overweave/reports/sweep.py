@@ -39,7 +39,7 @@ def write_figures(directory: LocationLike) -> list[Location]:
 
 
 def sweep_contents(directory: LocationLike) -> list[Element]:
-    """What the page says."""
+    """The contents of the page."""
     note, metrics = read_manifest(directory), read_metrics(directory).to_pandas()
     failed = metrics[metrics[ERROR].notna()]
     varied = _varied(note, metrics)

@@ -1,4 +1,4 @@
-"""``sweep.toml``: a scenario whose values may be lists, and a table ``[sweep]`` that says what to make of them.
+"""``sweep.toml``: a scenario whose values may be lists, and a table ``[sweep]`` with repetitions, kind and figures.
 
 The whole grid is read before anything runs: every scenario by the reader of its kind, and figures against the columns that
 there will be. Whatever is wrong is an `InvalidInput` with the file, the field and what was expected.
@@ -35,7 +35,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     tasks: tuple[Task, ...]
-    #: Columns and their types; what is a parameter is no measure.
+    #: Columns and their types: parameters and measures.
     parameters: Mapping[str, type]
     measures: Mapping[str, type]
     figures: tuple[FigureSpec, ...]

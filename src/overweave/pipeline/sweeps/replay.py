@@ -24,7 +24,7 @@ from overweave.pipeline.publication_batches import CHUNK
 from overweave.pipeline.steps.replay import COLUMNS, REPLAYED, walk
 from overweave.pipeline.sweeps.base import Document, Evaluator
 
-#: What a scenario may say; time, faults and modules are the simulator's matter.
+#: Keys of a scenario; time, faults and modules need the simulator.
 KEYS = ("seed", "duration_s", "overlay", "routing", "workload")
 
 

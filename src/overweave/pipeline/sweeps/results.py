@@ -49,12 +49,12 @@ def check_free(where: LocationLike) -> None:
 
 
 def read_manifest(directory: LocationLike) -> Manifest:
-    """What a directory says of itself."""
+    """The manifest of a directory."""
     mark = Location.of(directory) / MANIFEST_NAME
     try:
         return msgspec.json.decode(mark.read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError) as error:
-        raise InvalidInput(f"{mark}: expected what a sweep says of itself, found: {error}") from None
+        raise InvalidInput(f"{mark}: expected the manifest of a sweep, found: {error}") from None
 
 
 def read_metrics(directory: LocationLike) -> pa.Table:
@@ -79,7 +79,7 @@ def _parts(folder: Location) -> list[str]:
 
 
 class Results:
-    """What is finished of a sweep, in its directory."""
+    """The finished scenarios of a sweep, in its directory."""
 
     def __init__(self, sweep: Sweep, where: LocationLike) -> None:
         out = Location.of(where)
@@ -101,12 +101,12 @@ class Results:
         (out / MANIFEST_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(note), indent=2) + b"\n")
 
     def keys(self, *, failed: bool) -> set[str]:
-        """Those that are finished well, or those that failed."""
+        """The keys of successful or of failed scenarios."""
         rows = pa.concat_tables(self._parts)
         return set(rows.filter(rows[ERROR].is_valid() if failed else rows[ERROR].is_null())[KEY].to_pylist())
 
     def drop(self, keys: set[str]) -> None:
-        """Forget what was found for some scenarios."""
+        """Remove the results of some scenarios."""
         rows = pa.concat_tables(self._parts)
         self._parts = [rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=pa.array(sorted(keys), pa.string()))))]
         self.close()

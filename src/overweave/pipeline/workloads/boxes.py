@@ -58,7 +58,7 @@ def make(source: Source, options: BoxesOptions) -> dict[str, DataFrame]:
 
 
 class Boxes(NamedTuple):
-    """A workload as arrays: what the tables say, without their texts."""
+    """A workload as arrays, without texts."""
 
     #: Lower and upper ends, ``[axis, end, row]``.
     advertisements: Real

@@ -57,7 +57,7 @@ class CounterRng(NamedTuple):
 
 
 def shuffled(rows: Whole, count: int) -> Whole:
-    """Each of 0 … ``count`` - 1 once, far from its neighbours: what is dealt by quota need not lie in order.
+    """A permutation of 0 … ``count`` - 1 that separates neighbours, so that quotas are not in order.
 
     >>> shuffled(np.arange(8), 8).tolist()
     [0, 5, 2, 7, 4, 1, 6, 3]

@@ -115,7 +115,7 @@ class Template(NamedTuple):
     """What a share of the subscriptions looks like."""
 
     percent: int
-    #: What is asked besides the class and the symbol.
+    #: Predicates besides the class and the symbol.
     conditions: Conditions
     by_symbol: bool = True
     #: Whether it is for all of a publisher's traffic, which the enterprise has at its main office.
