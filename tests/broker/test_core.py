@@ -288,7 +288,7 @@ def test_who_stands_still_when_all_is_kept_that_may_be_is_cut_off():
     assert made.unsettled() > 0
     publish_nines(made, 90, every_s=0.01)
     assert [(refusal.peer, refusal.code) for refusal in made.refusals] == [("slow", "slow-consumer")]
-    assert "bytes were waiting, none was taken for 1 s" in made.refusals[0].text
+    assert "bytes were pending, none was acknowledged for 1 s" in made.refusals[0].text
     made.settle()
     assert got(made, "s1") == 180
 

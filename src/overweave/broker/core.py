@@ -17,7 +17,7 @@ from overweave.broker.module_host import ModuleHost
 from overweave.broker.neighbour_sync import GraphSync, NeighbourSync, NoSync
 from overweave.broker.pending_ack import PendingAck
 from overweave.broker.registry import Journal, Registry, kind_of
-from overweave.broker.session import AckScheduler, Session
+from overweave.broker.session import AckScheduler, EpochCounter, Session
 from overweave.broker.settlement import ControlSettlement
 from overweave.broker.slow_consumers import CHECK_SLOW, CHECK_SLOW_FAST
 from overweave.broker.step import StepContext
@@ -26,6 +26,7 @@ from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Effect, Reject, Restart, SetTimer
 from overweave.contract.frames import (
+    NO_EPOCH,
     Acknowledgement,
     AdvertisementsEnd,
     BatchFrame,
@@ -55,9 +56,7 @@ from overweave.routing.base import Routing, Send
 ACKNOWLEDGE, ACKNOWLEDGE_CONTROL, RESEND, HEARTBEAT = "acknowledge", "acknowledge-control", "resend", "pulse"
 #: The timer at which publications are tried again that were in flight on a closed link.
 ORPHANS, _ORPHANS_S = "orphans", 0.5
-#: So many sessions with neighbours have numbers of their own in a life of a broker, each of which may begin anew so often.
-_SESSIONS_MAX, _ANEW_MAX = 1 << 20, 1 << 8
-#: Incarnations are below this, so that the numbers of sessions have 64 bits: milliseconds until the year 2248.
+#: Incarnations are milliseconds below this, until the year 2248: neighbours with higher ones are not believed.
 INCARNATIONS_MAX = 1 << 43
 #: A timer that fires so late shows that the broker was paused, or as busy: then clients could not be heard either.
 _LATE_S = 0.5
@@ -103,10 +102,11 @@ class BrokerCore:
         self.config = config or BrokerConfig()
         self._routing = routing
         self._incarnation = incarnation
-        self._ack_scheduler = AckScheduler(ahead=not routing.acyclic)
+        self._ack_scheduler = AckScheduler(selective=not routing.acyclic)
         self._sessions: dict[str, Session] = {}
         self._neighbours: dict[str, None] = {}
-        self._sessions_made = 0
+        #: Epochs of sessions with neighbours: a later session, or a reset one, has a higher epoch, whatever its peer remembers.
+        self._epochs = EpochCounter(incarnation)
         self._registry = Registry(unsynced)
         self._durability = Durability(durable)
         routing.begin(incarnation)
@@ -189,7 +189,9 @@ class BrokerCore:
             control_in=self._control_in + forwarder.control_in,
             control_out=self._control_out + forwarder.control_out,
             tables=self._routing.table_sizes(),
-            unsettled={peer: session.unsettled() for peer, session in self._sessions.items() if session.unsettled()},
+            unsettled={
+                peer: session.outbound.unsettled() for peer, session in self._sessions.items() if session.outbound.unsettled()
+            },
             undeliverable=forwarder.undeliverable,
             unadvertised=forwarder.unadvertised,
         )
@@ -201,7 +203,7 @@ class BrokerCore:
     def unsettled_rows(self, peer: str) -> int:
         """How many rows of a peer are not settled here: as many as it may still have to send again."""
         session = self._sessions.get(peer)
-        return 0 if session is None else session.unsettled_in()
+        return 0 if session is None else session.inbound.unsettled_rows()
 
     def registered(self, kind: str, client: str | None = None) -> int:
         """How many subscriptions or advertisements one client of this broker has, or all have together."""
@@ -214,7 +216,7 @@ class BrokerCore:
     def waiting_rows(self, peer: str) -> int:
         """How many rows, and words, for a peer it has not settled."""
         session = self._sessions.get(peer)
-        return 0 if session is None else session.unsettled_rows()
+        return 0 if session is None else session.outbound.unsettled_rows()
 
     def knows(self, client: str) -> bool:
         """Whether a client, connected or not, has a session here, perhaps restored from the journal."""
@@ -263,9 +265,9 @@ class BrokerCore:
         elif isinstance(frame, Acknowledgement):
             session.on_acknowledgement(frame, self._step.effects)
         elif isinstance(frame, Hello):
-            if peer in self._neighbours and frame.peer_incarnation > session.incarnation:
-                # It has met a later life of ours, and does not listen to this one: our clock must have gone back.
-                self._outlived_by(frame.peer_incarnation // _SESSIONS_MAX)
+            if peer in self._neighbours and frame.peer_epoch > session.epoch:
+                # The neighbour knows a later incarnation of this broker and ignores this one: our clock has gone back.
+                self._outlived_by(frame.peer_epoch.incarnation)
             was_established = session.established
             session.on_hello(frame, self._greeting(peer) if session.is_new(frame) else (), self._step.effects)
             if session.established and not was_established and peer in self._neighbours:
@@ -373,17 +375,14 @@ class BrokerCore:
             session.disconnect()
 
     def _add_neighbour(self, neighbour: str) -> None:
-        # A session that began later, or began anew, has the higher number, whatever the other end remembers.
-        self._sessions_made += 1
-        number = self._incarnation * _SESSIONS_MAX + self._sessions_made * _ANEW_MAX
-        self._sessions[neighbour] = Session(neighbour, number, self.config.session, self._ack_scheduler)
+        self._sessions[neighbour] = Session(neighbour, self._epochs, self.config.session, self._ack_scheduler)
         self._neighbours[neighbour] = None
         self._sync.add(neighbour)
         self._routing.add_neighbour(neighbour)
         self._forwarder.on_neighbours_changed()
 
     def _add_client(self, client: str) -> None:
-        self._sessions[client] = Session(client, self._incarnation, self.config.session, self._ack_scheduler)
+        self._sessions[client] = Session(client, EpochCounter(self._incarnation), self.config.session, self._ack_scheduler)
         self._registry.add(client)
 
     def _greeting(self, peer: str) -> list[ControlMessage]:
@@ -400,7 +399,7 @@ class BrokerCore:
     def _tell_on(self) -> None:
         for neighbour in self._neighbours:
             session = self._sessions[neighbour]
-            if session.peer_incarnation:
+            if session.peer_epoch != NO_EPOCH:
                 for mark in self._sync.pending_markers(neighbour):
                     session.send_control(mark, self._step.effects)
 
@@ -540,7 +539,7 @@ class BrokerCore:
             if late_s > _LATE_S:
                 self._patience.was_away(late_s)
             for session, why in self._patience.check(name, self._step.now_s):
-                self._step.effects.append(Reject(session.peer, "slow-consumer", why, session.unsettled_rows()))
+                self._step.effects.append(Reject(session.peer, "slow-consumer", why, session.outbound.unsettled_rows()))
                 self._left(PeerLeft(session.peer))
         elif name == HEARTBEAT:
             self._beat()
@@ -560,7 +559,7 @@ class BrokerCore:
                 self._settlement.expire(self._step.now_s - self.config.undeliverable_timeout_s)
             return
         for neighbour in self._neighbours:
-            self._sessions[neighbour].acknowledge(self._step.effects, ahead=True)
+            self._sessions[neighbour].acknowledge(self._step.effects, selective=True)
         for neighbour in self._failure_detector.expired(list(self._neighbours), self._step.now_s):
             self._link_fails(neighbour)
         if self._failure_detector.stop_listening(self._step.now_s):
