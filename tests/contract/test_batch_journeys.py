@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overweave.contract.batches import Rows
-from overweave.contract.frames import BatchFrame
+from overweave.contract.frames import BatchFrame, SessionEpoch
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.wire import HEAD, decode, encode
 from overweave.experiments.dest.lists import ways_of
@@ -16,6 +16,8 @@ from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
 from overweave.overlay.paths import path_between
+
+EPOCH = SessionEpoch(1, 0)
 
 BROKERS = 9
 
@@ -70,6 +72,6 @@ def parted(batch, ways):
 
 
 def over_the_wire(batch):
-    data = b"".join(encode(BatchFrame(1, 1, 0, 0, batch)))
+    data = b"".join(encode(BatchFrame(EPOCH, EPOCH, 0, 0, batch)))
     _, kind = HEAD.unpack_from(data)
     return decode(kind, data[HEAD.size :]).batch

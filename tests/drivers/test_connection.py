@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from overweave.contract.frames import BatchFrame, ControlFrame
+from overweave.contract.frames import BatchFrame, ControlFrame, SessionEpoch
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.wire import FRAME_BYTES_MAX, Disconnect, Ping, encode
 from overweave.drivers.tcp.connection import Connection, FrameReader
@@ -16,6 +16,8 @@ from overweave.language.headers import Header
 from overweave.language.messages import Publish, Unsubscribe
 from overweave.language.publications import Publication
 from overweave.testing.live import until
+
+EPOCH = SessionEpoch(1, 0)
 
 
 class Owner:
@@ -31,7 +33,7 @@ class Owner:
 
 def batch(number, size):
     rows = encode_rows([Publish(Publication({"x": number}), Header("p", number), np.random.default_rng(number).bytes(size))])
-    return BatchFrame(1, 1, number, 0, RawRows(rows, 1))
+    return BatchFrame(EPOCH, EPOCH, number, 0, RawRows(rows, 1))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -137,7 +139,7 @@ class BusyOwner(Owner):
 
 
 def words(count):
-    return [ControlFrame(1, 1, number, 0, Unsubscribe(f"s{number}")) for number in range(count)]
+    return [ControlFrame(EPOCH, EPOCH, number, 0, Unsubscribe(f"s{number}")) for number in range(count)]
 
 
 @pytest.mark.parametrize("end", ["closed", "reset", "open"])

@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from overweave.contract.batches import Rows
-from overweave.contract.frames import ControlFrame, Rejected
+from overweave.contract.frames import ControlFrame, Rejected, SessionEpoch
 from overweave.drivers.tcp.admission import check_frame
 from overweave.drivers.tcp.certificates import common_name
 from overweave.drivers.tcp.client_keys import ClientKeys
@@ -20,6 +20,8 @@ from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
+
+EPOCH = SessionEpoch(1, 0)
 
 STOCK, ANYTHING = parse_filter("[class,eq,'STOCK'],[x,>,0]"), parse_filter("[x,>,0]")
 NEWS = parse_filter("[class,eq,'NEWS']")
@@ -232,6 +234,6 @@ def test_files_that_are_no_certificates(made, tmp_path):
 
 
 def test_clients_cannot_reject_anything():
-    frame = ControlFrame(1, 1, 0, 0, Rejected("c/1", "code", "text"))
+    frame = ControlFrame(EPOCH, EPOCH, 0, 0, Rejected("c/1", "code", "text"))
     with pytest.raises(Refused, match="bad-frame: expected what clients say"):
         check_frame(frame, "c", Permissions(("*",), ("*",)), 0, 10, 0)
