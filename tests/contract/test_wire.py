@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overweave.contract.batches import NextHops, Rows
+from overweave.batches.destinations import NextHops, encode_list
+from overweave.batches.objects import Rows
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.contract.frames import (
     Acknowledgement,
     AdvertisementsEnd,
@@ -19,7 +22,6 @@ from overweave.contract.frames import (
     SyncEnd,
     UrgentFrame,
 )
-from overweave.contract.raw import RawRows, encode_list, encode_rows
 from overweave.contract.wire import (
     BATCH,
     CONTROL,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.errors import InvalidInput
 from overweave.language.messages import Control
 

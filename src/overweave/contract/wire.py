@@ -18,7 +18,7 @@
     BATCH           := epochs, u64 sequence, u64 acknowledged, rows as in URGENT
     URGENT          := epochs, u32 rows, u8 hops since they were written, u8 least ttl when written, u8 tag of the routing
                        protocol (0 or 1), u8 d, d bytes destination list (the union; each row has all of them, unless rows
-                       have lists, which all have or none), rows (`contract.raw`)
+                       have lists, which all have or none), rows (`batches.raw`)
 """
 
 import struct
@@ -28,7 +28,10 @@ from typing import Annotated
 
 import msgspec
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
+from overweave.batches.destinations import NUMBERS_MAX, decode_list
+from overweave.batches.kernels import LIST_BYTES_MAX
+from overweave.batches.raw import EncodedBatch, RawRows, encode_batch
 from overweave.contract.frames import (
     Acknowledgement,
     AdvertisementsEnd,
@@ -42,8 +45,6 @@ from overweave.contract.frames import (
     SyncEnd,
     UrgentFrame,
 )
-from overweave.contract.raw import NUMBERS_MAX, EncodedBatch, RawRows, decode_list, encode_batch
-from overweave.contract.row_kernels import LIST_BYTES_MAX
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.contract.frames import ControlMessage, is_addressed
 
 

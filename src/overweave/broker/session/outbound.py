@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, takewhile
 
+from overweave.batches.base import Batch
 from overweave.broker.pending_ack import PendingAck
 from overweave.broker.session.barriers import Barrier, Barriers
 from overweave.broker.session.control_waiters import ControlWaiters, Waiters
@@ -11,7 +12,6 @@ from overweave.broker.session.handshake import Handshake
 from overweave.broker.session.in_flight import InFlight, InFlightQueue
 from overweave.broker.session.inbound import Inbound
 from overweave.broker.session.stall_buffer import BufferedBytes, StallBuffer
-from overweave.contract.batches import Batch
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Effect, SendFrame
 from overweave.contract.frames import (

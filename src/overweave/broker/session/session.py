@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
+from overweave.batches.base import Batch
 from overweave.broker.pending_ack import PendingAck
 from overweave.broker.session.ack_scheduler import AckScheduler
 from overweave.broker.session.handshake import EpochCounter, Handshake
 from overweave.broker.session.inbound import Inbound
 from overweave.broker.session.outbound import Outbound
-from overweave.contract.batches import Batch
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Effect, SendFrame
 from overweave.contract.frames import (

@@ -1,7 +1,7 @@
 """The stall buffer: publications that a broker buffers for a stalled client, so that no publisher waits for it."""
 
+from overweave.batches.base import Batch
 from overweave.broker.session.in_flight import Releasable
-from overweave.contract.batches import Batch
 
 #: The size of an in-flight record besides its content.
 _RECORD_BYTES = 1024
