@@ -23,6 +23,7 @@ from overweave.broker.settlement import ControlSettlement
 from overweave.broker.slow_consumers import CHECK_SLOW, CHECK_SLOW_FAST
 from overweave.broker.step import StepContext
 from overweave.broker.story import Step
+from overweave.broker.urgent_lane import UrgentLane
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Effect, Reject, Restart, SetTimer
 from overweave.contract.frames import (
@@ -36,6 +37,7 @@ from overweave.contract.frames import (
     Hello,
     Rejected,
     SyncEnd,
+    UrgentFrame,
     is_addressed,
 )
 from overweave.contract.modules import ControlApplied, Module
@@ -50,6 +52,7 @@ from overweave.contract.stimuli import (
     Stimulus,
     TimerFired,
 )
+from overweave.language.headers import Priority
 from overweave.language.messages import Advertise, Control, LinkState, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Routing, Send
 
@@ -131,6 +134,8 @@ class BrokerCore:
         self._forwarder = Forwarder(
             self._step, self.config, routing, self._sync, self._sessions, self._neighbours, self._modules, self._tell_again
         )
+        window = 2 * max(self.config.session.window, self.config.publisher_window)
+        self._urgent = UrgentLane(self._step, routing, self._sessions, self._neighbours, self._modules, window)
         if routing.needs_advertisements:
             self._forwarder.advertised = self._registry.advertised
         self._patience, self._story = self._forwarder.patience, self._forwarder.story
@@ -186,8 +191,8 @@ class BrokerCore:
             publications_out=forwarder.rows_out,
             publications_to_clients=forwarder.rows_to_clients,
             duplicates=forwarder.duplicates,
-            control_in=self._control_in + forwarder.control_in,
-            control_out=self._control_out + forwarder.control_out,
+            control_in=self._control_in + forwarder.control_in + self._urgent.rows_in,
+            control_out=self._control_out + forwarder.control_out + self._urgent.rows_out,
             tables=self._routing.table_sizes(),
             unsettled={
                 peer: session.outbound.unsettled() for peer, session in self._sessions.items() if session.outbound.unsettled()
@@ -264,6 +269,8 @@ class BrokerCore:
                 ack.release()
         elif isinstance(frame, Acknowledgement):
             session.on_acknowledgement(frame, self._step.effects)
+        elif isinstance(frame, UrgentFrame):
+            self._urgent.on_frame(frame, peer, session)
         elif isinstance(frame, Hello):
             if peer in self._neighbours and frame.peer_epoch > session.epoch:
                 # The neighbour knows a later incarnation of this broker and ignores this one: our clock has gone back.
@@ -346,7 +353,10 @@ class BrokerCore:
         self._tell(self._routing.handle(message, module))
 
     def _module_publishes(self, module: str, batch: Batch) -> None:
-        self._forwarder.publish_local(batch, module)
+        if batch.priority() is Priority.URGENT:
+            self._urgent.publish(batch)
+        else:
+            self._forwarder.publish_local(batch, module)
 
     def _tell_again(self, message: Control, peer: str, ack: PendingAck | None) -> None:
         """Control that was held, or went a way that does not lead on."""
