@@ -15,7 +15,7 @@ _CLOSE = 1e-9
 
 
 def validate_plan(plan: Plan, problem: Problem, *, capacity: bool = True) -> Predicted:
-    """Check a plan against its problem and return the load, computed anew; the error names what is wrong.
+    """Check a plan against its problem and return its recomputed load; the error names the defect.
 
     Every client and publisher exactly once, a client's publishing side with it, the overlay a tree, capacity less headroom
     respected with publishers in their places (unless ``capacity`` is off, as for the baselines), goals met.
