@@ -21,6 +21,7 @@ VERBS = {
     "demo": "See it work on embedded stock quotes.",
     "match": "Match a file of publications against a file of filters.",
     "simulate": "Run a scenario in the simulator.",
+    "protocols": "List the routing protocols and their options.",
     "analyze": "Say what routing will cost, in closed form.",
     "sweep": "Run a grid of scenarios on Spark.",
     "workload": "Make tables of publications and subscriptions.",

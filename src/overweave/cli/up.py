@@ -32,7 +32,8 @@ def up(
     """Run a whole network on this machine until Ctrl-C or SIGTERM, and say where its brokers listen.
 
     If a broker ends by itself, the others are stopped too and the exit status is 1. Without a state in the file brokers
-    keep theirs in a temporary directory, which is gone afterwards.
+    keep theirs in a temporary directory, which is gone afterwards. 'overweave protocols' lists the routing protocols
+    and the options for the table [routing].
     """
     network = read_network(file)
     # What is wrong with these files is better said once, here.

@@ -168,7 +168,8 @@ def _load(name: str, registered: Sequence[Registration]) -> RoutingProtocol:
     try:
         found = first.load()
     except Exception as error:  # a module of somebody else may raise anything
-        raise BrokenProtocol(f"cannot import {name!r}, {first.source}: {type(error).__name__}: {error}") from error
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BrokenProtocol(f"cannot import {name!r}, {first.source}: {reason}") from error
     if not isinstance(found, RoutingProtocol):
         raise BrokenProtocol(f"expected a RoutingProtocol for {name!r}, found {type(found).__name__}: {first.source}")
     return found
