@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from overweave.contract.raw import NUMBERS_MAX
+from overweave.batches.destinations import NUMBERS_MAX
 from overweave.errors import InvalidInput
 from overweave.overlay.checks import nearest
 from overweave.overlay.graph import Overlay

@@ -7,7 +7,7 @@ bandwidth. Nothing overtakes what the same peer has sent before, because a sessi
 from collections import Counter, deque
 from collections.abc import Callable
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.contract.frames import BatchFrame, ControlFrame, Frame
 from overweave.drivers.sim.costs import Costs, frame_bytes
 from overweave.drivers.sim.kernel import Kernel
