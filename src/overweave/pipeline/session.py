@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline.configured import configured_keys
+from overweave.pipeline.distributions import ship_distributions
 from overweave.pipeline.problems import first_line, plain_errors
 from overweave.pipeline.shipping import ship_package
 
@@ -92,6 +93,7 @@ def make_session(
         print(f"overweave: Spark {context.applicationId} on {context.master}, {context.uiWebUrl or 'no UI'}", file=sys.stderr)
     if not local:
         ship_package(spark)
+    ship_distributions(spark)
     return spark
 
 
