@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.routing.registry import Listed, listing
 
 EXAMPLE = "overweave protocols"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from overweave.pipeline.shipping import pack
+from overweave.pipeline.package_archive import pack
 from overweave.routing.installed import GROUP, Registration, registrations
 
 
