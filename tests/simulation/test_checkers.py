@@ -89,11 +89,11 @@ def test_control_goes_first_but_nothing_overtakes_its_own_peer():
     from overweave.contract.batches import Rows
 
     served, kernel = [], Kernel()
-    station = Station(kernel, Costs(matching_delay_base_s=1.0), lambda *_: 0, lambda peer, frame: served.append((peer, frame)))
+    station = Station(kernel, Costs(matching_delay_base_s=1.0), lambda *_: 0, lambda peer, frame, _: served.append((peer, frame)))
     batch = BatchFrame(1, 1, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", 0)),)))
     word = WordFrame(1, 1, 1, 0, Unsubscribe("s"))
     for peer, frame in (("a", batch), ("b", batch), ("b", word), ("c", word)):
-        station.take(peer, frame)
+        station.arrive(peer, frame)
     kernel.run()
     assert served == [("a", batch), ("c", word), ("b", batch), ("b", word)]
 

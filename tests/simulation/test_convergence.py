@@ -111,7 +111,7 @@ class World:
         for id, number in self.advertised.items():
             trees = {at: routing._trees[f"a{id}"] for at, routing in routings.items()}
             for at, tree in trees.items():
-                assert tree.client == (id if at == self.network._clients[id] else None)
+                assert tree.client == (id if at == self.network.place_of(id) else None)
                 assert tree.client or trees[tree.parent].route.path == tree.route.path[:-1]
                 assert not tree.leaving
                 for child, other in trees.items():
@@ -119,7 +119,7 @@ class World:
                     assert dict(tree.table.of(child)) == told, f"{child} at {at}"
             for subscription, filter in self.wanted.items():
                 if f"[class,eq,'C{number}']" in str(filter):
-                    at = self.network._clients[subscription]
+                    at = self.network.place_of(subscription)
                     assert trees[at].client or subscription in trees[at].offers
 
     def any(self):

@@ -51,11 +51,11 @@ class Watched:
                 id = part[id]
             return id
 
-        for a, b in self.network._open():
+        for a, b in self.network.connections():
             if a in part and b in part:
                 part[root(a)] = root(b)
         # A broker that has crashed in between is another one.
-        return {id: (root(id), self.network._incarnations[id]) for id in part}
+        return {id: (root(id), self.network.incarnation(id)) for id in part}
 
     def could_reach(self, one, other, from_s, until_s):
         looks = self.parts[max(0, int(from_s / STEP_S)) : int(until_s / STEP_S) + 2]

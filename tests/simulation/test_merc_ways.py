@@ -79,8 +79,8 @@ class Watched:
         end_s = self.network.kernel.now_s + seconds
         while self.network.kernel.now_s < end_s - 1e-9:
             self.network.kernel.run(len(self.looks) * STEP_S)
-            links = {ends for ends in self.network._open() if ends in self._cluster}
-            self.looks.append((links, {(id, self.network._incarnations[id]) for id in self.network.running()}))
+            links = {ends for ends in self.network.connections() if ends in self._cluster}
+            self.looks.append((links, {(id, self.network.incarnation(id)) for id in self.network.running()}))
 
     def reachable(self, broker, from_s, until_s):
         """The brokers to whom a way stood all the time."""

@@ -44,10 +44,12 @@ def test_the_delay_falls_with_the_load_but_nothing_overtakes():
 def test_a_station_delays_publications_and_what_is_behind_them_on_the_same_connection():
     served, kernel = [], Kernel()
     costs = Costs(capacity_hz=1.0, overload_delay_s=2.0)
-    station = Station(kernel, costs, lambda *_: 0, lambda peer, frame: served.append((kernel.now_s, peer, type(frame).__name__)))
+    station = Station(
+        kernel, costs, lambda *_: 0, lambda peer, frame, _: served.append((kernel.now_s, peer, type(frame).__name__))
+    )
     word = WordFrame(1, 1, 9, 0, Unsubscribe("s"))
     for peer, some in (("a", frame(1)), ("b", frame(2)), ("b", word), ("c", word), ("c", frame(3))):
-        station.take(peer, some)
+        station.arrive(peer, some)
     kernel.run()
     assert served == [
         (0.0, "a", "BatchFrame"), (0.0, "c", "WordFrame"),

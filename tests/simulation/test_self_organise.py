@@ -35,7 +35,7 @@ class Watched(SimulatedNetwork):
 
     def check(self):
         self.changes += 1
-        assert Overlay(self._overlay.ids, sorted(self.links)).is_connected()
+        assert Overlay(self.overlay.ids, sorted(self.links)).is_connected()
 
 
 def run(overlay, options, periods, seed=1, talks=3):

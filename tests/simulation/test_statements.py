@@ -73,10 +73,8 @@ def test_an_advertisement_that_was_withdrawn_before_it_came_is_not_taken(protoco
     network.kernel.run(4.0)
     network.say("p", Unadvertise("a"))
     network.kernel.run(4.5)
-    network._restart("B")
-    network._disconnect(("B", "M"))
-    network.kernel.run(5.0)
-    network._connect(("B", "M"))
+    network.restart("B")
+    network.cut(("B", "M"), 0.5)
     network.kernel.run(40)
     assert not any(sizes(network, "advertisements").values())
 

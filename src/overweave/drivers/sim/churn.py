@@ -228,12 +228,16 @@ class _BusyRun(_Run):
     """Brokers take time, and subscriptions are clients."""
 
     def worked(self) -> tuple[Reals, Reals, list[float]]:
-        """Seconds that each broker has matched and sent, and the delays of deliveries since the last call."""
+        """Seconds of matching and sending offered to each broker, and the delays of deliveries since the last call."""
         stations = [station for id in self._overlay.ids if (station := self._network.station(id)) is not None]
         records = self._network.records
         delays_s = [each.arrived_at_s - each.published_at_s for each in records if each.subscription is not None]
         records.clear()
-        return np.array([each.busy_s for each in stations]), np.array([each.output_busy_s for each in stations]), delays_s
+        return (
+            np.array([each.offered_s() for each in stations]),
+            np.array([each.uplink_offered_s() for each in stations]),
+            delays_s,
+        )
 
     def _subscribe(self, life: tuple[int, int, float]) -> None:
         broker, of, length_s = life

@@ -73,3 +73,19 @@ class Faults(msgspec.Struct, frozen=True):
     def lose_frames(self) -> bool:
         """Whether anything can be lost, so that it has to be sent again."""
         return self.lossy or any((self.cut_every_s, self.crash_every_s, self.partition_every_s, self.broker_pause_every_s))
+
+
+class FaultCounts(msgspec.Struct, frozen=True):
+    """The faults that occurred, by class."""
+
+    crashes: int = 0
+    #: Of the crashes, those after which the broker's clock had gone back.
+    clocks_back: int = 0
+    cuts: int = 0
+    partitions: int = 0
+    client_pauses: int = 0
+    broker_pauses: int = 0
+    full_disks: int = 0
+    lost_frames: int = 0
+    duplicated_frames: int = 0
+    reordered_frames: int = 0

@@ -7,12 +7,13 @@ take equally long, much happens at the same time.
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import Any
 
 Action = Callable[[Any], None]
 #: So many more objects than were freed come before the garbage collector looks at them.
 _SELDOM = 50_000
+_NEVER_S = float("inf")
 
 
 @contextmanager
@@ -42,13 +43,16 @@ class Kernel:
     (['a', 'b'], 2.0)
     """
 
-    __slots__ = ("_planned", "_times_s", "now_s")
+    __slots__ = ("_limit_s", "_planned", "_ticks", "_times_s", "now_s")
 
     def __init__(self) -> None:
         self.now_s = 0.0
         #: The times at which something is planned, a heap, and what it is, in the order in which it was planned.
         self._times_s: list[float] = []
         self._planned: dict[float, list[tuple[Action, Any]]] = {}
+        #: Periodic actions, a heap by time and order, and the time up to which other actions may run before the first of them.
+        self._ticks: list[tuple[float, int, float, Action]] = []
+        self._limit_s = _NEVER_S
 
     def at(self, time_s: float, action: Action, argument: Any = None) -> None:
         """Call ``action(argument)`` at a time, after all that was put there before."""
@@ -61,17 +65,41 @@ class Kernel:
             self._planned[time_s] = [(action, argument)]
             heappush(self._times_s, time_s)
 
-    def run(self, until_s: float = float("inf")) -> None:
-        """Go on until nothing is left to do, or until a time."""
+    def every(self, period_s: float, action: Action) -> None:
+        """Call ``action(None)`` every period from now on, after all else of the same time.
+
+        Periodic actions alone do not keep `run` going: a network with nothing else to do is quiet.
+        """
+        heappush(self._ticks, (self.now_s + period_s, len(self._ticks), period_s, action))
+        self._limit_s = min(self._limit_s, self._ticks[0][0])
+
+    def run(self, until_s: float = _NEVER_S) -> None:
+        """Run until nothing is left to do, or until a time."""
+        while True:
+            tick_s = self._ticks[0][0] if self._ticks else _NEVER_S
+            self._limit_s = min(until_s, tick_s)
+            self._run_actions()
+            if self._ticks and self._ticks[0][0] <= until_s and (self._times_s or until_s != _NEVER_S):
+                self._tick()
+            elif not self._times_s or self._times_s[0] > until_s:
+                break
+        if until_s != _NEVER_S:
+            self.now_s = until_s
+
+    def _run_actions(self) -> None:
+        """Run what is planned up to the limit, which a new periodic action may lower."""
         times_s = self._times_s
-        while times_s and times_s[0] <= until_s:
+        while times_s and times_s[0] <= self._limit_s:
             self.now_s = now_s = times_s[0]
             # What is planned for now meanwhile comes to the end of the same list.
             for action, argument in self._planned[now_s]:
                 action(argument)
             del self._planned[heappop(times_s)]
-        if until_s != float("inf"):
-            self.now_s = until_s
+
+    def _tick(self) -> None:
+        self.now_s, number, period_s, action = self._ticks[0]
+        heapreplace(self._ticks, (self.now_s + period_s, number, period_s, action))
+        action(None)
 
     def pending(self) -> int:
         """How many actions are planned and not done."""

@@ -6,6 +6,8 @@ import msgspec
 import numpy as np
 
 from overweave.contract.records import Record
+from overweave.drivers.sim.faults import FaultCounts
+from overweave.drivers.sim.utilisation import Overloaded, Utilisation
 
 
 class Delays(msgspec.Struct, frozen=True):
@@ -15,13 +17,6 @@ class Delays(msgspec.Struct, frozen=True):
     p50: float
     p99: float
     max: float
-
-
-class Utilisation(msgspec.Struct, frozen=True):
-    """The share of the measured time that brokers were busy: the busiest of them, and all on average."""
-
-    max: float
-    mean: float
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield"}):
@@ -54,11 +49,15 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yiel
     frames: int
     #: What brokers refused; a sound scenario has none.
     refusals: int
-    #: Of the matching engine and of the uplink, while publications were published.
+    #: Offered load of matching engines and uplinks while publications were published; above 1 work waits.
     input_utilisation: Utilisation | None
     output_utilisation: Utilisation | None
     #: The longest input queue of any broker.
     queue_max: int | None
+    #: Brokers whose offered load is at least 1: delays grow with the length of the run.
+    overloaded: tuple[Overloaded, ...]
+    #: Faults of the whole run.
+    faults: FaultCounts
 
 
 class Tally:

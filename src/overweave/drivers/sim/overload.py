@@ -23,6 +23,7 @@ class Overload:
     """
 
     def __init__(self, capacity_hz: float, delay_s: float) -> None:
+        self.capacity_hz = capacity_hz
         self._capacity = capacity_hz * INTERVAL_S
         #: For each publication of the overload.
         self._delay_s = delay_s

@@ -171,7 +171,7 @@ class _Run:
 
     def _output_busy_s(self) -> dict[str, float]:
         stations = {id: self._network.station(id) for id in self._planned.overlay.ids}
-        return {id: 0.0 if station is None else station.output_busy_s for id, station in stations.items()}
+        return {id: 0.0 if station is None else station.uplink_offered_s() for id, station in stations.items()}
 
     def _settle(self, published_s: float) -> None:
         """Go on until clients and brokers wait for nothing."""

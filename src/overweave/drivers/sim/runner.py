@@ -6,8 +6,7 @@ duration, and the network goes on until everything is delivered.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -18,10 +17,10 @@ from overweave.contract.records import Record, Statement
 from overweave.drivers.sim.checkers import Ledger, check_brokers, check_deliveries
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.kernel import nothing_dies
-from overweave.drivers.sim.metrics import Metrics, Tally, Utilisation, share
+from overweave.drivers.sim.metrics import Metrics, Tally, share
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.scenario import Scenario
-from overweave.drivers.sim.station import Station
+from overweave.drivers.sim.utilisation import added, offered_work, summarise
 from overweave.drivers.sim.workload import Publisher, Workload, make_workload
 from overweave.errors import OverweaveError
 from overweave.language.messages import Advertise, Subscribe
@@ -81,7 +80,7 @@ class _Run:
             scenario.seed,
             faults,
             scenario.costs,
-            _config(scenario),
+            _config(scenario, overlay),
             make_modules=lambda broker: {"tracer": Tracer(broker, run), **scenario.make_modules(broker)},
             on_delivery=self._delivered,
             own_costs=scenario.own_costs(),
@@ -90,14 +89,14 @@ class _Run:
     def metrics(self, progress: Callable[[float], None]) -> Metrics:
         network, scenario, tally = self._network, self._scenario, self._tally
         self._set_up()
-        control_before, frames_before, work_before = self._control(), network.frames, self._work_s()
+        control_before, frames_before, work_before = self._control(), network.frames, offered_work(network)
         with nothing_dies():
             self._publish(progress)
-        work_s = [_since(now, before) for now, before in zip(self._work_s(), work_before, strict=True)]
+        utilisation = offered_work(network).since(work_before, scenario.duration_s)
         self._settle()
         self._check()
-        control_messages = sum(_since(self._control(), control_before))
-        queues = [station.queue_max for station in self._stations().values()]
+        control_messages = sum(added(self._control(), control_before).values())
+        queues = [station.queue_max for id in network.running() if (station := network.station(id)) is not None]
         return Metrics(
             seed=scenario.seed,
             duration_s=scenario.duration_s,
@@ -115,9 +114,11 @@ class _Run:
             control_share=share(control_messages, tally.publication_hops),
             frames=network.frames - frames_before,
             refusals=len(network.refusals),
-            input_utilisation=self._utilisation(work_s[0]),
-            output_utilisation=self._utilisation(work_s[1]),
+            input_utilisation=summarise(utilisation.input),
+            output_utilisation=summarise(utilisation.uplink),
             queue_max=max(queues, default=None),
+            overloaded=utilisation.overloaded(),
+            faults=network.fault_counts(),
         )
 
     # ---- what happens
@@ -207,36 +208,14 @@ class _Run:
     def _control(self) -> dict[str, int]:
         return {id: self._network.broker(id).statistics().control_out for id in self._network.running()}
 
-    def _stations(self) -> dict[str, Station]:
-        found = {id: self._network.station(id) for id in self._network.running()}
-        return {id: station for id, station in found.items() if station is not None}
-
-    def _work_s(self) -> tuple[dict[str, float], dict[str, float]]:
-        stations = self._stations()
-        busy_s = {id: station.busy_s for id, station in stations.items()}
-        return busy_s, {id: station.output_busy_s for id, station in stations.items()}
-
-    def _utilisation(self, work_s: list[float]) -> Utilisation | None:
-        if not work_s:
-            return None
-        duration_s = self._scenario.duration_s
-        return Utilisation(max=max(work_s) / duration_s, mean=math.fsum(work_s) / len(work_s) / duration_s)
-
 
 def _ending(faults: Faults, end_s: float) -> Faults:
     return msgspec.structs.replace(faults, until_s=min(faults.until_s, end_s))
 
 
-def _config(scenario: Scenario) -> BrokerConfig:
+def _config(scenario: Scenario, overlay: Overlay) -> BrokerConfig:
     """Frames may have to be sent again as soon as anything can go wrong; not before an answer can have come."""
     faulty = msgspec.structs.replace(scenario.faults, until_s=math.inf) != Faults()
-    resend_s = max(0.3, 4 * scenario.costs.link_delay_s) if faulty else None
+    delays_s = [scenario.costs.link_delay_s, *(link.delay_s for link in overlay.links if link.delay_s is not None)]
+    resend_s = max(0.3, 4 * max(delays_s)) if faulty else None
     return BrokerConfig(SessionConfig(resend_s=resend_s))
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _since(now: Mapping[str, _Number], before: Mapping[str, _Number]) -> list[_Number]:
-    """How much was added; who counts less than before has started anew."""
-    return [value - before[id] if value >= before.get(id, math.inf) else value for id, value in now.items()]

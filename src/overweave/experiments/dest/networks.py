@@ -11,7 +11,8 @@ from typing import TypeVar
 from overweave.contract.config import BrokerConfig
 from overweave.contract.modules import Module
 from overweave.drivers.sim.costs import Costs
-from overweave.drivers.sim.network import OnDelivery, SimulatedNetwork
+from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.drivers.sim.performers import OnDelivery
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
 from overweave.overlay.shapes import make_overlay
