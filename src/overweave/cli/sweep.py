@@ -61,16 +61,23 @@ def sweep(
             start()
         outcome = _run(grid, target, again, parallel, start)
         with waiting("drawing"):
+            from overweave.drivers.sim.utilisation import NAMED_MAX, overload_text
+            from overweave.pipeline.sweeps.results import read_metrics
+            from overweave.pipeline.sweeps.summary import fault_totals, overloaded_scenarios
             from overweave.reports import write_report
             from overweave.reports.sweep import write_figures
 
             page, figures = target / "report.html", write_figures(target)
             write_report(target, page, start)
+    metrics = read_metrics(target)
+    overloaded, faults = overloaded_scenarios(metrics), fault_totals(metrics)
     if outcome.failed:
         say(
             f"{outcome.failed:,} of {outcome.scenarios:,} scenarios failed; the column 'error' says why, --again tries them again"
         )
     answer = outcome._asdict() | {
+        "overloaded": overloaded,
+        "faults": faults,
         "metrics": str(target / "metrics"),
         "figures": [str(path) for path in figures],
         "report": str(page),
@@ -79,7 +86,12 @@ def sweep(
     if json:
         put(msgspec.json.format(msgspec.json.encode(answer), indent=2) + b"\n")
     else:
-        put("".join(f"{name:12}{_shown(value)}\n" for name, value in answer.items()).encode())
+        shown = answer | {"overloaded": len(overloaded)}
+        put("".join(f"{name:12}{_shown(value)}\n" for name, value in shown.items()).encode())
+        for each in overloaded[:NAMED_MAX]:
+            put(f"scenario {each['scenario']} {overload_text([each['overloaded']])}\n".encode())
+        if len(overloaded) > NAMED_MAX:
+            put(f"{len(overloaded) - NAMED_MAX:,} more scenarios are overloaded: column 'overloaded' of the metrics\n".encode())
     if outcome.failed == outcome.scenarios:
         raise OverweaveError(f"{file}: no scenario could be evaluated; the column 'error' of {target / 'metrics'} says why")
 

@@ -89,3 +89,12 @@ class FaultCounts(msgspec.Struct, frozen=True):
     lost_frames: int = 0
     duplicated_frames: int = 0
     reordered_frames: int = 0
+
+    def __str__(self) -> str:
+        """The classes that occurred.
+
+        >>> str(FaultCounts(cuts=2, lost_frames=1)), str(FaultCounts())
+        ('2 cuts, 1 lost frames', 'none')
+        """
+        counts = msgspec.structs.asdict(self)
+        return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count) or "none"

@@ -20,7 +20,7 @@ from overweave.drivers.sim.kernel import nothing_dies
 from overweave.drivers.sim.metrics import Metrics, Tally, share
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.scenario import Scenario
-from overweave.drivers.sim.utilisation import added, offered_work, summarise
+from overweave.drivers.sim.utilisation import Overloaded, added, offered_work, overload_text, summarise
 from overweave.drivers.sim.workload import Publisher, Workload, make_workload
 from overweave.errors import OverweaveError
 from overweave.language.messages import Advertise, Subscribe
@@ -70,6 +70,7 @@ class _Run:
         self._on_statement = on_statement
         self._tally = Tally()
         self._publications = 0
+        self._overloaded: tuple[Overloaded, ...] = ()
         faults = _ending(scenario.faults, SETUP_S + scenario.duration_s)
         make = PROTOCOLS[scenario.routing.protocol].make
         self._ledger = Ledger((subscriber.id, subscriber.filter) for subscriber in workload.subscribers)
@@ -93,6 +94,7 @@ class _Run:
         with nothing_dies():
             self._publish(progress)
         utilisation = offered_work(network).since(work_before, scenario.duration_s)
+        self._overloaded = utilisation.overloaded()
         self._settle()
         self._check()
         control_messages = sum(added(self._control(), control_before).values())
@@ -117,7 +119,7 @@ class _Run:
             input_utilisation=summarise(utilisation.input),
             output_utilisation=summarise(utilisation.uplink),
             queue_max=max(queues, default=None),
-            overloaded=utilisation.overloaded(),
+            overloaded=self._overloaded,
             faults=network.fault_counts(),
         )
 
@@ -184,9 +186,10 @@ class _Run:
             self._drain()
             if not self._network.unsettled() and self._quiet():
                 return
+        overload = overload_text([str(each) for each in self._overloaded]) if self._overloaded else ""
         raise OverweaveError(
             f"the network did not settle: {self._network.unsettled()} messages of clients are under way "
-            f"after {end_s:g} simulated seconds; is it overloaded?"
+            f"after {end_s:g} simulated seconds; {overload or 'is it overloaded?'}"
         )
 
     def _quiet(self) -> bool:

@@ -1,7 +1,7 @@
 """Utilisation: offered load of brokers as a share of time. Above 1 a queue grows as long as the load lasts."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -10,6 +10,7 @@ from overweave.drivers.sim.network import SimulatedNetwork
 
 #: A broker or an uplink with at least this utilisation is overloaded.
 OVERLOADED = 1.0
+NAMED_MAX = 10
 _Number = TypeVar("_Number", int, float)
 
 
@@ -29,6 +30,16 @@ class Overloaded(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.broker} {self.part} {self.utilisation:.2f}"
+
+
+def overload_text(parts: Sequence[str]) -> str:
+    """One line about overloaded parts; the first `NAMED_MAX` are named.
+
+    >>> overload_text(["B3 input 2.20", "B7 uplink 1.40"])
+    'overloaded: B3 input 2.20, B7 uplink 1.40: delays grow with the length of the run'
+    """
+    more = f" and {len(parts) - NAMED_MAX:,} more" if len(parts) > NAMED_MAX else ""
+    return f"overloaded: {', '.join(parts[:NAMED_MAX])}{more}: delays grow with the length of the run"
 
 
 class OfferedWork(NamedTuple):
