@@ -33,6 +33,8 @@ SETUP_S = 10.0
 #: Records are handed on, and progress told, so many times while publishing.
 _SLICES = 200
 _STEP_S = 0.5
+#: A network that has not settled after this time, and this multiple of the scenario's duration, never does.
+_SETTLE_S, _SETTLE_DURATIONS = 600.0, 100.0
 
 
 def simulate(
@@ -180,7 +182,7 @@ class _Run:
     def _settle(self) -> None:
         """Go on until clients and brokers wait for nothing: a client's message is settled before all brokers know of it."""
         kernel = self._network.kernel
-        end_s = kernel.now_s + 600 + 100 * self._scenario.duration_s
+        end_s = kernel.now_s + _SETTLE_S + _SETTLE_DURATIONS * self._scenario.duration_s
         while kernel.now_s < end_s:
             kernel.run(kernel.now_s + _STEP_S)
             self._drain()
