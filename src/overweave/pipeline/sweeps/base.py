@@ -61,7 +61,7 @@ def columns_of(measures: type[msgspec.Struct], prefix: str = "") -> dict[str, ty
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of tables within tables, by their names joined; a table without values is true, a list is one text.
+    """The values of tables within tables, by their names joined; a table without values is true, a tuple is one text.
 
     >>> flattened({"seed": 1, "overlay": {"shape": "chain"}, "modules": {"report": {}}})
     {'seed': 1, 'overlay_shape': 'chain', 'modules_report': True}
@@ -70,7 +70,7 @@ def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
             found |= flattened(value, f"{prefix}{name}_")
-        elif isinstance(value, list):
+        elif isinstance(value, tuple):
             found[f"{prefix}{name}"] = ", ".join(map(_text, value)) or None
         else:
             found[f"{prefix}{name}"] = True if isinstance(value, Mapping) else value
@@ -78,7 +78,7 @@ def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _text(value: object) -> str:
-    """The text of an element of a list: of a table the values.
+    """The text of an element of a tuple: of a table the values.
 
     >>> _text({"broker": "B3", "utilisation": 2.2})
     'B3 2.20'
