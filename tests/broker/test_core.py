@@ -3,10 +3,10 @@
 import pytest
 
 from overweave.broker.core import BrokerCore
-from overweave.broker.seen import Seen
+from overweave.broker.dedup import DedupWindow
 from overweave.contract.batches import Rows
 from overweave.contract.config import BrokerConfig, SessionConfig
-from overweave.contract.effects import Keep, Refuse, SendFrame
+from overweave.contract.effects import Persist, Reject, SendFrame
 from overweave.contract.frames import BatchFrame
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerLeft
@@ -64,7 +64,7 @@ def test_rows_that_are_not_sound_are_refused_and_not_asked_for_again():
     for data in (b"\xff" + rows[1:], rows):
         session.send(RawRows(data, 1, bound=1 << number, ttl=9), None, effects, under_way=True)
     broken, sound = (effect.frame for effect in effects)
-    assert [effect.code for effect in last.handle(FrameArrived("B2", broken), 1.0) if isinstance(effect, Refuse)] == ["bad-frame"]
+    assert [effect.code for effect in last.handle(FrameArrived("B2", broken), 1.0) if isinstance(effect, Reject)] == ["bad-frame"]
     assert (last.statistics().publications_in, last.unsettled_rows("B2")) == (0, 0)
     last.handle(FrameArrived("B2", sound), 1.0)
     assert last.statistics().publications_in == 1
@@ -127,18 +127,18 @@ def test_what_a_client_says_is_kept_and_restored():
     core = BrokerCore("B1", FilterBased(), ["B2"], incarnation=2, journal=journal)
     assert core.statistics().tables == {"advertisements": 1, "subscriptions": 1, "offers": 0}
     gone = core.handle(PeerLeft("c"), 1.0)
-    assert [effect.key for effect in gone if isinstance(effect, Keep) and effect.value is None] == list(journal)
+    assert [effect.key for effect in gone if isinstance(effect, Persist) and effect.value is None] == list(journal)
     assert not any(core.statistics().tables.values())
 
 
 def test_strangers_are_not_heard():
     core = BrokerCore("B1", FilterBased(), [])
     assert core.handle(FrameArrived("nobody", None), 0.0) == []
-    assert not [effect for effect in core.handle(PeerLeft("nobody"), 0.0) if isinstance(effect, Refuse)]
+    assert not [effect for effect in core.handle(PeerLeft("nobody"), 0.0) if isinstance(effect, Reject)]
 
 
 def test_seen_forgets_nothing_it_may_need():
-    seen = Seen(window=100)
+    seen = DedupWindow(window=100)
     assert [seen.add("p", 1, number) for number in (3, 0, 1, 3, 2, 2, 4)] == [True, True, True, False, True, False, True]
     assert seen.add("q", 1, 3)
     assert seen.add("p", 2, 3)
@@ -168,8 +168,8 @@ def test_a_story_is_told_by_id():
 
 
 def test_a_client_that_does_not_read_is_cut_off_and_the_others_go_on():
-    made = subscribed(patience_s=2.0)
-    made._nodes["slow"].stop_reading()
+    made = subscribed(slow_consumer_timeout_s=2.0)
+    made._nodes["slow"].pause_reading()
     for _ in range(20):
         made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
         made.kernel.run(made.kernel.now_s + 0.5)
@@ -191,17 +191,17 @@ def got(made, subscription):
 
 
 @pytest.mark.parametrize("stall_s", [None, 0.1])
-def test_a_client_that_stands_still_holds_its_publishers_back_only_for_a_moment(stall_s):
-    made = subscribed(session=SessionConfig(window=8), stall_s=stall_s, patience_s=60.0)
-    made._nodes["slow"].stop_reading()
+def test_a_client_that_stands_still_holds_its_publishers_back_only_for_a_moment(stall_timeout_s):
+    made = subscribed(session=SessionConfig(window=8), stall_timeout_s=stall_timeout_s, slow_consumer_timeout_s=60.0)
+    made._nodes["slow"].pause_reading()
     publish_nines(made, 200)
     made.kernel.run(made.kernel.now_s + 1)
-    if stall_s is None:
+    if stall_timeout_s is None:
         assert got(made, "s1") < 20
     else:
         assert got(made, "s1") == 200
         assert made.unsettled() == 0
-    made._nodes["slow"].read_on()
+    made._nodes["slow"].resume_reading()
     made.settle()
     made.kernel.run(made.kernel.now_s + 1)
     assert (got(made, "s1"), got(made, "s2"), made.refusals) == (200, 200, [])
@@ -209,12 +209,12 @@ def test_a_client_that_stands_still_holds_its_publishers_back_only_for_a_moment(
 
 
 def test_who_has_moved_again_holds_its_publishers_back_again():
-    made = subscribed(session=SessionConfig(window=8), stall_s=0.1)
-    made._nodes["slow"].stop_reading()
+    made = subscribed(session=SessionConfig(window=8), stall_timeout_s=0.1)
+    made._nodes["slow"].pause_reading()
     publish_nines(made, 50)
-    made._nodes["slow"].read_on()
+    made._nodes["slow"].resume_reading()
     made.kernel.run(made.kernel.now_s + 1)
-    made._nodes["slow"].stop_reading()
+    made._nodes["slow"].pause_reading()
     publish_nines(made, 3, every_s=0.01)
     assert made.unsettled() > 0
     made.kernel.run(made.kernel.now_s + 1)
@@ -225,8 +225,8 @@ QUICK = SessionConfig(window=8, acknowledge_delay_s=0.001)
 
 
 def test_who_has_half_a_window_to_settle_is_seen_to_stand_still_at_once():
-    made = subscribed(session=QUICK, stall_s=10.0, patience_s=60.0)
-    made._nodes["slow"].stop_reading()
+    made = subscribed(session=QUICK, stall_timeout_s=10.0, slow_consumer_timeout_s=60.0)
+    made._nodes["slow"].pause_reading()
     publish_nines(made, 4, every_s=0.01)
     made.kernel.run(made.kernel.now_s + 1)
     assert made.unsettled() == 4
@@ -247,42 +247,42 @@ def read_one(node):
 
 
 def test_who_settles_something_all_the_time_holds_its_publishers_back():
-    made = subscribed(session=QUICK, stall_s=10.0, patience_s=60.0)
-    made._nodes["slow"].stop_reading()
+    made = subscribed(session=QUICK, stall_timeout_s=10.0, slow_consumer_timeout_s=60.0)
+    made._nodes["slow"].pause_reading()
     for _ in range(100):
         publish_nines(made, 4, every_s=0.001)
         made.kernel.run(made.kernel.now_s + 0.07)
         read_one(made._nodes["slow"])
     assert made.unsettled() >= 300
     assert got(made, "s1") <= 100 + 2 * QUICK.window
-    assert made.broker("B3")._sessions["slow"].kept_bytes == 0
+    assert made.broker("B3")._sessions["slow"].pending_bytes == 0
 
 
 def test_who_pauses_again_and_again_gets_everything_in_order_and_little_is_kept_for_it():
-    made = subscribed(session=QUICK, stall_s=1.0, patience_s=60.0, kept_bytes_max=20_000)
+    made = subscribed(session=QUICK, stall_timeout_s=1.0, slow_consumer_timeout_s=60.0, pending_bytes_max=20_000)
     arrived, slow, session, most = [], made._nodes["slow"], made.broker("B3")._sessions["slow"], 0
     made._on_delivery = lambda parts: arrived.extend((to, identity[-1]) for to, batch in parts for identity in batch.identities())
-    slow.stop_reading()
+    slow.pause_reading()
     for _ in range(20):
         for _ in range(10):
             publish_nines(made, 10, every_s=0.008)
             made.broker("B3").validate()
-            most = max(most, session.kept_bytes)
+            most = max(most, session.pending_bytes)
         read_one(slow)
         made.kernel.run(made.kernel.now_s + 0.05)
-    slow.read_on()
+    slow.resume_reading()
     made.settle()
     made.kernel.run(made.kernel.now_s + 1)
     assert made.refusals == []
     assert [sequence for to, sequence in arrived if to == "s2"] == list(range(2_000))
     assert [sequence for to, sequence in arrived if to == "s1"] == list(range(2_000))
     assert 20_000 <= most < 22_000
-    assert session.kept_bytes == 0
+    assert session.pending_bytes == 0
 
 
 def test_who_stands_still_when_all_is_kept_that_may_be_is_cut_off():
-    made = subscribed(session=QUICK, stall_s=1.0, patience_s=60.0, kept_bytes_max=20_000)
-    made._nodes["slow"].stop_reading()
+    made = subscribed(session=QUICK, stall_timeout_s=1.0, slow_consumer_timeout_s=60.0, pending_bytes_max=20_000)
+    made._nodes["slow"].pause_reading()
     publish_nines(made, 90, every_s=0.01)
     assert made.refusals == []
     assert made.unsettled() > 0
@@ -294,7 +294,7 @@ def test_who_stands_still_when_all_is_kept_that_may_be_is_cut_off():
 
 
 def test_who_has_no_connection_is_waited_for():
-    made = subscribed(session=QUICK, stall_s=0.1, patience_s=60.0)
+    made = subscribed(session=QUICK, stall_timeout_s=0.1, slow_consumer_timeout_s=60.0)
     made._disconnect(("slow", "B3"))
     publish_nines(made, 100, every_s=0.01)
     assert made.unsettled() > 50
@@ -305,40 +305,40 @@ def test_who_has_no_connection_is_waited_for():
 
 
 def test_who_came_back_is_left_alone_with_the_rush_that_awaits_it_but_not_with_the_next():
-    made = subscribed(session=QUICK, stall_s=1.0, patience_s=60.0)
+    made = subscribed(session=QUICK, stall_timeout_s=1.0, slow_consumer_timeout_s=60.0)
     slow, session = made._nodes["slow"], made.broker("B3")._sessions["slow"]
     made._disconnect(("slow", "B3"))
     publish_nines(made, 20, every_s=0.01)
     made._connect(("slow", "B3"))
     made.kernel.run(made.kernel.now_s + 0.0015)  # they have greeted each other
-    slow.stop_reading()
+    slow.pause_reading()
     made.kernel.run(made.kernel.now_s + 0.9)
     assert (session.established, session.relieved) == (True, False)
-    slow.read_on()
+    slow.resume_reading()
     made.settle()
     made.kernel.run(made.kernel.now_s + 1.0)
-    slow.stop_reading()
+    slow.pause_reading()
     publish_nines(made, 20, every_s=0.01)
     assert session.relieved
 
 
 def test_who_was_idle_for_long_is_not_taken_to_stand_still():
-    made = subscribed(stall_s=0.1, patience_s=1.0)
+    made = subscribed(stall_timeout_s=0.1, slow_consumer_timeout_s=1.0)
     publish_nines(made, 1)
     made.kernel.run(made.kernel.now_s + 100)
     publish_nines(made, 1, every_s=0.001)
-    made._nodes["slow"].stop_reading()
+    made._nodes["slow"].pause_reading()
     publish_nines(made, 1, every_s=0.5)
     assert made.refusals == []
 
 
 def test_nobody_is_cut_off_who_has_nothing_to_settle_or_settles_slowly():
-    made = subscribed(patience_s=2.0)
+    made = subscribed(slow_consumer_timeout_s=2.0)
     for _ in range(20):
-        made._nodes["slow"].stop_reading()
+        made._nodes["slow"].pause_reading()
         made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
         made.kernel.run(made.kernel.now_s + 1.0)
-        made._nodes["slow"].read_on()
+        made._nodes["slow"].resume_reading()
         made.kernel.run(made.kernel.now_s + 0.1)
     made.kernel.run(made.kernel.now_s + 30)
     assert made.refusals == []

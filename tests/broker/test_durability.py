@@ -4,8 +4,8 @@ import pytest
 
 from overweave.broker.client import ClientCore
 from overweave.broker.core import BrokerCore
-from overweave.contract.effects import Keep, Rejection, SendFrame, SetTimer
-from overweave.contract.frames import WordFrame
+from overweave.contract.effects import Persist, Rejection, SendFrame, SetTimer
+from overweave.contract.frames import ControlFrame
 from overweave.contract.stimuli import (
     FrameArrived,
     JournalFailed,
@@ -49,7 +49,7 @@ class Pair:
         self._carry_out(self.client, self.client.handle(stimulus, 0.0))
 
     def say(self, message):
-        self._carry_out(self.client, self.client.say(message, 0.0))
+        self._carry_out(self.client, self.client.send_control(message, 0.0))
 
     def _carry_out(self, core, effects):
         self._enqueue(core, effects)
@@ -61,13 +61,13 @@ class Pair:
     def _enqueue(self, core, effects):
         for effect in effects:
             if isinstance(effect, SendFrame):
-                if self.loses_words and core is self.broker and isinstance(effect.frame, WordFrame):
+                if self.loses_words and core is self.broker and isinstance(effect.frame, ControlFrame):
                     continue
                 to, peer = (self.client, "B1") if core is self.broker else (self.broker, "c")
                 self.queue.append((to, FrameArrived(peer, effect.frame)))
             elif isinstance(effect, SetTimer):
                 self.timers.append((core, TimerFired(effect.name)))
-            elif isinstance(effect, Keep):
+            elif isinstance(effect, Persist):
                 self.kept.append((effect.key, effect.value))
             elif isinstance(effect, Rejection):
                 self.rejected.append(effect)
@@ -155,7 +155,7 @@ def test_a_client_does_not_say_again_what_was_rejected_and_hears_it_though_its_c
     pair.broker_does(JournalFailed("no space left"))
     pair.broker.handle(PeerDisconnected("c"), 0.0)
     pair.client.handle(PeerDisconnected("B1"), 0.0)
-    pair.client.say(Subscribe("c/1", FILTER), 0.0)
+    pair.client.send_control(Subscribe("c/1", FILTER), 0.0)
     pair.connect()
     assert [each.id for each in pair.rejected] == ["c/1"]
     assert pair.client.unsettled() == 0
@@ -199,7 +199,7 @@ def test_a_client_that_leaves_while_the_journal_fails_is_withdrawn():
 
 def test_a_core_that_takes_over_waits_for_what_the_one_before_it_asked_for():
     client = ClientCore("c", "B1")
-    client.say(Advertise("c/1", FILTER), 0.0)
+    client.send_control(Advertise("c/1", FILTER), 0.0)
     pair = Pair(journal={("advertisement", "c/1"): ("c", FILTER)}, client=client, unsynced=2)
     assert (pair.kept, pair.client.unsettled()) == ([], 2)
     pair.say(Advertise("c/2", FILTER))
@@ -227,5 +227,5 @@ def test_nobody_waits_for_the_records_of_others():
     broker.handle(PeerConnected("d", client=True), 0.0)
     exchange(other.handle(PeerConnected("B1"), 0.0))
     pair.say(Subscribe("c/1", FILTER))
-    exchange(other.say(Unsubscribe("d/unknown"), 0.0))
+    exchange(other.send_control(Unsubscribe("d/unknown"), 0.0))
     assert (pair.client.unsettled(), other.unsettled()) == (1, 0)

@@ -1,8 +1,8 @@
 """Modules: they watch, set timers and talk to each other through the network."""
 
-from overweave.broker.modules.report import CLASS, Report, ReportOptions
+from overweave.broker.modules.load_report import CLASS, LoadReporter, LoadReportOptions
 from overweave.contract.effects import SetTimer
-from overweave.contract.modules import Heard, Passed, PublishControl, Received, Say, Started
+from overweave.contract.modules import ControlApplied, Delivered, PublishControl, Routed, SendControl, Started
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.messages import Advertise, Subscribe
@@ -17,7 +17,7 @@ GREETING = parse_filter("[class,eq,'GREETING'],[from,isPresent,'']")
 class Greeter:
     """Greets everybody once, and notes what it sees."""
 
-    watches = (Passed, Heard)
+    watches = (Routed, ControlApplied)
 
     def __init__(self, broker):
         self._broker = broker
@@ -26,17 +26,17 @@ class Greeter:
     def handle(self, stimulus, now_s):
         match stimulus:
             case Started():
-                yield Say(Advertise(f"{self._broker}/a", GREETING))
-                yield Say(Subscribe(f"{self._broker}/s", GREETING))
+                yield SendControl(Advertise(f"{self._broker}/a", GREETING))
+                yield SendControl(Subscribe(f"{self._broker}/s", GREETING))
                 yield SetTimer("greet", now_s + 1)
             case TimerFired("greet"):
                 yield PublishControl(Publication({"class": "GREETING", "from": self._broker}))
-            case Received(publish, subscription):
+            case Delivered(publish, subscription):
                 assert subscription == f"{self._broker}/s"
                 self.greeted.append(publish.publication["from"])
-            case Passed(batch, peer, to):
+            case Routed(batch, peer, to):
                 self.passed.append((peer, batch.count, sorted(peer for peer, _ in to)))
-            case Heard(message, peer, client):
+            case ControlApplied(message, peer, client):
                 self.heard.append((message.id, peer, client))
 
 
@@ -81,7 +81,7 @@ def test_brokers_report_to_whoever_subscribes():
     network = SimulatedNetwork(
         make_overlay("star", brokers=4),
         PROTOCOLS["filter"].make,
-        make_modules=lambda broker: {"report": Report(broker, ReportOptions(every_s=0.5))},
+        make_modules=lambda broker: {"report": LoadReporter(broker, LoadReportOptions(every_s=0.5))},
     )
     network.add_client("operator", "B2")
     network.say("operator", Subscribe("status", parse_filter(f"[class,eq,'{CLASS}']")))
@@ -91,7 +91,7 @@ def test_brokers_report_to_whoever_subscribes():
 
 
 def test_a_report_says_what_was_measured():
-    report = Report("B1", ReportOptions())
+    report = LoadReporter("B1", LoadReportOptions())
     assert list(report.handle(LoadMeasured(7.0, 8.0, 0.1, 3), 0.0)) == []
     told, again = report.handle(TimerFired("report"), 4.0)
     assert told.publication["input_hz"] == 7.0

@@ -2,8 +2,8 @@
 
 import pytest
 
-from overweave.broker.custody import Custody
-from overweave.broker.session import Debts, Session
+from overweave.broker.pending_ack import PendingAck
+from overweave.broker.session import AckScheduler, Session
 from overweave.contract.batches import Rows
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Notify
@@ -89,14 +89,14 @@ def rows(count):
 
 def established(acknowledge_every=64):
     """Two sessions that know each other."""
-    left, right = (Session(peer, 1, SessionConfig(acknowledge_every=acknowledge_every), Debts()) for peer in ("r", "l"))
+    left, right = (Session(peer, 1, SessionConfig(acknowledge_every=acknowledge_every), AckScheduler()) for peer in ("r", "l"))
     effects = []
     left.connect(effects)
     right.connect(effects)
     for _ in range(4):
         frames, effects = effects, []
         for effect in frames:
-            (right if effect.peer == "r" else left).hello(effect.frame, (), effects)
+            (right if effect.peer == "r" else left).on_hello(effect.frame, (), effects)
     assert left.established
     assert right.established
     return left, right
@@ -116,7 +116,7 @@ def test_what_is_settled_out_of_order_is_counted_in_order():
     broker.validate()
     broker.acknowledge(effects)
     assert (effects[-1].frame.acknowledged, effects[-1].frame.unmatched) == (8, 4)
-    client.acknowledgement(effects[-1].frame, [])
+    client.on_acknowledgement(effects[-1].frame, [])
     assert (client.peer_unmatched, client.unsettled_publications()) == (4, 0)
 
 
@@ -125,19 +125,19 @@ def test_contents_that_go_out_do_not_settle_what_is_still_to_be_counted():
     client, broker = established()
     client.send(rows(3), None, [])
     broker._expected = 3
-    Custody(broker, 0, 3).release()
+    PendingAck(broker, 0, 3).release()
     effects = []
     broker.send(rows(1), None, effects)
     assert effects[-1].frame.acknowledged == 3
     client.send(rows(2), None, [])
     broker._expected = 5
-    custody = Custody(broker, 3, 2)
-    custody.unmatched = 1
-    custody.release()
+    ack = PendingAck(broker, 3, 2)
+    ack.unmatched = 1
+    ack.release()
     broker.send(rows(1), None, effects)
     assert isinstance(effects[-1].frame, BatchFrame)
     assert effects[-1].frame.acknowledged == 3
-    assert broker.owes()
+    assert broker.ack_due()
     broker.acknowledge(effects)
     assert isinstance(effects[-1].frame, Acknowledgement)
     broker.send(rows(1), None, effects)

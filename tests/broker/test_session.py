@@ -5,11 +5,11 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overweave.broker.custody import Custody
-from overweave.broker.session import Debts, Session
+from overweave.broker.pending_ack import PendingAck
+from overweave.broker.session import AckScheduler, Session
 from overweave.contract.batches import Rows
 from overweave.contract.config import SessionConfig
-from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, Synced, WordFrame
+from overweave.contract.frames import Acknowledgement, BatchFrame, ControlFrame, Hello, SyncEnd
 from overweave.language.headers import Header
 from overweave.language.messages import Publish, Unsubscribe
 from overweave.language.publications import Publication
@@ -38,32 +38,32 @@ class Side:
     """A session with what came in, and custody of what has not been settled."""
 
     def __init__(self, incarnation=1):
-        self.session = Session("other", incarnation, CONFIG, Debts())
-        self.got, self.custodies = [], deque()
+        self.session = Session("other", incarnation, CONFIG, AckScheduler())
+        self.got, self.acks = [], deque()
 
     def take(self, frame):
         match frame:
             case Hello():
-                greeting = [Synced()] if self.session.is_new(frame) else []
-                return frames(self.session.hello, frame, greeting)
+                greeting = [SyncEnd()] if self.session.is_new(frame) else []
+                return frames(self.session.on_hello, frame, greeting)
             case Acknowledgement():
-                return frames(self.session.acknowledgement, frame)
-            case BatchFrame() | WordFrame():
+                return frames(self.session.on_acknowledgement, frame)
+            case BatchFrame() | ControlFrame():
                 effects, rows = [], frame.batch.count if isinstance(frame, BatchFrame) else 1
-                if self.session.accepts(frame, rows, effects):
-                    self.custodies.append(Custody(self.session, frame.sequence, rows))
+                if self.session.receive(frame, rows, effects):
+                    self.acks.append(PendingAck(self.session, frame.sequence, rows))
                     if isinstance(frame, BatchFrame):
                         self.got += ((of, number) for of, _, number in frame.batch.identities())
-                    elif isinstance(frame.word, Unsubscribe):
-                        self.got.append(("word", int(frame.word.id)))
+                    elif isinstance(frame.message, Unsubscribe):
+                        self.got.append(("word", int(frame.message.id)))
                 return [effect.frame for effect in effects]
 
     def got_of(self, publisher):
         return [number for of, number in self.got if of == publisher]
 
     def settle(self):
-        while self.custodies:
-            self.custodies.popleft().release()
+        while self.acks:
+            self.acks.popleft().release()
         return frames(self.session.acknowledge)
 
 
@@ -75,8 +75,8 @@ def exchange(a, b, frames_to_b, frames_to_a):
         elif frames_to_a:
             frames_to_b += a.take(frames_to_a.pop(0))
         else:
-            frames_to_a += b.settle() if b.custodies or b.session.owes() else []
-            frames_to_b += a.settle() if a.custodies or a.session.owes() else []
+            frames_to_a += b.settle() if b.acks or b.session.ack_due() else []
+            frames_to_b += a.settle() if a.acks or a.session.ack_due() else []
             if not frames_to_a and not frames_to_b:
                 return
     raise AssertionError("they never stop talking")
@@ -101,7 +101,7 @@ def test_what_is_under_way_overtakes_what_is_held_back_and_words_do_not():
     a, b = connected()
     to_b = [frame for number in range(6) for frame in sent(a.session, publish(number))]
     to_b += sent(a.session, publish(0, publisher="q"), under_way=True)
-    to_b += frames(a.session.say, Unsubscribe("0"))
+    to_b += frames(a.session.send_control, Unsubscribe("0"))
     to_b += sent(a.session, publish(6))
     a.session.validate()
     assert a.session.unsettled_rows() == 9
@@ -116,10 +116,10 @@ def test_room_that_publications_of_the_other_direction_tell_of_is_used():
     a, b = connected()
     for frame in [frame for number in range(6) for frame in sent(a.session, publish(number))]:
         b.take(frame)
-    while b.custodies:
-        b.custodies.popleft().release()
+    while b.acks:
+        b.acks.popleft().release()
     (answer,) = sent(b.session, publish(0, publisher="q"))
-    assert not b.session.owes()
+    assert not b.session.ack_due()
     assert [frame.sequence for frame in a.take(answer)] == [5, 6]  # the greeting had the first number
 
 
@@ -140,10 +140,10 @@ def test_a_duplicate_is_settled_only_with_the_first():
     for number in (0, 1):
         for frame in sent(a.session, publish(number)):
             b.take(frame)
-    first, second = b.custodies
-    second.follow(first)
+    first, second = b.acks
+    second.follow_first_copy(first)
     second.release()
-    assert not b.session.owes()
+    assert not b.session.ack_due()
     first.release()
     assert frames(b.session.acknowledge)[0].acknowledged == 3  # with the greeting
 
@@ -159,11 +159,11 @@ def test_a_new_incarnation_is_greeted_before_it_gets_what_was_not_settled():
     while to_new or to_a:
         if to_new:
             frame = to_new.pop(0)
-            arrived += [frame] if isinstance(frame, WordFrame | BatchFrame) else []
+            arrived += [frame] if isinstance(frame, ControlFrame | BatchFrame) else []
             to_a += new.take(frame)
         else:
             to_new += a.take(to_a.pop(0))
-    assert [type(frame).__name__ for frame in arrived[:3]] == ["WordFrame", "BatchFrame", "BatchFrame"]
+    assert [type(frame).__name__ for frame in arrived[:3]] == ["ControlFrame", "BatchFrame", "BatchFrame"]
     assert new.got_of("p") == [0, 1]
 
 
@@ -211,7 +211,7 @@ def test_nothing_is_lost_or_doubled_whatever_the_connection_does(data):
             case "back":
                 to_a += send(b.session, "back")
             case "say" if a.session.peer_incarnation:  # else it would be dropped, and told anew
-                to_b += frames(a.session.say, Unsubscribe(str(len(said))))
+                to_b += frames(a.session.send_control, Unsubscribe(str(len(said))))
                 said.append((counts["p"], counts["q"]))
             case "to_b" if to_b:
                 to_a += b.take(to_b.pop(0))
@@ -229,8 +229,8 @@ def test_nothing_is_lost_or_doubled_whatever_the_connection_does(data):
                 to_a += b.settle()
                 to_b += a.settle()
             case "resend":
-                to_b += frames(a.session.resend)
-                to_a += frames(b.session.resend)
+                to_b += frames(a.session.retransmit)
+                to_a += frames(b.session.retransmit)
             case "break":
                 for side in (a, b):
                     side.session.disconnect()
@@ -239,7 +239,7 @@ def test_nothing_is_lost_or_doubled_whatever_the_connection_does(data):
         b.session.validate()
     for _ in range(6):
         exchange(a, b, to_b, to_a)
-        to_b, to_a = frames(a.session.resend), frames(b.session.resend)
+        to_b, to_a = frames(a.session.retransmit), frames(b.session.retransmit)
     exchange(a, b, to_b, to_a)
     assert {**counts, "back": 0} == {publisher: len(b.got_of(publisher)) for publisher in counts}
     assert all(b.got_of(publisher) == list(range(counts[publisher])) for publisher in "pq")

@@ -1,8 +1,8 @@
 """The tracer's statements: what clients say, and neither brokers nor modules."""
 
 from overweave.broker.modules.tracer import Tracer
-from overweave.contract.effects import NoteStatement
-from overweave.contract.modules import Heard
+from overweave.contract.effects import TraceStatement
+from overweave.contract.modules import ControlApplied
 from overweave.contract.records import Statement
 from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter
@@ -20,10 +20,10 @@ def test_what_clients_say_is_noted():
     ]
     for number, (message, kind, filter) in enumerate(said):
         expected = Statement("r", float(number), "B1", "c", kind, message.id, filter, filter is None)
-        assert list(tracer.handle(Heard(message, "c", client=True), float(number))) == [NoteStatement(expected)]
+        assert list(tracer.handle(ControlApplied(message, "c", client=True), float(number))) == [TraceStatement(expected)]
 
 
 def test_what_neighbours_and_modules_say_is_not():
     tracer = Tracer("B1", "r")
     for peer, client in (("B2", False), ("B1/report", True)):
-        assert list(tracer.handle(Heard(Subscribe("s", FILTER), peer, client), 1.0)) == []
+        assert list(tracer.handle(ControlApplied(Subscribe("s", FILTER), peer, client), 1.0)) == []

@@ -11,7 +11,7 @@ import planned
 import pyarrow
 import pyarrow.parquet
 
-from overweave.drivers.trace import SCHEMA
+from overweave.drivers.tracing.files import SCHEMA
 from overweave.pipeline.plan_files import read_plan
 
 BITS, CLIENTS, SYMBOLS, BROKERS, RATE_HZ = 640, 48, 8, 8, 10.0

@@ -71,7 +71,7 @@ def test_every_class_and_every_new_attribute_is_advertised_first(pub, received):
 
 
 def test_what_is_advertised(pub, monkeypatch):
-    said, say = [], ClientCore.say
+    said, say = [], ClientCore.send_control
 
     def heard(core, message, *arguments):
         said.append(str(message.filter))

@@ -11,7 +11,7 @@ import pytest
 from overweave.broker.core import Statistics
 from overweave.cli import broker_lines as verb
 from overweave.cli import status as status_verb
-from overweave.drivers.tcp.observe import Observatory, Snapshot
+from overweave.drivers.tcp.monitor import MonitorServer, Snapshot
 
 NETWORK = '[network]\nshape = "chain"\nbrokers = 2\nport = 7400\n'
 
@@ -33,7 +33,7 @@ def serve():
     def serve(*brokers, healthy=True, degraded=False):
         addresses = []
         for broker in brokers:
-            observed = Observatory(
+            observed = MonitorServer(
                 broker,
                 lambda broker=broker: snapshot(broker).statistics,
                 dict,

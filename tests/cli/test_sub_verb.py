@@ -13,7 +13,7 @@ import time
 import pytest
 
 import overweave as ow
-from overweave.contract.effects import Refuse
+from overweave.contract.effects import Reject
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.testing.broker_thread import BrokerThread
 
@@ -115,7 +115,7 @@ def test_a_refusal_in_the_middle_comes_after_what_came_before(sub, broker, publi
     def cut_off():
         time.sleep(0.5)
         name = next(name for name in broker.node._connections if name != "ticker")
-        broker.call(broker.node._refuse, Refuse(name, "slow-consumer", "too slow"))
+        broker.call(broker.node._refuse, Reject(name, "slow-consumer", "too slow"))
 
     thread = threading.Thread(target=cut_off)
     thread.start()

@@ -13,7 +13,7 @@ import pytest
 
 from overweave.broker.core import Statistics
 from overweave.cli import top as verb
-from overweave.drivers.tcp.observe import Snapshot
+from overweave.drivers.tcp.monitor import Snapshot
 
 NOBODY = "127.0.0.1:1"
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from overweave.drivers.tcp.processes import Died, _Child, supervise
+from overweave.drivers.tcp.processes import ProcessExited, _Child, supervise
 
 CHILD = "import sys, time; print('ready', flush=True); "
 WAITING = [sys.executable, "-c", f"{CHILD} time.sleep(60)"]
@@ -45,7 +45,7 @@ def test_a_signal_is_heard_while_they_start(monkeypatch):
 
 def test_one_that_dies_is_named_with_its_last_line_and_takes_the_others_along():
     lines = []
-    with pytest.raises(Died, match=r"^B2 ended with status 3: no port$"):
+    with pytest.raises(ProcessExited, match=r"^B2 ended with status 3: no port$"):
         asyncio.run(supervise({"B1": WAITING, "B2": FAILING}, lambda: None, lambda *line: lines.append(line)))
     assert lines == [("B2", "first"), ("B2", "no port")]
 

@@ -48,24 +48,24 @@ def journey(overlay, batch, rows, carried):
     """Who gets which row, and how; every hop goes ``carried``."""
     ways, arrived = ways_of(overlay), {}
     found = [(to, np.array([row for row, (numbers, _) in enumerate(rows) if to in numbers], int)) for to in range(1, BROKERS)]
-    bound = batch.hopped().addressed([(to, some) for to, some in found if len(some)])
+    bound = batch.next_hop().with_destinations([(to, some) for to, some in found if len(some)])
     under_way = [] if bound is None else parted(bound, ways["B0"])
     while under_way:
         at, some = under_way.pop()
-        here, passing = carried(some).meant_for(int(at[1:]))
+        here, passing = carried(some).split_local(int(at[1:]))
         if here is not None:
             for publish in here.publishes():
                 key = at, publish.header.sequence
                 assert key not in arrived
                 arrived[key] = publish.header, publish.publication, publish.payload
         if passing is not None:
-            under_way += parted(passing.hopped(), ways[at])
+            under_way += parted(passing.next_hop(), ways[at])
     return arrived
 
 
 def parted(batch, ways):
     """As a broker sends on what is bound."""
-    parts = [(hop, part if batch.ttl > 0 else part.alive()) for hop, part in batch.parted(ways)]
+    parts = [(hop, part if batch.ttl > 0 else part.unexpired()) for hop, part in batch.split_by_next_hop(ways)]
     return [(hop, part) for hop, part in parts if part is not None]
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overweave.contract.batches import Rows, Ways, bits_of
+from overweave.contract.batches import NextHops, Rows, bits_of
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.row_kernels import HEAD, LIST_LENGTH
 from overweave.errors import LanguageError, WireError
@@ -55,13 +55,13 @@ def test_so_are_lists_whose_brokers_are_told_in_advance(lists, others, number, r
 
 
 def split_alike(objects, raw, lists, number, reach):
-    for one, other in zip(objects.meant_for(number), raw.meant_for(number), strict=True):
+    for one, other in zip(objects.split_local(number), raw.split_local(number), strict=True):
         assert_same(one, other)
     taken, hops = set(), []
     for i, brokers in enumerate(reach):
         hops.append((f"n{i}", bits_of(brokers - taken)))
         taken |= brokers
-    parts, raw_parts = (dict(batch.parted(Ways(hops))) for batch in (objects, raw))
+    parts, raw_parts = (dict(batch.split_by_next_hop(NextHops(hops))) for batch in (objects, raw))
     assert set(parts) == set(raw_parts)
     got = [set() for _ in lists]
     for hop, part in parts.items():
@@ -79,8 +79,8 @@ def split_alike(objects, raw, lists, number, reach):
 def test_rows_are_addressed_alike(lists):
     objects, raw = both([() for _ in lists])
     found = [(number, np.flatnonzero([number in numbers for numbers in lists])) for number in sorted(set().union(*lists))]
-    addressed = objects.addressed(found)
-    assert_same(addressed, raw.addressed(found))
+    addressed = objects.with_destinations(found)
+    assert_same(addressed, raw.with_destinations(found))
     listed = [] if addressed is None else [set(publish.header.destinations) for publish in addressed.publishes()]
     assert listed == [numbers for numbers in lists if numbers]
 
@@ -102,23 +102,24 @@ def test_lists_that_are_not_sound_are_refused(listed):
     row[0], row[LIST_LENGTH] = row[0] + len(listed), len(listed)
     rows = RawRows(bytes(row[: HEAD + 1] + listed + row[HEAD + 1 :]), 1)
     with pytest.raises(WireError):
-        rows.meant_for(1)
+        rows.split_local(1)
 
 
 def test_whatever_becomes_of_rows_on_a_detour_is_on_it_too():
     for batch in both([{1, 2}, {2, 3}, {1}]):
-        diverted = batch.diverted(True)
-        assert (batch.detour, diverted.detour, diverted.diverted(False).detour) == (False, True, False)
-        mine, others = diverted.meant_for(1)
+        diverted = batch.with_tag(1)
+        assert (batch.tag, diverted.tag, diverted.with_tag(0).tag) == (False, True, False)
+        mine, others = diverted.split_local(1)
         made = [
-            diverted.hopped(), diverted.take(np.array([1])), diverted.alive(), mine, others, mine.addressed([(5, np.array([0]))]),
-            mine.addressed([(5, np.array([0, 1]))]), *(part for _, part in diverted.parted(Ways([("n", 0b10), ("m", 0b1100)]))),
-        ]  # fmt: skip
-        assert all(some.detour for some in made)
+            *(diverted.next_hop(), diverted.take(np.array([1])), diverted.unexpired(), mine, others),
+            *(mine.with_destinations([(5, np.array(rows))]) for rows in ([0], [0, 1])),
+            *(part for _, part in diverted.split_by_next_hop(NextHops([("n", 0b10), ("m", 0b1100)]))),
+        ]
+        assert all(some.tag for some in made)
 
 
 def test_no_client_publishes_on_a_detour():
     _, raw = both([()])
     raw.check_origin("p")
     with pytest.raises(WireError, match="no broker has seen"):
-        raw.diverted(True).check_origin("p")
+        raw.with_tag(1).check_origin("p")

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overweave.broker.dedup import DedupWindow
 from overweave.broker.modules.tracer import Tracer
-from overweave.broker.seen import Seen
 from overweave.contract.batches import Rows
-from overweave.contract.modules import Heard, Passed
+from overweave.contract.modules import ControlApplied, Routed
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.row_kernels import CONTENT_LENGTH, HEAD
 from overweave.errors import LanguageError, WireError
@@ -51,7 +51,7 @@ def test_rows_come_back_as_they_were(rows):
     objects, raw = both(rows)
     assert told(raw) == told(objects)
     assert list(raw.identities()) == list(objects.identities())
-    assert list(raw.arrivals()) == list(objects.arrivals())
+    assert list(raw.trace_fields()) == list(objects.trace_fields())
     assert raw.size_bytes() == objects.size_bytes()
     assert (raw.count, raw.priority()) == (objects.count, objects.priority())
     raw.validate()
@@ -61,9 +61,9 @@ def test_rows_come_back_as_they_were(rows):
 def test_hops_and_the_tired(rows, hops):
     objects, raw = both(rows)
     for _ in range(hops):
-        objects, raw = objects.hopped(), raw.hopped()
+        objects, raw = objects.next_hop(), raw.next_hop()
     assert told(raw) == told(objects)
-    alive, raw_alive = objects.alive(), raw.alive()
+    alive, raw_alive = objects.unexpired(), raw.unexpired()
     assert (raw_alive is None) == (alive is None)
     if alive is not None:
         assert told(raw_alive) == told(alive)
@@ -83,8 +83,8 @@ def test_spread(values):
     for low in (0, 8, 15):
         index.add(low, parse_filter(f"[x,>=,{low}]"), f"B{low}")
     objects, raw = both(rows)
-    expected = {link: told(some) for link, some in objects.spread(index, "B8")}
-    assert {link: told(some) for link, some in raw.spread(index, "B8")} == expected
+    expected = {link: told(some) for link, some in objects.split_by_link(index, "B8")}
+    assert {link: told(some) for link, some in raw.split_by_link(index, "B8")} == expected
     assert [sorted(ids) for ids in raw.ids(index)] == [sorted(ids) for ids in objects.ids(index)]
 
 
@@ -100,9 +100,11 @@ def test_a_trace_by_columns_says_what_records_say(rows, filters):
     for i in range(filters):
         filter = parse_filter(FILTERS[i])
         routes.add(i, filter, f"c{i % 2}")
-        list(tracer.handle(Heard(Subscribe(f"s{i}", filter), f"c{i % 2}", True), 0.0))
-    records = [effect.record for effect in tracer.handle(Passed(objects, "p", list(objects.hopped().spread(routes))), 7.0)]
-    (noted,) = tracer.handle(Passed(raw, "p", list(raw.hopped().spread(routes))), 7.0)
+        list(tracer.handle(ControlApplied(Subscribe(f"s{i}", filter), f"c{i % 2}", True), 0.0))
+    records = [
+        effect.record for effect in tracer.handle(Routed(objects, "p", list(objects.next_hop().split_by_link(routes))), 7.0)
+    ]
+    (noted,) = tracer.handle(Routed(raw, "p", list(raw.next_hop().split_by_link(routes))), 7.0)
     by_identity = {(publish.header.publisher, publish.header.sequence): publish.publication for publish in rows}
     for record in records:
         publication = by_identity[record.publisher, record.sequence]
@@ -136,10 +138,10 @@ def test_rows_of_another_life_are_of_nobody_else():
 
 @given(st.lists(batches, max_size=5))
 def test_what_is_new(several):
-    one, other = Seen(64), Seen(64)
+    one, other = DedupWindow(64), DedupWindow(64)
     for rows in several:
         objects, raw = both(rows)
-        expected, found = objects.new(one), raw.new(other)
+        expected, found = objects.mark_seen(one), raw.mark_seen(other)
         assert (expected is None) == (found is None)
         assert found is None or found.tolist() == expected.tolist()
 
@@ -147,7 +149,7 @@ def test_what_is_new(several):
 @given(batches, st.integers(0, 1000))
 def test_rows_are_published_anew(rows, first):
     _, raw = both(rows)
-    raw = raw.numbered(first, 7.5)
+    raw = raw.renumbered(first, 7.5)
     again = raw.publishes()
     assert [publish.header.sequence for publish in again] == list(range(first, first + len(rows)))
     assert {publish.header.published_at_s for publish in again} == {7.5}
@@ -190,6 +192,6 @@ def test_broken_rows_are_refused_or_lie_within_their_bytes(rows, data):
         raw = RawRows(bytes(encoded), data.draw(st.sampled_from([len(rows), len(rows) + 1, 10**9, 0])))
         raw.validate()
         told(raw)
-        raw.spread(Index())
+        raw.split_by_link(Index())
     except (WireError, LanguageError):
         pass

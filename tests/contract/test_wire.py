@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overweave.contract.batches import Rows, Ways
-from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Hello, Rejected, Synced, WordFrame
+from overweave.contract.batches import NextHops, Rows
+from overweave.contract.frames import Acknowledgement, AdvertisementsEnd, BatchFrame, ControlFrame, Hello, Rejected, SyncEnd
 from overweave.contract.raw import RawRows, encode_list, encode_rows
 from overweave.contract.wire import (
     BATCH,
+    CONTROL,
     FRAME_BYTES_MAX,
     HEAD,
     OPEN,
     OPEN_BYTES_MAX,
-    WORD,
-    Bye,
+    Connect,
+    Disconnect,
     Gap,
     Notice,
-    Open,
     Ping,
     Refused,
     decode,
@@ -29,7 +29,7 @@ from overweave.contract.wire import (
 from overweave.drivers.tcp.connection import FrameReader
 from overweave.errors import InvalidInput, WireError
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, LinkState, Publish, Standing, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, LinkState, Publish, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
 from overweave.testing.strategies import any_filters, any_publications
 
@@ -41,17 +41,17 @@ origins = st.none() | st.tuples(texts, st.integers(0, 99))
 plain_headers = st.just(Header()) | st.builds(
     Header, source=texts, destinations=st.sets(st.integers(0, 2000), max_size=3).map(sorted).map(tuple),
     path=some_texts, tree=texts,
-    cluster=texts, spare=st.booleans(), origin=origins, trace=texts, hops=st.integers(0, 300), ttl=st.integers(0, 300),
+    cluster=texts, backup=st.booleans(), origin=origins, trace=texts, hops=st.integers(0, 300), ttl=st.integers(0, 300),
 )  # fmt: skip
 words = (
     st.builds(Advertise, ids, any_filters, plain_headers) | st.builds(Subscribe, ids, any_filters, plain_headers)
     | st.builds(Unadvertise, ids, plain_headers) | st.builds(Unsubscribe, ids, plain_headers)
-    | st.builds(Announced) | st.builds(Synced) | st.builds(Rejected, texts, texts, texts, st.booleans())
+    | st.builds(AdvertisementsEnd) | st.builds(SyncEnd) | st.builds(Rejected, texts, texts, texts, st.booleans())
     | st.builds(
         LinkState, ids, st.integers(0, 2000), st.integers(0, 9), st.integers(0, 9), some_texts, some_texts, plain_headers
     )
     | st.builds(
-        Standing, ids,
+        StateSnapshot, ids,
         st.lists(st.tuples(texts, any_filters, some_texts, st.booleans(), origins), max_size=3).map(tuple), plain_headers,
         st.booleans(), st.none() | st.lists(st.tuples(texts, st.integers(0, 99)), max_size=2).map(tuple),
     )
@@ -63,21 +63,21 @@ publishes = st.builds(
     st.binary(max_size=10),
 )
 batches = st.builds(
-    lambda rows, detour: Rows(tuple(rows)).diverted(detour), st.lists(publishes, min_size=1, max_size=4), st.booleans()
+    lambda rows, tag: Rows(tuple(rows)).with_tag(tag), st.lists(publishes, min_size=1, max_size=4), st.integers(0, 255)
 )
 gaps = st.builds(Gap, texts, texts, st.floats(0, 1e9), st.integers(0, 99))
 messages = (
     st.builds(
-        Open, texts, texts, st.none() | texts, st.none() | texts, st.integers(0, 9), st.none() | st.integers(1, 99),
+        Connect, texts, texts, st.none() | texts, st.none() | texts, st.integers(0, 9), st.none() | st.integers(1, 99),
         st.booleans(), st.none() | gaps,
     )
     | st.builds(Refused, texts, texts) | st.builds(Notice, texts, texts, numbers)
-    | st.builds(Ping) | st.builds(Bye) | st.builds(Hello, numbers, numbers, numbers, numbers, st.booleans(), numbers)
+    | st.builds(Ping) | st.builds(Disconnect) | st.builds(Hello, numbers, numbers, numbers, numbers, st.booleans(), numbers)
     | st.builds(
         Acknowledgement, st.integers(0, 1), st.integers(0, 1), numbers, numbers,
         st.lists(st.tuples(numbers, numbers), max_size=2).map(tuple), numbers,
     )
-    | st.builds(WordFrame, numbers, numbers, numbers, numbers, words)
+    | st.builds(ControlFrame, numbers, numbers, numbers, numbers, words)
     | st.builds(BatchFrame, numbers, numbers, numbers, numbers, batches)
 )  # fmt: skip
 
@@ -115,7 +115,7 @@ def test_messages_come_back_as_they_were(message):
     assert told(back) == told(message)
     if isinstance(message, BatchFrame):
         assert isinstance(back.batch, RawRows)
-        assert back.batch.detour == message.batch.detour
+        assert back.batch.tag == message.batch.tag
         assert list(map(repr, back.batch.publishes())) == list(map(repr, message.batch.publishes()))
 
 
@@ -137,7 +137,7 @@ def test_a_stream_may_be_cut_anywhere(some, data):
 def makes_outdated(after, message):
     """Whether nobody needs to hear a message that came together with the next one."""
     both = (message, after)
-    if not all(isinstance(some, Acknowledgement) and not some.ahead for some in both):
+    if not all(isinstance(some, Acknowledgement) and not some.ranges for some in both):
         return False
     return (message.incarnation, message.peer_incarnation) == (after.incarnation, after.peer_incarnation)
 
@@ -155,11 +155,11 @@ def test_long_and_short_frames_one_after_the_other(seed):
     some = [BatchFrame(1, 2, n, 0, rows_of(1 + n % 3, bytes([n]) * size)) for n, size in enumerate(sizes.tolist())]
     stream, frames, found = memoryview(b"".join(map(wire, some))), reader(), []
     while stream:
-        room = frames.room()
+        room = frames.get_buffer()
         count = min(len(room), len(stream), int(random.integers(1, 300_000)))
         room[:count] = stream[:count]
         stream = stream[count:]
-        found += frames.took(count)
+        found += frames.buffer_updated(count)
     # All are looked at only now: what came later must not have been written over what came before.
     assert list(map(told, found)) == list(map(told, some))
 
@@ -167,16 +167,16 @@ def test_long_and_short_frames_one_after_the_other(seed):
 def test_room_is_not_made_because_somebody_says_so():
     frames = reader()
     assert list(frames.feed(HEAD.pack(FRAME_BYTES_MAX, BATCH))) == []
-    assert len(frames.room()) < 2 << 20
+    assert len(frames.get_buffer()) < 2 << 20
 
 
 def test_hops_are_counted_without_touching_rows():
-    once = rows_of(3, b"payload").hopped()
-    back = decode(BATCH, wire(BatchFrame(1, 2, 0, 0, once.hopped()))[HEAD.size :]).batch
+    once = rows_of(3, b"payload").next_hop()
+    back = decode(BATCH, wire(BatchFrame(1, 2, 0, 0, once.next_hop()))[HEAD.size :]).batch
     assert back.data.tobytes() == once.data.tobytes() == rows_of(3, b"payload").data.tobytes()
     ttl = Header().ttl
-    assert [(publish.header.hops, publish.header.ttl) for publish in back.hopped().publishes()] == [(3, ttl - 3)] * 3
-    assert [arrival.hops for arrival in back.arrivals()] == [2, 2, 2]
+    assert [(publish.header.hops, publish.header.ttl) for publish in back.next_hop().publishes()] == [(3, ttl - 3)] * 3
+    assert [arrival.hops for arrival in back.trace_fields()] == [2, 2, 2]
     assert back.ttl == ttl - 2
     with pytest.raises(WireError, match="no broker has seen"):
         back.check_origin("p")
@@ -184,17 +184,20 @@ def test_hops_are_counted_without_touching_rows():
 
 def test_rows_that_are_all_for_the_same_brokers_are_not_touched():
     rows = rows_of(3, b"payload")
-    bound = rows.addressed([(7, np.arange(3)), (130, np.arange(3))])
+    bound = rows.with_destinations([(7, np.arange(3)), (130, np.arange(3))])
     back = decode(BATCH, wire(BatchFrame(1, 2, 0, 0, bound))[HEAD.size :]).batch
     assert back.data.tobytes() == rows.data.tobytes()
     assert [publish.header.destinations for publish in back.publishes()] == [(7, 130)] * 3
     assert back.destinations() == {7: 3, 130: 3}
     with pytest.raises(WireError, match="no broker has seen"):
         back.check_origin("p")
-    here, others = back.meant_for(7)
-    assert ([p.header.destinations for p in here.publishes()], here.is_bound()) == ([()] * 3, False)
+    here, others = back.split_local(7)
+    assert ([p.header.destinations for p in here.publishes()], here.has_destinations()) == ([()] * 3, False)
     assert others.take(np.array([1])).destinations() == {130: 1}
-    assert [(hop, some.destinations()) for hop, some in back.parted(Ways([("B2", 1 << 7)]))] == [("B2", {7: 3}), (None, {130: 3})]
+    assert [(hop, some.destinations()) for hop, some in back.split_by_next_hop(NextHops([("B2", 1 << 7)]))] == [
+        ("B2", {7: 3}),
+        (None, {130: 3}),
+    ]
     broken = bytearray(wire(BatchFrame(1, 2, 0, 0, bound)))
     broken[broken.index(encode_list((7, 130)))] = 9
     with pytest.raises(WireError, match="destination list"):
@@ -203,32 +206,35 @@ def test_rows_that_are_all_for_the_same_brokers_are_not_touched():
 
 def test_rows_that_all_go_on_the_same_way_are_not_looked_at():
     rows = rows_of(3, b"payload")
-    alike, differing = rows.addressed([(7, np.arange(3))]), rows.addressed([(7, np.array([0, 2])), (130, np.array([1]))])
+    alike, differing = (
+        rows.with_destinations([(7, np.arange(3))]),
+        rows.with_destinations([(7, np.array([0, 2])), (130, np.array([1]))]),
+    )
     for bound in (alike, differing):
         broken = bytearray(wire(BatchFrame(1, 2, 0, 0, bound)))
         broken[-len(bound.data)] ^= 255  # the length of the first row
         back = decode(BATCH, bytes(broken[HEAD.size :])).batch
-        assert (back.ttl, back.is_bound()) == (rows.ttl, True)
-        assert back.meant_for(8) == (None, back)
-        [(hop, passed)] = back.parted(Ways([("B2", 1 << 7 | 1 << 130), ("B3", 1 << 9)]))
+        assert (back.ttl, back.has_destinations()) == (rows.ttl, True)
+        assert back.split_local(8) == (None, back)
+        [(hop, passed)] = back.split_by_next_hop(NextHops([("B2", 1 << 7 | 1 << 130), ("B3", 1 << 9)]))
         assert (hop, passed.data.tobytes()) == ("B2", back.data.tobytes())
         with pytest.raises(WireError):
-            back.meant_for(7)
+            back.split_local(7)
 
 
 def test_lists_hold_nobody_whom_the_frame_does_not():
-    lists = RawRows(rows_of(2, b"").addressed([(7, np.array([0])), (900, np.array([1]))]).data, 2, bound=1 << 7, ttl=9)
+    lists = RawRows(rows_of(2, b"").with_destinations([(7, np.array([0])), (900, np.array([1]))]).data, 2, bound=1 << 7, ttl=9)
     with pytest.raises(WireError, match="destination lists"):
-        lists.meant_for(7)
+        lists.split_local(7)
 
 
 def test_the_tired_are_dropped_though_their_frame_is_not_looked_at():
     some = [Publish(Publication({"x": n}), Header("p", n, ttl=n + 1)) for n in range(3)]
-    rows = RawRows(encode_rows(some), 3).addressed([(7, np.arange(3))]).hopped()
+    rows = RawRows(encode_rows(some), 3).with_destinations([(7, np.arange(3))]).next_hop()
     back = decode(BATCH, wire(BatchFrame(1, 2, 0, 0, rows))[HEAD.size :]).batch
     assert back.ttl == 0
-    alive = back.alive()
-    assert ([publish.header.sequence for publish in alive.publishes()], alive.ttl, alive.alive()) == ([1, 2], 1, alive)
+    alive = back.unexpired()
+    assert ([publish.header.sequence for publish in alive.publishes()], alive.ttl, alive.unexpired()) == ([1, 2], 1, alive)
     assert decode(BATCH, wire(BatchFrame(1, 2, 0, 0, alive))[HEAD.size :]).batch.ttl == 1
 
 
@@ -298,8 +304,8 @@ def test_texts_and_nesting_that_cannot_be():
     for kind, body in (
         (OPEN, b"\x82\xa4role\xa6cli\xff\xffx\xa4name\xa1a"),
         (OPEN, b"\x82\xa1x" + b"\x91" * 4000 + b"\xc0\xa4name\xa1a"),
-        (WORD, bytes(32) + b"\x03" + b"\x01\x00\x03\x00" + b"a" + b"\x81\xa1\xff"),
-        (WORD, bytes(32) + b"\x03" + b"\x01\x00\x00\x80" + b"a" + b"\x81\xa1x" + b"\x91" * (32768 - 3)),
+        (CONTROL, bytes(32) + b"\x03" + b"\x01\x00\x03\x00" + b"a" + b"\x81\xa1\xff"),
+        (CONTROL, bytes(32) + b"\x03" + b"\x01\x00\x00\x80" + b"a" + b"\x81\xa1x" + b"\x91" * (32768 - 3)),
     ):
         with pytest.raises(WireError):
             decode(kind, body)

@@ -36,7 +36,7 @@ def test_nobody_is_taken_for_dead_after_a_pause(monkeypatch):
 
 
 async def expiry_after_a_pause():
-    async with running(network_settings(PAIR, grace_s=0.5)) as nodes:
+    async with running(network_settings(PAIR, session_expiry_s=0.5)) as nodes:
         node = nodes["B1"]
         async with connect(node.settings.listen, name="c") as client:
             ticket = node._tickets["c"]

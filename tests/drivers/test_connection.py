@@ -8,9 +8,9 @@ import time
 import numpy as np
 import pytest
 
-from overweave.contract.frames import BatchFrame, WordFrame
+from overweave.contract.frames import BatchFrame, ControlFrame
 from overweave.contract.raw import RawRows, encode_rows
-from overweave.contract.wire import FRAME_BYTES_MAX, Bye, Ping, encode
+from overweave.contract.wire import FRAME_BYTES_MAX, Disconnect, Ping, encode
 from overweave.drivers.tcp.connection import Connection, FrameReader
 from overweave.language.headers import Header
 from overweave.language.messages import Publish, Unsubscribe
@@ -137,18 +137,18 @@ class BusyOwner(Owner):
 
 
 def words(count):
-    return [WordFrame(1, 1, number, 0, Unsubscribe(f"s{number}")) for number in range(count)]
+    return [ControlFrame(1, 1, number, 0, Unsubscribe(f"s{number}")) for number in range(count)]
 
 
 @pytest.mark.parametrize("end", ["closed", "reset", "open"])
 def test_control_messages_of_one_connection_leave_others_their_turn(end):
-    frames = [*words(600), Bye()]
+    frames = [*words(600), Disconnect()]
 
     async def work():
         loop, owner = asyncio.get_running_loop(), BusyOwner(busy_s=0.0005)
         ours, theirs = socket.socketpair()
         await loop.create_connection(lambda: Connection(owner), sock=ours)
-        owner.connection.trust()
+        owner.connection.mark_authenticated()
         theirs.sendall(b"".join(piece for frame in frames for piece in encode(frame)))
         gaps_s = []
         while len(owner.got) < len(frames) and not owner.is_lost:
@@ -180,7 +180,7 @@ def test_a_connection_that_is_closed_meanwhile_hands_over_nothing_more():
         loop, owner = asyncio.get_running_loop(), BusyOwner(busy_s=0.001)
         ours, theirs = socket.socketpair()
         await loop.create_connection(lambda: Connection(owner), sock=ours)
-        owner.connection.trust()
+        owner.connection.mark_authenticated()
         theirs.sendall(b"".join(piece for frame in words(50) for piece in encode(frame)))
         while not owner.got:
             await asyncio.sleep(0)

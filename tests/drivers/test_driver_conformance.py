@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from overweave.contract.stimuli import FrameArrived
-from overweave.contract.wire import Open
+from overweave.contract.wire import Connect
 from overweave.drivers.effect_runner import EffectRunner
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.tcp.addresses import parse_address
@@ -62,7 +62,7 @@ class RawPeer:
 
     def connected(self, connection):
         self.connection, self.open = connection, True
-        connection.trust()
+        connection.mark_authenticated()
         connection.send(self._opening)
 
     def received(self, _, message):
@@ -82,7 +82,7 @@ class Live:
     async def _start(self):
         self.node = BrokerNode(network_settings(OVERLAY)[BROKER])
         await self.node.start()
-        self._peers = {CLIENT: RawPeer(Open("client", CLIENT)), NEIGHBOUR: RawPeer(Open("broker", NEIGHBOUR))}
+        self._peers = {CLIENT: RawPeer(Connect("client", CLIENT)), NEIGHBOUR: RawPeer(Connect("broker", NEIGHBOUR))}
         host, port, _ = parse_address(self.node.settings.listen)
         for peer in self._peers.values():
             await self._loop.create_connection(lambda peer=peer: Connection(peer), host, port)

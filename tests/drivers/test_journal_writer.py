@@ -95,16 +95,16 @@ def test_a_full_disk_is_reported_once_and_recovered_from(tmp_path, monkeypatch, 
 
     async def work():
         seen = Observed(tmp_path)
-        assert seen.writer.ailment is None
+        assert seen.writer.health_problem is None
         monkeypatch.setattr(os, "pwrite", full)
         seen.keep(range(3))
         await until(lambda: len(tries) > 3)
         seen.keep([7])
-        assert seen.writer.ailment.endswith("B1.journal cannot be written: No space left on device")
+        assert seen.writer.health_problem.endswith("B1.journal cannot be written: No space left on device")
         assert (seen.persisted, set(seen.failed)) == ([], {"No space left on device"})
         monkeypatch.setattr(os, "pwrite", pwrite)
         await until(lambda: seen.persisted)
-        assert (seen.persisted, seen.writer.ailment) == ([4], None)
+        assert (seen.persisted, seen.writer.health_problem) == ([4], None)
         await seen.writer.close()
 
     run(work())
@@ -136,11 +136,11 @@ def test_a_disk_that_hangs_is_an_ailment(tmp_path, monkeypatch):
         seen = Observed(tmp_path)
         monkeypatch.setattr(os, "fsync", lambda descriptor: (busy.wait(10), fsync(descriptor)))
         seen.keep([1])
-        await until(lambda: seen.writer.ailment is not None)
-        assert seen.writer.ailment.endswith("has waited for the disk for 0 s")
+        await until(lambda: seen.writer.health_problem is not None)
+        assert seen.writer.health_problem.endswith("has waited for the disk for 0 s")
         busy.set()
         await until(lambda: seen.persisted)
-        assert seen.writer.ailment is None
+        assert seen.writer.health_problem is None
         await seen.writer.close()
 
     run(work())
@@ -175,7 +175,7 @@ def test_a_compaction_that_fails_stops_nobody(tmp_path, monkeypatch, caplog):
         for round in range(20):
             seen.keep([1] * 20)
             await until(lambda count=20 * round + 20: seen.persisted[-1:] == [count])
-        assert (seen.failed, seen.writer.ailment) == ([], None)
+        assert (seen.failed, seen.writer.health_problem) == ([], None)
         await seen.writer.close()
 
     run(work())

@@ -14,11 +14,11 @@ import pyarrow.parquet
 import pytest
 
 from overweave.contract.records import Columns, Record, Statement
-from overweave.drivers import live_trace
-from overweave.drivers.live_trace import LiveTrace
-from overweave.drivers.live_trace_files import Files, table_of
-from overweave.drivers.live_trace_wire import CODES, NUMBERS, Buffer, Order
-from overweave.drivers.trace import SCHEMA
+from overweave.drivers.tracing import live
+from overweave.drivers.tracing.files import SCHEMA
+from overweave.drivers.tracing.live import LiveTrace
+from overweave.drivers.tracing.live_files import Files, table_of
+from overweave.drivers.tracing.writer_wire import CODES, NUMBERS, Buffer, Order
 from overweave.errors import InvalidInput
 
 #: A broker's process that fills two buffers of two rows and a third by half, says who writes them, and waits to be killed.
@@ -26,10 +26,10 @@ BROKER = """
 import sys, time
 from pathlib import Path
 from overweave.contract.records import Record
-from overweave.drivers import live_trace
+from overweave.drivers.tracing import live
 
-live_trace.ROWS_PER_BUFFER = 2
-trace = live_trace.LiveTrace(Path(sys.argv[1]), "r1", "B1")
+live.ROWS_PER_BUFFER = 2
+trace = live.LiveTrace(Path(sys.argv[1]), "r1", "B1")
 for number in range(5):
     trace.add(Record("r1", f"p{number % 3}", number, "B1", "s1", "s1", 1, 0.5, 0.75, 120))
 while trace._full:
@@ -177,7 +177,7 @@ def test_files_are_rotated_by_time(tmp_path):
 
 
 def test_an_open_file_is_hidden(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 2)
+    monkeypatch.setattr(live, "ROWS_PER_BUFFER", 2)
     with LiveTrace(tmp_path, "r1", "B1") as trace:
         trace.add_columns(columns([record(1), record(2)]))
         wait_for(lambda: names(tmp_path) == ["run=r1/.part-B1-00000.parquet"])
@@ -198,7 +198,7 @@ def test_a_broker_that_comes_back_overwrites_nothing_and_clears_up(tmp_path):
 
 
 def test_what_another_process_still_writes_is_left_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 1)
+    monkeypatch.setattr(live, "ROWS_PER_BUFFER", 1)
     with LiveTrace(tmp_path, "r1", "B1") as one:
         one.add(record(1))
         wait_for(lambda: names(tmp_path) == ["run=r1/.part-B1-00000.parquet"])
@@ -222,7 +222,7 @@ def test_who_is_too_fast_loses_rows_and_no_time(tmp_path):
 
 
 def test_many_rows_fill_several_buffers(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 3)
+    monkeypatch.setattr(live, "ROWS_PER_BUFFER", 3)
     rows = [record(number, None if number % 5 == 0 else f"s{number % 4}") for number in range(40)]
     with LiveTrace(tmp_path, "r1", "B1") as trace:
         for start, end in ((0, 1), (1, 9), (9, 11), (11, 40)):
@@ -243,7 +243,7 @@ def test_a_disk_that_fails_costs_rows_but_not_the_trace(tmp_path):
 
 
 def test_rows_of_a_file_that_cannot_be_finished_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 2)
+    monkeypatch.setattr(live, "ROWS_PER_BUFFER", 2)
     with LiveTrace(tmp_path, "r1", "B1") as trace:
         trace.add_columns(columns([record(1), record(2)]))
         wait_for(lambda: names(tmp_path) == ["run=r1/.part-B1-00000.parquet"])
@@ -254,7 +254,7 @@ def test_rows_of_a_file_that_cannot_be_finished_are_counted(tmp_path, monkeypatc
 
 
 def test_a_writer_that_dies_costs_its_open_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 2)
+    monkeypatch.setattr(live, "ROWS_PER_BUFFER", 2)
     with LiveTrace(tmp_path, "r1", "B1", rows_per_file=4) as trace:
         trace.add_columns(columns([record(number) for number in range(6)]))
         wait_for(lambda: names(tmp_path) == ["run=r1/.part-B1-00001.parquet", "run=r1/part-B1-00000.parquet"])
@@ -270,7 +270,7 @@ def test_a_writer_that_dies_costs_its_open_file(tmp_path, monkeypatch):
 
 
 def test_what_is_in_hand_when_the_writer_dies_is_written_by_the_next(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 2)
+    monkeypatch.setattr(live, "ROWS_PER_BUFFER", 2)
     with LiveTrace(tmp_path, "r1", "B1") as trace:
         stop(trace)
         trace.add_columns(columns([record(number) for number in range(4)]))
@@ -288,7 +288,7 @@ def test_a_writer_that_cannot_start_costs_rows(tmp_path, monkeypatch):
 
 
 def test_signals_that_ask_to_stop_are_for_the_broker(tmp_path, monkeypatch):
-    monkeypatch.setattr(live_trace, "ROWS_PER_BUFFER", 1)
+    monkeypatch.setattr(live, "ROWS_PER_BUFFER", 1)
     with LiveTrace(tmp_path, "r1", "B1", rows_waiting_max=9) as trace:
         trace.add(record(1))
         wait_for(lambda: names(tmp_path) == ["run=r1/.part-B1-00000.parquet"])

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overweave.contract.records import Columns
-from overweave.drivers.live_trace import _Filling
-from overweave.drivers.live_trace_files import table_of
-from overweave.drivers.live_trace_wire import CODES, NUMBERS, Answer, Buffer, Buffers, Order, receive, send, shared_memory
+from overweave.drivers.tracing.live import _Filling
+from overweave.drivers.tracing.live_files import table_of
+from overweave.drivers.tracing.writer_wire import CODES, NUMBERS, Answer, Buffer, Buffers, Order, receive, send, shared_memory
 
 texts = st.sampled_from(["p", "q", "straße", "", "a" * 300])
 rows = st.tuples(
@@ -94,5 +94,5 @@ def test_a_word_that_is_cut_off_is_the_end():
 
 
 def test_brokers_do_without_arrow_and_writers_without_kernels():
-    for module, absent in (("overweave.drivers.tcp.node", "pyarrow"), ("overweave.drivers.live_trace_writer", "numba")):
+    for module, absent in (("overweave.drivers.tcp.node", "pyarrow"), ("overweave.drivers.tracing.writer_main", "numba")):
         subprocess.run([sys.executable, "-c", f"import sys, {module}; sys.exit({absent!r} in sys.modules)"], check=True)

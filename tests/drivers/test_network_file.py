@@ -191,10 +191,15 @@ def test_options_reach_every_broker_and_some_may_differ():
     one, two = network.settings("B1"), network.settings("B2")
     config = one.config
     assert (config.session.window, config.session.acknowledge_every, config.session.acknowledge_delay_s) == (64, 13, 0.014)
-    assert (config.heartbeat_s, config.silence_s, config.unreachable_s) == (1, 3, 9)
-    assert (config.stall_s, config.patience_s, config.queue_max, config.kept_bytes_max) == (None, 7, 8, 15)
-    assert (one.heartbeat_s, one.grace_s, one.drain_timeout_s, one.limits.clients_max) == (11, 60, 12, 16)
-    assert (two.grace_s, two.config.patience_s, two.config.session.window) == (5, None, 64)
+    assert (config.heartbeat_s, config.link_timeout_s, config.undeliverable_timeout_s) == (1, 3, 9)
+    assert (config.stall_timeout_s, config.slow_consumer_timeout_s, config.pending_max, config.pending_bytes_max) == (
+        None,
+        7,
+        8,
+        15,
+    )
+    assert (one.heartbeat_s, one.session_expiry_s, one.drain_timeout_s, one.limits.clients_max) == (11, 60, 12, 16)
+    assert (two.session_expiry_s, two.config.slow_consumer_timeout_s, two.config.session.window) == (5, None, 64)
 
 
 def test_a_table_of_one_broker_is_that_of_all():
@@ -204,5 +209,5 @@ def test_a_table_of_one_broker_is_that_of_all():
 def test_without_options_brokers_are_as_they_are_without_a_file():
     plain = BrokerSettings(id="B1", listen="tcp://127.0.0.1:7401", overlay=Overlay(["B1"]), urls={})
     settings = network_of({"network": CHAIN}).settings("B1")
-    for name in ("config", "limits", "grace_s", "heartbeat_s", "drain_timeout_s"):
+    for name in ("config", "limits", "session_expiry_s", "heartbeat_s", "drain_timeout_s"):
         assert getattr(settings, name) == getattr(plain, name)

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from overweave.broker.core import Statistics
-from overweave.drivers.tcp import observe
-from overweave.drivers.tcp.observe import PEERS_MAX, REQUEST_BYTES_MAX, Observatory, Unobservable, ask, host_and_port
+from overweave.drivers.tcp import monitor
+from overweave.drivers.tcp.monitor import PEERS_MAX, REQUEST_BYTES_MAX, MonitorError, MonitorServer, ask, host_and_port
 from overweave.errors import InvalidInput
 
 STATISTICS = Statistics(10, 20, 30, 4, 5, 6, {"subscriptions": 7, "advertisements": 1}, {"B2": 3})
 
 
 def observatory(statistics=STATISTICS, healthy=True, gauges=None):
-    return Observatory(
+    return MonitorServer(
         "B1", lambda: statistics, lambda: gauges or {"queue_length": 2.5}, lambda: None if healthy else "no link to B2"
     )
 
@@ -176,12 +176,12 @@ def test_garbage_never_raises_and_the_next_is_answered(data):
 
 
 def test_who_says_nothing_is_left_after_a_while(monkeypatch):
-    monkeypatch.setattr(observe, "EXCHANGE_S_MAX", 0.05)
+    monkeypatch.setattr(monitor, "EXCHANGE_S_MAX", 0.05)
     assert exchange(observatory(), b"GET /health HTTP/1.1\r\n") == b""
 
 
 def test_who_does_not_read_is_left_after_a_while(monkeypatch):
-    monkeypatch.setattr(observe, "EXCHANGE_S_MAX", 0.1)
+    monkeypatch.setattr(monitor, "EXCHANGE_S_MAX", 0.1)
     many = observatory(Statistics(0, 0, 0, 0, 0, 0, {}, {f"client-{number:08}": 1 for number in range(500_000)}))
 
     async def talk(port):
@@ -197,7 +197,7 @@ def test_who_does_not_read_is_left_after_a_while(monkeypatch):
 
 
 def test_too_many_at_once_are_sent_away(monkeypatch):
-    monkeypatch.setattr(observe, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(monitor, "CONNECTIONS_MAX", 1)
 
     async def talk(port):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -218,7 +218,7 @@ def test_a_broker_that_fails_to_say_is_500_and_in_the_log(path, caplog):
     def broken():
         raise RuntimeError("odd")
 
-    assert get(Observatory("B1", broken), path)[0] == 500
+    assert get(MonitorServer("B1", broken), path)[0] == 500
     assert [(each.levelno, each.getMessage()) for each in caplog.records] == [(logging.ERROR, "observe-failed")]
 
 
@@ -257,7 +257,7 @@ def test_ask_somebody_else(answer, reason):
                 opened[0].close()
 
     opened = []
-    with pytest.raises(Unobservable, match=reason):
+    with pytest.raises(MonitorError, match=reason):
         asyncio.run(go())
 
 
@@ -267,7 +267,7 @@ def test_ask_nobody():
             port = server.sockets[0].getsockname()[1]
         await ask(f"127.0.0.1:{port}")
 
-    with pytest.raises(Unobservable, match=r"^connection refused$"):
+    with pytest.raises(MonitorError, match=r"^connection refused$"):
         asyncio.run(go())
 
 

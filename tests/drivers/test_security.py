@@ -9,12 +9,12 @@ import pytest
 import trustme
 
 from overweave.contract.batches import Rows
-from overweave.contract.frames import Rejected, WordFrame
+from overweave.contract.frames import ControlFrame, Rejected
+from overweave.drivers.tcp.admission import check_frame
 from overweave.drivers.tcp.certificates import common_name
 from overweave.drivers.tcp.client_keys import ClientKeys
-from overweave.drivers.tcp.door import check_frame
 from overweave.drivers.tcp.lives import life_of
-from overweave.drivers.tcp.security import ALL, Gate, Rights, client_context, server_context
+from overweave.drivers.tcp.security import ALL, Authenticator, Permissions, client_context, server_context
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header
@@ -46,12 +46,12 @@ def batch(*classes):
 @pytest.fixture
 def gate(tmp_path):
     (tmp_path / "tokens").write_text(TOKENS)
-    return Gate(SecuritySettings(tokens=tmp_path / "tokens"))
+    return Authenticator(SecuritySettings(tokens=tmp_path / "tokens"))
 
 
 def test_tokens_are_good_for_their_name_and_role(gate):
-    assert gate.admit("client", "ticker", "secret", None) == Rights(("STOCK",), ("*",))
-    assert gate.admit("client", "whoever", "guest", None) == Rights((), ("NEWS",))
+    assert gate.admit("client", "ticker", "secret", None) == Permissions(("STOCK",), ("*",))
+    assert gate.admit("client", "whoever", "guest", None) == Permissions((), ("NEWS",))
     assert gate.admit("broker", "B1", "broker", None) is ALL
     for role, name, token in (
         ("client", "ticker", "wrong"), ("client", "ticker", None), ("client", "other", "secret"), ("broker", "B2", "broker"),
@@ -76,13 +76,13 @@ def test_tokens_are_good_for_their_name_and_role(gate):
 def test_a_wrong_file_of_tokens_is_named(tmp_path, content, text):
     (tmp_path / "tokens").write_text(content)
     with pytest.raises(InvalidInput) as refused:
-        Gate(SecuritySettings(tokens=tmp_path / "tokens"))
+        Authenticator(SecuritySettings(tokens=tmp_path / "tokens"))
     assert str(refused.value).startswith(f"{tmp_path / 'tokens'}: {text}")
 
 
 def test_without_tokens_brokers_show_their_id_in_a_certificate_if_it_is_mutual():
-    assert Gate(SecuritySettings()).admit("broker", "B1", None, None) is ALL
-    gate = Gate(SecuritySettings(mutual=True))
+    assert Authenticator(SecuritySettings()).admit("broker", "B1", None, None) is ALL
+    gate = Authenticator(SecuritySettings(mutual=True))
     common, other = {"subject": ((("commonName", "B1"),),)}, {"subjectAltName": (("DNS", "B1"), ("IP Address", "B2"))}
     assert all(gate.admit("broker", "B1", None, each) is ALL for each in (common, other))
     for certificate in (common, other, None):
@@ -95,13 +95,13 @@ def test_a_name_with_a_table_of_its_own_is_for_its_token_alone(gate):
         gate.admit("client", "ticker", "guest", None)
     assert refused.value.code == "unauthorized"
     assert [gate.proves(name) for name in ("ticker", "whoever", "*")] == [True, False, False]
-    assert gate.admit("client", "*", "guest", None) == Rights((), ("NEWS",))
-    assert not Gate(SecuritySettings()).proves("ticker")
+    assert gate.admit("client", "*", "guest", None) == Permissions((), ("NEWS",))
+    assert not Authenticator(SecuritySettings()).proves("ticker")
 
 
 def test_where_tls_is_mutual_clients_have_names_of_their_certificate(tmp_path):
     certificate = {"subject": ((("commonName", "ticker"),),), "subjectAltName": (("DNS", "quotes"), ("IP Address", "127.0.0.1"))}
-    gate = Gate(SecuritySettings(mutual=True))
+    gate = Authenticator(SecuritySettings(mutual=True))
     for name in ("ticker", "quotes", "ticker~7f", "quotes~a~b"):
         assert gate.admit("client", name, None, certificate) is ALL
         assert gate.proves(name)
@@ -111,9 +111,9 @@ def test_where_tls_is_mutual_clients_have_names_of_their_certificate(tmp_path):
     with pytest.raises(Refused, match="found none there"):
         gate.admit("client", "ticker", None, None)
     (tmp_path / "tokens").write_text(TOKENS)
-    both = Gate(SecuritySettings(mutual=True, tokens=tmp_path / "tokens"))
-    assert both.admit("client", "ticker", "secret", certificate) == Rights(("STOCK",), ("*",))
-    assert both.admit("client", "ticker~7f", "guest", certificate) == Rights((), ("NEWS",))
+    both = Authenticator(SecuritySettings(mutual=True, tokens=tmp_path / "tokens"))
+    assert both.admit("client", "ticker", "secret", certificate) == Permissions(("STOCK",), ("*",))
+    assert both.admit("client", "ticker~7f", "guest", certificate) == Permissions((), ("NEWS",))
     reader = {"subject": ((("commonName", "reader"),),)}
     for name, token, shown in (
         ("ticker", "secret", reader), ("ticker", "guest", certificate), ("whoever", "guest", certificate),
@@ -159,17 +159,17 @@ def test_keys_that_lost_a_name_do_not_get_it_back_while_it_is_in_use():
 
 
 def test_rights():
-    rights = Rights(("STOCK", "BOND"), ("NEWS",))
-    assert [rights.may_say(Advertise("a", each)) for each in (STOCK, NEWS, ANYTHING)] == [True, False, False]
-    assert [rights.may_say(Subscribe("s", each)) for each in (STOCK, NEWS, ANYTHING)] == [False, True, False]
-    assert rights.may_say(Unadvertise("a"))
-    assert rights.may_say(Unsubscribe("a"))
-    assert rights.may_publish(batch("STOCK", "BOND", "STOCK"))
-    assert not rights.may_publish(batch("STOCK", "NEWS"))
-    assert not rights.may_publish(Rows((Publish(parse_publication("[x,1]"), Header("p", 1)),)))
-    assert not Rights().may_publish(batch("STOCK"))
-    assert ALL.may_publish(batch("STOCK", "NEWS"))
-    assert ALL.may_say(Subscribe("s", ANYTHING))
+    rights = Permissions(("STOCK", "BOND"), ("NEWS",))
+    assert [rights.allows_control(Advertise("a", each)) for each in (STOCK, NEWS, ANYTHING)] == [True, False, False]
+    assert [rights.allows_control(Subscribe("s", each)) for each in (STOCK, NEWS, ANYTHING)] == [False, True, False]
+    assert rights.allows_control(Unadvertise("a"))
+    assert rights.allows_control(Unsubscribe("a"))
+    assert rights.allows_publish(batch("STOCK", "BOND", "STOCK"))
+    assert not rights.allows_publish(batch("STOCK", "NEWS"))
+    assert not rights.allows_publish(Rows((Publish(parse_publication("[x,1]"), Header("p", 1)),)))
+    assert not Permissions().allows_publish(batch("STOCK"))
+    assert ALL.allows_publish(batch("STOCK", "NEWS"))
+    assert ALL.allows_control(Subscribe("s", ANYTHING))
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_tls(made):
 
 def test_mutual_tls(made):
     certificate = shake(server_context(made(mutual=True)), client_context(made(mutual=True)))
-    assert Gate(made(mutual=True)).admit("broker", "B1", None, certificate) is ALL
+    assert Authenticator(made(mutual=True)).admit("broker", "B1", None, certificate) is ALL
     with pytest.raises((ssl.SSLError, ConnectionError, AssertionError)):
         shake(server_context(made(mutual=True)), client_context(made()))
 
@@ -232,6 +232,6 @@ def test_files_that_are_no_certificates(made, tmp_path):
 
 
 def test_clients_cannot_reject_anything():
-    frame = WordFrame(1, 1, 0, 0, Rejected("c/1", "code", "text"))
+    frame = ControlFrame(1, 1, 0, 0, Rejected("c/1", "code", "text"))
     with pytest.raises(Refused, match="bad-frame: expected what clients say"):
-        check_frame(frame, "c", Rights(("*",), ("*",)), 0, 10, 0)
+        check_frame(frame, "c", Permissions(("*",), ("*",)), 0, 10, 0)

@@ -5,7 +5,7 @@ import pyarrow.parquet
 import pytest
 
 from overweave.contract.records import Record
-from overweave.drivers.trace import SCHEMA, TraceWriter
+from overweave.drivers.tracing.files import SCHEMA, TraceWriter
 from overweave.errors import InvalidInput
 
 

@@ -47,7 +47,7 @@ def test_what_nobody_advertised_reaches_the_other_end(routing):
             assert (statistics.unadvertised, statistics.tables["advertisements"]) == (0, 4)
             await asyncio.sleep(0.5)  # until what these call for has come back
             sent = [shape | {"n": number + 10} for number, shape in enumerate(shapes)]
-            await publisher.publish_rows(publisher.encode(sent[:2]))
+            await publisher.publish_encoded(publisher.encode(sent[:2]))
             for content in sent[2:]:
                 await publisher.publish(content)
             await asyncio.wait_for(publisher.flush(), WITHIN_S)
@@ -64,7 +64,7 @@ def test_encoded_rows_are_advertised_too():
             connect(nodes["B1"].settings.listen) as client,
             client.subscribe("[n,>=,0]") as numbers,
         ):
-            await client.publish_rows(client.encode([{"n": 1}, {"n": 2, "s": "x"}]))
+            await client.publish_encoded(client.encode([{"n": 1}, {"n": 2, "s": "x"}]))
             await client.flush()
             assert [each["n"] for each in await asyncio.wait_for(taken(numbers, 2), WITHIN_S)] == [1, 2]
 
@@ -116,7 +116,7 @@ def test_what_is_not_advertised_is_an_error_once_and_the_client_goes_on(routing)
                 with pytest.raises(ow.NotAdvertised, match=r"not-advertised: publication \[n,1\]: expected one within an adv"):
                     await asyncio.wait_for(client.flush(), WITHIN_S)
                 assert (await client.flush(), client._connection is not None) == (Receipt(1, 1), True)
-                await client.publish_rows(client.encode([{"n": 6}, {"n": 2}, {"n": 7}]))
+                await client.publish_encoded(client.encode([{"n": 6}, {"n": 2}, {"n": 7}]))
                 await until(lambda: client._notice is not None)
                 with pytest.raises(ow.NotAdvertised, match="1 went to nobody"):
                     await client.publish({"n": 8})

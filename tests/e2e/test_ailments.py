@@ -9,7 +9,7 @@ import trustme
 
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.raw import RawRows, encode_rows
-from overweave.contract.wire import Open, encode
+from overweave.contract.wire import Connect, encode
 from overweave.drivers.tcp import node as node_module
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import connect
@@ -32,8 +32,8 @@ async def ailments(settings, seen):
     try:
         for node in nodes:
             await node.start()
-        await until(lambda: seen([node.ailment() for node in nodes]))
-        return [node.ailment() for node in nodes]
+        await until(lambda: seen([node.health_problem() for node in nodes]))
+        return [node.health_problem() for node in nodes]
     finally:
         for node in nodes:
             await node.stop()
@@ -57,13 +57,13 @@ def test_a_missing_neighbour_that_is_routed_around_is_a_degradation():
     async def run():
         settings = network_settings(RING, routing="destination")
         async with running(settings) as nodes:
-            await until(lambda: all(node.ailment() is None and node.degradation() is None for node in nodes.values()))
+            await until(lambda: all(node.health_problem() is None and node.degradation() is None for node in nodes.values()))
             await nodes["B3"].stop()
             await until(lambda: nodes["B1"].degradation() is not None)
-            assert nodes["B1"].ailment() is None
+            assert nodes["B1"].health_problem() is None
             assert nodes["B1"].degradation().startswith("no link to B3")
             await nodes["B2"].stop()
-            await until(lambda: nodes["B1"].ailment() is not None)  # nobody is left to route around anybody
+            await until(lambda: nodes["B1"].health_problem() is not None)  # nobody is left to route around anybody
 
     asyncio.run(run())
 
@@ -111,7 +111,7 @@ async def publish_around(garbage, ttl, settings):
                 nodes["B1"]._runner.run(effects)
             await publisher.publish({"n": number})
             await asyncio.wait_for(publisher.flush(), 20)
-        await until(lambda: all(node.ailment() is node.degradation() is None for node in nodes.values()))
+        await until(lambda: all(node.health_problem() is node.degradation() is None for node in nodes.values()))
         assert not any(node.core.statistics().unsettled for node in nodes.values())
     return got
 
@@ -135,9 +135,9 @@ def test_who_answers_a_call_that_was_given_up_is_not_connected(monkeypatch):
         node = BrokerNode(settings["B2"])
         await node.start()
         await until(lambda: len(writers) > 1)
-        writers[0].write(b"".join(encode(Open("broker", "B1"))))
+        writers[0].write(b"".join(encode(Connect("broker", "B1"))))
         await asyncio.sleep(0.05)
-        assert node.ailment() is not None
+        assert node.health_problem() is not None
         await node.stop()
         server.close()
         for writer in writers:

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from overweave.contract.wire import FRAME_BYTES_MAX, Open, Ping, encode
+from overweave.contract.wire import FRAME_BYTES_MAX, Connect, Ping, encode
 from overweave.drivers.tcp.client import CONFIG, QUEUE_MAX, connect
 from overweave.errors import InvalidInput, Refused, SessionLost
 from overweave.overlay.graph import Overlay
@@ -31,7 +31,7 @@ async def lose_for(client, away_s):
 @pytest.mark.parametrize("away_s", [0.0, 0.4])  # remembered, forgotten
 def test_a_client_that_was_away_goes_on(away_s):
     async def work():
-        async with running(network_settings(ONE, grace_s=0.2)) as nodes:
+        async with running(network_settings(ONE, session_expiry_s=0.2)) as nodes:
             url = nodes["B1"].settings.listen
             async with connect(url) as publisher, connect(url) as subscriber:
                 await publisher.advertise("[n,>=,0]")
@@ -56,7 +56,7 @@ def test_clients_that_come_anew_under_their_names_at_other_brokers_are_served():
     """Also when their first brokers, which waited for them, withdraw what they had said there."""
 
     async def work():
-        async with running(network_settings(CHAIN, grace_s=1.0)) as nodes, contextlib.AsyncExitStack() as stack:
+        async with running(network_settings(CHAIN, session_expiry_s=1.0)) as nodes, contextlib.AsyncExitStack() as stack:
 
             async def served(publishes_at, subscribes_at, waits_s):
                 publisher, subscriber = [
@@ -108,7 +108,7 @@ def test_a_client_with_a_full_subscription_reads_on_when_there_is_room(left):
                 async with subscriber.subscribe("[n,>=,0]") as full, subscriber.subscribe("[n,eq,0]") as other:
                     rows = publisher.encode([{"n": number % 1000} for number in range(4000)])
                     while full.waiting < QUEUE_MAX:
-                        await publisher.publish_rows(rows)
+                        await publisher.publish_encoded(rows)
                         await asyncio.sleep(0.01)
                     assert not subscriber._connection._transport.is_reading()
                     if left == "taken":
@@ -157,10 +157,10 @@ def test_rows_of_any_length_are_cut_to_frames_and_what_fits_in_none_is_refused_a
         async with running(network_settings(ONE)) as nodes, connect(nodes["B1"].settings.listen) as client:
             await client.advertise("[n,>=,0]")
             async with client.subscribe("[n,>=,0]") as subscription:
-                await client.publish_rows(client.encode([{"n": number} for number in range(30)], bytes(1 << 20)))
+                await client.publish_encoded(client.encode([{"n": number} for number in range(30)], bytes(1 << 20)))
                 for too_long in (
                     client.publish({"n": 1}, bytes(16 << 20)),
-                    client.publish_rows(client.encode([{"n": 1}], bytes(16 << 20))),
+                    client.publish_encoded(client.encode([{"n": 1}], bytes(16 << 20))),
                 ):
                     with pytest.raises(InvalidInput, match="publication: expected at most 16,776,665 bytes"):
                         await too_long
@@ -181,7 +181,7 @@ def test_a_client_whose_frame_has_no_room_for_destinations_stops_nobody():
             subscriber = await stack.enter_async_context(connect(nodes["B3"].settings.listen))
             subscription = await stack.enter_async_context(subscriber.subscribe("[n,>=,0]"))
             rows = other.encode([{"n": 666}], bytes(FRAME_BYTES_MAX - 200))
-            other._runner.run(other._core.send(rows.numbered(other._core.next_sequence, 0.0), 0.0))
+            other._runner.run(other._core.send(rows.renumbered(other._core.next_sequence, 0.0), 0.0))
             with pytest.raises(Refused, match="expected publications of at most"):
                 await asyncio.wait_for(other.flush(), WITHIN_S)
             await publisher.publish({"n": 7})
@@ -213,7 +213,9 @@ def test_publishing_one_at_a_time_waits_when_too_much_is_unsettled():
     run(work())
 
 
-@pytest.mark.parametrize("drop", [b"".join(encode(Ping())), b"".join(encode(Open("client", "x" * 200)))], ids=["pings", "drops"])
+@pytest.mark.parametrize(
+    "drop", [b"".join(encode(Ping())), b"".join(encode(Connect("client", "x" * 200)))], ids=["pings", "drops"]
+)
 def test_a_stranger_has_to_say_who_it_is_in_time(drop):
     async def work():
         async with running(network_settings(ONE, heartbeat_s=0.1)) as nodes:

@@ -17,7 +17,7 @@ from overweave.overlay.fixed_shapes import chain
 from overweave.testing.live import network_settings, processes, until
 
 #: Whether clients keep up depends on the machine; here publishers wait for them, however long.
-CONFIG = BrokerConfig(SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), patience_s=5.0)
+CONFIG = BrokerConfig(SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), slow_consumer_timeout_s=5.0)
 KILLS = int(os.environ.get("OVERWEAVE_KILLS", "2"))
 BURST = 10
 

@@ -11,8 +11,8 @@ import time
 import msgspec
 import pytest
 
-from overweave.contract.effects import Refuse
-from overweave.contract.wire import Open
+from overweave.contract.effects import Reject
+from overweave.contract.wire import Connect
 from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.tombstones import Tombstones
 from overweave.errors import Refused, SessionLost
@@ -60,7 +60,7 @@ async def publish_while_stopped(broker, process, rows, payload):
         os.kill(process.pid, signal.SIGSTOP)
         encoded = publisher.encode([{"n": number} for number in range(100)], payload)
         for _ in range(rows // 100):
-            await publisher.publish_rows(encoded)
+            await publisher.publish_encoded(encoded)
         await asyncio.wait_for(publisher.flush(), WITHIN_S)
         await until(lambda: broker.descriptors() < descriptors, WITHIN_S, "that it is cut off")
     os.kill(process.pid, signal.SIGCONT)
@@ -68,7 +68,7 @@ async def publish_while_stopped(broker, process, rows, payload):
 
 @pytest.mark.parametrize(("rows", "payload"), [(2_000, b""), (20_000, bytes(1_000))], ids=["small", "more than sockets hold"])
 def test_a_client_that_was_stopped_learns_that_it_was_cut_off(rows, payload):
-    config = msgspec.structs.replace(CONFIG, patience_s=1.0)
+    config = msgspec.structs.replace(CONFIG, slow_consumer_timeout_s=1.0)
     with processes(network_settings(ONE, config=config)) as brokers:
         command, pipe = [sys.executable, "-c", COUNTING, brokers["B1"].url], subprocess.PIPE
         with subprocess.Popen(command, stdout=pipe, text=True) as process:
@@ -85,7 +85,7 @@ def test_a_client_that_was_stopped_learns_that_it_was_cut_off(rows, payload):
 
 
 def test_sub_that_was_stopped_ends_with_one_line():
-    config = msgspec.structs.replace(CONFIG, patience_s=1.0)
+    config = msgspec.structs.replace(CONFIG, slow_consumer_timeout_s=1.0)
     with processes(network_settings(ONE, config=config)) as brokers:
         command, pipe = [sys.executable, "-c", SUB, "sub", "--from", brokers["B1"].url, "[n,>=,0]"], subprocess.PIPE
         with subprocess.Popen(command, stdout=pipe, stderr=pipe) as process:
@@ -146,7 +146,7 @@ def test_a_broker_that_restarts(keeps_state, tmp_path):
 
 def test_a_session_that_expired_says_what_was_dropped_after_what_came_before():
     async def work():
-        async with running(network_settings(ONE, grace_s=0.3)) as nodes:
+        async with running(network_settings(ONE, session_expiry_s=0.3)) as nodes:
             url = nodes["B1"].settings.listen
             async with connect(url) as publisher, connect(url) as subscriber, subscriber.subscribe("[n,>=,0]") as numbers:
                 await publisher.publish({"n": 0})
@@ -175,7 +175,7 @@ def test_a_session_that_expired_says_what_was_dropped_after_what_came_before():
 
 def test_who_has_no_subscription_in_force_is_told_nothing():
     async def work():
-        async with running(network_settings(ONE, grace_s=0.1)) as nodes:
+        async with running(network_settings(ONE, session_expiry_s=0.1)) as nodes:
             url = nodes["B1"].settings.listen
             async with connect(url) as publisher:
                 ticket, publisher._address = publisher._ticket, publisher._address._replace(port=1)
@@ -201,7 +201,7 @@ def test_being_cut_off_is_raised_however_the_client_hears_of_it(is_heard):
                 connection = node._connections["c"]
                 if not is_heard:
                     connection.send = lambda _: None  # as when the client reads nothing until the connection is gone
-                node._refuse(Refuse("c", "slow-consumer", "too slow", 7))
+                node._refuse(Reject("c", "slow-consumer", "too slow", 7))
                 for _ in range(2):
                     with pytest.raises(Refused, match="slow-consumer: too slow"):
                         await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S)
@@ -226,7 +226,7 @@ def test_a_gap_is_told_again_if_the_first_answer_gets_lost(code):
                 received, heard = client.received, []
 
                 def lose_first(connection, message):
-                    if isinstance(message, Open) and not heard:
+                    if isinstance(message, Connect) and not heard:
                         heard.append(message)
                         connection.abort()
                     else:

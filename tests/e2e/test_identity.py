@@ -366,7 +366,7 @@ def test_a_broker_that_restarts_with_its_clock_a_minute_back_goes_on(monkeypatch
             assert (nodes["B2"].core._incarnation > first) is state
             await nodes["B2"].start()
             await until(lambda: nodes["B2"].core._incarnation > first)
-            await until(lambda: all(node.ailment() is node.degradation() is None for node in nodes.values()))
+            await until(lambda: all(node.health_problem() is node.degradation() is None for node in nodes.values()))
             await until(lambda: nodes["B2"].gauges()["connected_clients"] == 1)
             await until(lambda: nodes["B1"].core.statistics().tables["subscriptions"] > 0)
             await asyncio.sleep(1.0)  # what the listener at B2 wants has to get about again

@@ -23,7 +23,7 @@ from overweave.overlay.graph import Overlay
 from overweave.testing.live import network_settings, processes, running, until
 
 ONE = Overlay(("B1",))
-CONFIG = BrokerConfig(SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), patience_s=5.0)
+CONFIG = BrokerConfig(SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), slow_consumer_timeout_s=5.0)
 
 
 def in_journal(state):
@@ -155,7 +155,7 @@ async def outlive_a_full_disk(settings, fill, clear):
         unlucky = await stack.enter_async_context(connect(url, name="u"))
         # Applied before anybody knows that the disk is full; long, because file systems give whole blocks.
         waiting = asyncio.create_task(unlucky.advertise(f"[y,eq,'{'y' * 10_000}']"))
-        await until(lambda: nodes["B1"].ailment() is not None)
+        await until(lambda: nodes["B1"].health_problem() is not None)
         with pytest.raises(Refused, match="journal-unavailable"):  # it does not wait for what its client said before
             await asyncio.wait_for(unlucky.advertise("[z,>,2]"), 10)
         for number in range(3):
@@ -209,7 +209,7 @@ def test_a_core_that_starts_again_while_the_disk_is_full_acknowledges_nothing_th
             async with connect(node.settings.listen, name="c") as client, connect(node.settings.listen, name="d") as other:
                 disk.full = True
                 waiting = asyncio.create_task(client.advertise("[x,>,1]"))
-                await until(lambda: node.ailment() is not None)
+                await until(lambda: node.health_problem() is not None)
                 node._start_again(0)
                 await until(lambda: len(node._connections) == 2)
                 await asyncio.sleep(0.3)

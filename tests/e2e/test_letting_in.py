@@ -8,7 +8,7 @@ import pyarrow.dataset
 import pytest
 import trustme
 
-from overweave.contract.wire import FRAME_BYTES_MAX, Open, Refused, encode
+from overweave.contract.wire import FRAME_BYTES_MAX, Connect, Refused, encode
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.connection import FrameReader
@@ -115,7 +115,7 @@ async def stays_out(url, **who):
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.5), client:
             pass
-    assert client._dialler.done(), "it goes on though nobody waits for it"
+    assert client._dialler.acked(), "it goes on though nobody waits for it"
 
 
 def test_tokens(tokens):
@@ -240,12 +240,12 @@ def test_a_broker_needs_a_certificate_of_its_name(authority, name, welcome):
         context.load_cert_chain(str(authority.certificate(name)))
         address = parse_address(settings.listen)
         reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
-        writer.write(b"".join(encode(Open("broker", "B2"))))
+        writer.write(b"".join(encode(Connect("broker", "B2"))))
         frames, found = FrameReader(), []
         frames.bytes_max = FRAME_BYTES_MAX
         while not found:
             found = list(frames.feed(await reader.read(1 << 16)))
-        assert isinstance(found[0], Open) if welcome else found[0].code == "unauthorized"
+        assert isinstance(found[0], Connect) if welcome else found[0].code == "unauthorized"
         assert isinstance(found[0], Refused) is not welcome
         writer.close()
         with contextlib.suppress(OSError):

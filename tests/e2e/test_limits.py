@@ -15,7 +15,7 @@ import pytest
 
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.drivers.tcp.client import connect
-from overweave.drivers.tcp.observe import ask
+from overweave.drivers.tcp.monitor import ask
 from overweave.drivers.tcp.ports import free_ports
 from overweave.drivers.tcp.settings import LimitSettings
 from overweave.errors import Refused
@@ -92,7 +92,7 @@ def test_a_client_says_again_what_is_known_without_meeting_a_limit():
     async def work():
         async with running(limited(subscriptions_per_client_max=1)) as nodes:
             async with connect(nodes["B1"].settings.listen) as client, client.subscribe("[x,>,1]"):
-                client._core.come_anew()
+                client._core.reset()
                 client._connection.abort()
                 await until(lambda: client._connection is not None and client._connection.peer == "B1")
                 await asyncio.wait_for(client.flush(), WITHIN_S)
@@ -193,7 +193,7 @@ def test_whoever_is_slowed_down_for_long_is_not_taken_for_dead():
         async with running(settings) as nodes, connect(settings["B1"].listen) as client:
             await client.advertise("[x,>=,0]")
             connection = nodes["B1"]._connections[client.name]
-            await client.publish_rows(client.encode([{"x": 1}] * 20))
+            await client.publish_encoded(client.encode([{"x": 1}] * 20))
             await until(lambda: connection.held)
             await client.publish({"x": 2})
             await asyncio.wait_for(client.flush(), WITHIN_S)
@@ -214,7 +214,7 @@ def test_clients_keep_to_the_window_of_their_broker(window):
                     for x in range(500):
                         await client.publish({"x": x})
                         most = max(most, client.unsettled)
-                    await client.publish_rows(client.encode([{"x": x} for x in range(500, 1000)]))
+                    await client.publish_encoded(client.encode([{"x": x} for x in range(500, 1000)]))
                     await asyncio.wait_for(client.flush(), WITHIN_S)
                     assert [(await anext(aiter(got)))["x"] for _ in range(1000)] == list(range(1000))
                     assert most <= 2 * window
@@ -297,7 +297,7 @@ def test_few_bytes_are_in_flight_to_a_slow_client_and_publishers_wait():
             async with connect(url) as publisher, connect(url) as subscriber:
                 await publisher.advertise("[x,>=,0]")
                 async with subscriber.subscribe("[x,>=,0]") as got:
-                    subscriber._connection.stop_reading()
+                    subscriber._connection.pause_reading()
                     for x in range(60):
                         await publisher.publish({"x": x}, bytes(200_000))
                         await asyncio.sleep(0)
@@ -308,7 +308,7 @@ def test_few_bytes_are_in_flight_to_a_slow_client_and_publishers_wait():
                     assert waiting + connection._transport.get_write_buffer_size() < 2 << 20
                     node.core.validate()
                     assert publisher.unsettled >= 50
-                    subscriber._connection.read_on()
+                    subscriber._connection.resume_reading()
                     assert [(await anext(aiter(got)))["x"] for _ in range(60)] == list(range(60))
                     await asyncio.wait_for(publisher.flush(), WITHIN_S)
                     node.core.validate()

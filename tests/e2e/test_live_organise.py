@@ -37,7 +37,7 @@ async def go():
         assert sorted(got) == list(range(sent))
         assert hops[0] == 4  # brokers on the way, both ends included
         assert "B4" in nodes["B1"]._neighbours
-        assert all(node.ailment() is None for node in nodes.values())
+        assert all(node.health_problem() is None for node in nodes.values())
 
 
 def test_who_talks_much_gets_a_link():

@@ -106,11 +106,11 @@ def test_brokers_are_disconnected_too_and_let_in_again(tokens):
         async with running(settings) as nodes:
             tokens.write_text(BROKER.format("B1", "one"))
             nodes["B1"].reload()
-            await until(lambda: "no link to B2" in (nodes["B1"].ailment() or ""))
-            await until(lambda: "expected a token" in (nodes["B2"].ailment() or ""))
+            await until(lambda: "no link to B2" in (nodes["B1"].health_problem() or ""))
+            await until(lambda: "expected a token" in (nodes["B2"].health_problem() or ""))
             tokens.write_text(both)
             nodes["B1"].reload()
-            await until(lambda: nodes["B1"].ailment() is None and nodes["B2"].ailment() is None)
+            await until(lambda: nodes["B1"].health_problem() is None and nodes["B2"].health_problem() is None)
 
     run(work())
 

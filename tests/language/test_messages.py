@@ -12,10 +12,10 @@ from overweave.language.syntax import parse_filter
 
 def test_a_hop_leaves_the_message_as_it_was():
     header = Header("p1", 3, ttl=1)
-    after = header.hopped()
+    after = header.next_hop()
     assert (header.hops, header.ttl) == (0, 1)
     assert (after.hops, after.ttl) == (1, 0)
-    assert after.hopped(2).ttl == 0
+    assert after.next_hop(2).ttl == 0
 
 
 @pytest.mark.parametrize("field", ["sequence", "hops", "ttl", "life"])

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from overweave.errors import UnknownId
 from overweave.language.poset import Poset
-from overweave.language.relations import covers, marks
+from overweave.language.relations import covers, signature
 from overweave.language.syntax import parse_filter
 from overweave.testing import strategies
 
@@ -109,7 +109,7 @@ def test_few_comparisons_among_unrelated_filters():
         calls += 1
         return covers(wide, narrow)
 
-    poset = Poset(counting, marks)
+    poset = Poset(counting, signature)
     entries = [
         parse_filter(f"[class,eq,'STOCK'],[symbol,eq,'S{symbol}'],[volume,>,{bound}]")
         for symbol in range(100)
@@ -181,7 +181,7 @@ class Rebuilt(RuleBasedStateMachine):
 
 
 class RebuiltSets(Rebuilt):
-    """Another relation, without marks: the profiles of planning are sets that include each other."""
+    """Another relation, without signature: the profiles of planning are sets that include each other."""
 
     entries = st.frozensets(st.integers(0, 4))
     relation = staticmethod(frozenset.issuperset)

@@ -11,7 +11,7 @@ from overweave.language.constraints import LISTED_MAX, constraints
 from overweave.language.order import after_prefix, common_prefix, predecessor, successor
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.publications import Publication
-from overweave.language.relations import admits, covers, intersects, marks, matches
+from overweave.language.relations import admits, covers, intersects, matches, signature
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.language.values import INTEGER_MAX, INTEGER_MIN, Value
 from overweave.testing import strategies
@@ -147,8 +147,8 @@ def test_marks_are_handed_down(x, y):
     both = Filter(x.predicates + y.predicates)
     assert covers(x, both)
     for narrow in (y, both):
-        if covers(x, narrow) and marks(narrow) is not None:
-            assert set(marks(x)) <= set(marks(narrow))
+        if covers(x, narrow) and signature(narrow) is not None:
+            assert set(signature(x)) <= set(signature(narrow))
 
 
 COVERING = """

@@ -6,7 +6,7 @@ from overweave.language.messages import Subscribe, Unsubscribe
 from overweave.language.syntax import parse_filter
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
-from overweave.routing.identity import Upwards
+from overweave.routing.identity import HierarchicalIdentity
 from overweave.routing.summaries import Covering, Identical
 from overweave.testing.routing import ToyNetwork, check_routing
 
@@ -91,7 +91,7 @@ def test_a_broken_summary_is_caught(summary):
 
     def make(broker, overlay):
         place = overlay.position(broker)
-        return Upwards(broker, summary, overlay.ids[place - 1] if place else None)
+        return HierarchicalIdentity(broker, summary, overlay.ids[place - 1] if place else None)
 
     with pytest.raises(AssertionError):
         for seed in range(30):

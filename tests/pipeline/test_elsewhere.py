@@ -11,7 +11,7 @@ import pytest
 from overweave.cli import main
 from overweave.drivers.sim.runner import simulate
 from overweave.drivers.sim.scenario import scenario_of
-from overweave.drivers.trace import TraceWriter
+from overweave.drivers.tracing.files import TraceWriter
 from overweave.errors import OverweaveError
 from overweave.pipeline.jobs import profile_run
 from overweave.pipeline.locations import Location

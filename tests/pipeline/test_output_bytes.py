@@ -11,7 +11,7 @@ from overweave.drivers.sim import nodes
 from overweave.drivers.sim.runner import simulate
 from overweave.drivers.sim.scenario import scenario_of
 from overweave.drivers.tcp.client import connect
-from overweave.drivers.trace import TraceWriter
+from overweave.drivers.tracing.files import TraceWriter
 from overweave.language.headers import Priority
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.jobs import profile_run

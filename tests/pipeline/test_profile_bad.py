@@ -8,7 +8,7 @@ import pytest
 
 from overweave.cli import main
 from overweave.contract.records import Record
-from overweave.drivers.trace import SCHEMA, TraceWriter
+from overweave.drivers.tracing.files import SCHEMA, TraceWriter
 from overweave.pipeline.problems import plain_errors
 
 

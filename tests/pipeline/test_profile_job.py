@@ -14,7 +14,7 @@ import pytest
 
 from overweave.drivers.sim.runner import simulate
 from overweave.drivers.sim.scenario import scenario_of
-from overweave.drivers.trace import TraceWriter
+from overweave.drivers.tracing.files import TraceWriter
 from overweave.errors import InvalidInput
 from overweave.pipeline.jobs import profile_run
 

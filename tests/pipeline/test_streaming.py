@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from overweave.contract.records import Statement
-from overweave.drivers.trace import SCHEMA, statements_table
+from overweave.drivers.tracing.files import SCHEMA, statements_table
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline.jobs import profile_run
 from overweave.pipeline.streaming import versions as versions_module

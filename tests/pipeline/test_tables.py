@@ -28,7 +28,7 @@ def test_a_table_name_has_one_schema():
 def test_a_trace_of_the_simulator_is_a_table(spark, tmp_path):
     from overweave.drivers.sim.runner import simulate
     from overweave.drivers.sim.scenario import scenario_of
-    from overweave.drivers.trace import TraceWriter
+    from overweave.drivers.tracing.files import TraceWriter
 
     overlay = {"shape": "chain", "brokers": 3}
     workload = {"publishers": 2, "subscriptions_per_publisher": 3}
@@ -215,7 +215,7 @@ def test_nothing_good_at_all_is_an_error(spark, tmp_path):
 def test_names_of_folders_are_texts(spark, tmp_path):
     """A run called 007 is not the run 7."""
     from overweave.contract.records import Record
-    from overweave.drivers.trace import TraceWriter
+    from overweave.drivers.tracing.files import TraceWriter
 
     for run in ("007", "1e3"):
         with TraceWriter(tmp_path, run) as on_record:

@@ -107,11 +107,11 @@ def test_indexes_change_nothing_on_the_wire(seed, boxes):
         ours.validate()
         assert sends == list(plain.handle(message, peer)), f"{message} of {peer}"
         said += len(sends)
-        assert ours.sizes() == plain.sizes()
+        assert ours.table_sizes() == plain.table_sizes()
     assert said > 300
     for neighbour in NEIGHBOURS:
-        assert list(ours.announce(neighbour)) == list(plain.announce(neighbour))
-        assert list(ours.learned(neighbour)) == list(plain.learned(neighbour))
+        assert list(ours.snapshot_for(neighbour)) == list(plain.snapshot_for(neighbour))
+        assert list(ours.learned_from(neighbour)) == list(plain.learned_from(neighbour))
 
 
 def test_indexes_change_nothing_in_a_network():

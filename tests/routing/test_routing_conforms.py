@@ -7,7 +7,7 @@ from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
 from overweave.routing.filter import FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
-from overweave.routing.offers import Offers
+from overweave.routing.forwarded import ForwardedSubscriptions
 from overweave.testing.routing import check_core, check_routing
 
 TREES = {
@@ -50,7 +50,7 @@ def test_flooding_costs_a_hop_per_link_and_filtering_less():
     assert hops["filter"] == hops["simple"] < hops["identity"] < hops["flooding"]
 
 
-class NoHeirs(Offers):
+class NoHeirs(ForwardedSubscriptions):
     """Forgets to tell what was covered by a subscription that goes."""
 
     def withdraw(self, id):
@@ -111,7 +111,7 @@ def test_covering_withholds_and_tells_before_it_withdraws():
     from overweave.language.syntax import parse_filter
 
     wide, narrow = parse_filter("[x,>,1]"), parse_filter("[x,>,5]")
-    offers = Offers()
+    offers = ForwardedSubscriptions()
     assert offers.offer("wide", wide)
     assert not offers.offer("narrow", narrow)
     assert offers.withdraw("wide") == ([("narrow", narrow)], True)
@@ -125,7 +125,7 @@ def test_covering_among_many_finds_what_trying_all_finds():
     from overweave.language.syntax import parse_filter
 
     random = np.random.default_rng(1)
-    offers, told = Offers(), {}
+    offers, told = ForwardedSubscriptions(), {}
     for i in range(400):
         low, width = random.integers(0, 50, 2)
         filter = parse_filter(f"[class,eq,'{'AB'[i % 2]}'],[x,>=,{low}],[x,<=,{low + width}],[y,<,{random.integers(0, 9)}]")

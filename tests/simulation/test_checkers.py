@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overweave.contract.frames import BatchFrame, WordFrame
+from overweave.contract.frames import BatchFrame, ControlFrame
 from overweave.drivers.sim.checkers import Checks, Ledger, check_brokers, check_deliveries
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.kernel import Kernel
@@ -91,7 +91,7 @@ def test_control_goes_first_but_nothing_overtakes_its_own_peer():
     served, kernel = [], Kernel()
     station = Station(kernel, Costs(matching_delay_base_s=1.0), lambda *_: 0, lambda peer, frame, _: served.append((peer, frame)))
     batch = BatchFrame(1, 1, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", 0)),)))
-    word = WordFrame(1, 1, 1, 0, Unsubscribe("s"))
+    word = ControlFrame(1, 1, 1, 0, Unsubscribe("s"))
     for peer, frame in (("a", batch), ("b", batch), ("b", word), ("c", word)):
         station.arrive(peer, frame)
     kernel.run()

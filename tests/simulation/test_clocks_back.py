@@ -30,7 +30,7 @@ ALL = Faults(
     until_s=15,
 )
 #: No faults but what the test does itself; all is sent again all the same.
-CONFIG = BrokerConfig(SessionConfig(resend_s=0.3), heartbeat_s=0.5)
+CONFIG = BrokerConfig(SessionConfig(retransmit_s=0.3), heartbeat_s=0.5)
 
 
 def network(protocol, overlay, seed, faults, config=None):

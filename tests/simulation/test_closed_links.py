@@ -18,7 +18,7 @@ def test_what_was_in_flight_goes_another_way_or_is_given_up_late_and_counted(pro
         make_overlay("chain", brokers=3),
         PROTOCOLS[protocol].make,
         costs=Costs(link_delay_s=0.1),
-        config=BrokerConfig(unreachable_s=3.0),
+        config=BrokerConfig(undeliverable_timeout_s=3.0),
     )
     network.add_client("p", "B1")
     network.add_client("s", "B3")

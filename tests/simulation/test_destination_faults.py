@@ -20,7 +20,7 @@ from overweave.routing import PROTOCOLS
 
 GRAPH = make_overlay("random-graph", brokers=8, degree=4, seed=5)
 FAULTS = Faults(cut_every_s=0.8, cut_s=1.5, crash_every_s=3.0, crash_s=1.5, partition_every_s=6.0, partition_s=1.5, until_s=12)
-CONFIG = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, silence_s=0.35, unreachable_s=20)
+CONFIG = BrokerConfig(SessionConfig(retransmit_s=0.2), heartbeat_s=0.1, link_timeout_s=0.35, undeliverable_timeout_s=20)
 STEP_S = 0.05
 #: To notice that a link works again or has failed, and to tell everybody.
 NOTICE_S = 1.0

@@ -93,7 +93,7 @@ def test_a_publisher_never_has_more_on_its_way_than_can_be_told_from_duplicates(
     overlay = Overlay(
         [f"B{number}" for number in range(5)], [("B0", "B1"), ("B1", "B4"), ("B0", "B2"), ("B2", "B3"), ("B3", "B4")]
     )
-    config = BrokerConfig(SessionConfig(window=window, resend_s=0.2), heartbeat_s=0.1, silence_s=0.35)
+    config = BrokerConfig(SessionConfig(window=window, retransmit_s=0.2), heartbeat_s=0.1, link_timeout_s=0.35)
     network = SimulatedNetwork(overlay, PROTOCOLS["destination"].make, config=config)
     network.add_client("p", "B0")
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))

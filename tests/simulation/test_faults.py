@@ -101,7 +101,13 @@ def test_nothing_is_lost_or_doubled_in_two_hundred_runs_with_every_fault():
 def test_nothing_is_lost_or_doubled_when_brokers_keep_what_waits_for_others_unless_they_crash(kind):
     faults = msgspec.structs.replace(FAULTS[kind], crash_every_s=None)
     for seed in range(8):
-        run("filter", OVERLAYS["balanced"], faults, seed, config=BrokerConfig(SessionConfig(resend_s=0.3), stall_s=0.1))
+        run(
+            "filter",
+            OVERLAYS["balanced"],
+            faults,
+            seed,
+            config=BrokerConfig(SessionConfig(retransmit_s=0.3), stall_timeout_s=0.1),
+        )
 
 
 @pytest.mark.parametrize("kind", FAULTS)

@@ -35,7 +35,7 @@ ROUNDS = int(os.environ.get("OVERWEAVE_IN_FORCE_ROUNDS", "600"))
 def rounds(protocol, overlay, faults, seed, count):
     """Publishers and subscribers at random brokers that say something, wait, and publish; what was missing or too much."""
     random = np.random.default_rng(seed)
-    config = BrokerConfig(SessionConfig(resend_s=0.3 if faults.lose_frames else None), heartbeat_s=0.5)
+    config = BrokerConfig(SessionConfig(retransmit_s=0.3 if faults.lose_frames else None), heartbeat_s=0.5)
     network = SimulatedNetwork(
         overlay, PROTOCOLS[protocol].make, seed, faults, Costs(link_delay_s=0.05 * random.random()), config=config
     )

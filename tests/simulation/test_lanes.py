@@ -5,8 +5,8 @@ import pytest
 from overweave.contract.batches import Rows
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import SetTimer
-from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, WordFrame
-from overweave.contract.modules import PublishControl, Received, Say, Started
+from overweave.contract.frames import Acknowledgement, BatchFrame, ControlFrame, Hello
+from overweave.contract.modules import Delivered, PublishControl, SendControl, Started
 from overweave.contract.stimuli import TimerFired
 from overweave.drivers.sim.costs import FRAME_BYTES, Costs
 from overweave.drivers.sim.kernel import Kernel
@@ -28,7 +28,7 @@ def batch(priority=Priority.PUBLICATION):
 
 
 DATA, CONTROL_DATA = batch(), batch(Priority.CONTROL)
-WORD = WordFrame(1, 1, 1, 0, Unsubscribe("s"))
+WORD = ControlFrame(1, 1, 1, 0, Unsubscribe("s"))
 ACK, HELLO = Acknowledgement(1, 1, 0, 0), Hello(1, 0, 0, 0, False)
 
 
@@ -79,7 +79,7 @@ def test_an_uplink_finishes_the_frame_it_sends_and_then_sends_urgent_ones():
     for frame in (WORD, ACK, WORD, ACK):
         uplink.send(line, frame)
     kernel.run()
-    assert line.left == [(1.0, "WordFrame"), (2.0, "Acknowledgement"), (3.0, "WordFrame"), (4.0, "Acknowledgement")]
+    assert line.left == [(1.0, "ControlFrame"), (2.0, "Acknowledgement"), (3.0, "ControlFrame"), (4.0, "Acknowledgement")]
     line.left.clear()
     data_s = (FRAME_BYTES + DATA.batch.size_bytes()) / FRAME_BYTES
     for frame in (DATA, DATA, ACK):
@@ -111,13 +111,13 @@ class Caller:
     def handle(self, stimulus, now_s):
         if isinstance(stimulus, Started):
             filter = f"[class,eq,'CALL'],[from,eq,'{self._broker}'],[at,>=,0]"
-            yield Say(Advertise(f"{self._broker}/a", parse_filter(filter)))
-            yield Say(Subscribe(f"{self._broker}/s", parse_filter("[class,eq,'CALL']")))
+            yield SendControl(Advertise(f"{self._broker}/a", parse_filter(filter)))
+            yield SendControl(Subscribe(f"{self._broker}/s", parse_filter("[class,eq,'CALL']")))
             yield SetTimer("call", now_s + 1.0)
         elif isinstance(stimulus, TimerFired):
             yield PublishControl(Publication({"class": "CALL", "from": self._broker, "at": now_s}))
             yield SetTimer("call", now_s + 1.0)
-        elif isinstance(stimulus, Received):
+        elif isinstance(stimulus, Delivered):
             call = stimulus.publish.publication
             self._delays_s.setdefault((call["from"], self._broker), []).append(now_s - call["at"])
 

@@ -14,7 +14,7 @@ from overweave.overlay.parts import Broker
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
 
-WATCHFUL = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, silence_s=2.0)
+WATCHFUL = BrokerConfig(SessionConfig(retransmit_s=0.2), heartbeat_s=0.1, link_timeout_s=2.0)
 #: P in one cluster, S in another, and an edge broker between them.
 PAIR = Overlay(
     [Broker("P", cluster="X"), Broker("E", cluster="X", other_clusters=("Y",)), Broker("S", cluster="Y")],
@@ -83,7 +83,7 @@ def test_what_is_held_for_another_cluster_overtakes_nothing():
         Broker("B1", cluster="Y"),
         *(Broker(id, cluster="X") for id in ("B2", "B3")),
     ]
-    config = BrokerConfig(SessionConfig(window=8, acknowledge_every=1, resend_s=0.2), heartbeat_s=0.1, silence_s=0.35)
+    config = BrokerConfig(SessionConfig(window=8, acknowledge_every=1, retransmit_s=0.2), heartbeat_s=0.1, link_timeout_s=0.35)
     got = []
     network = merc(
         Overlay(brokers, [("B0", "B1"), ("B0", "B2"), ("B2", "B3")]),
@@ -132,7 +132,7 @@ def test_nothing_is_lost_where_another_way_leads_round_a_circle_of_clusters(dela
     clusters = {"P": "X", "S": "Z", "M": "Y", "XY": "XY", "YZ": "YZ", "XZ": "XZ"}
     brokers = [Broker(id, cluster=names[0], other_clusters=tuple(names[1:])) for id, names in clusters.items()]
     links = [("P", "XY"), ("XY", "M"), ("M", "YZ"), ("YZ", "S"), ("P", "XZ"), ("XZ", "S")]
-    config = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, silence_s=0.35, unreachable_s=5)
+    config = BrokerConfig(SessionConfig(retransmit_s=0.2), heartbeat_s=0.1, link_timeout_s=0.35, undeliverable_timeout_s=5)
     network = merc(Overlay(brokers, links), config, delay_s)
     network.add_client("p", "P")
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
@@ -157,7 +157,7 @@ def test_what_an_edge_broker_has_passed_over_comes_again_when_it_leads_there(bet
     clusters = {**dict.fromkeys(("P", *inner), "X"), "M": "XY", "S": "Y", "E2": "YZ", "E1": "XZ"}
     brokers = [Broker(id, cluster=names[0], other_clusters=tuple(names[1:])) for id, names in clusters.items()]
     links = [*itertools.pairwise(["P", *inner, "M"]), ("M", "S"), ("S", "E2"), ("E2", "E1"), ("E1", "P")]
-    config = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, silence_s=0.35, unreachable_s=20)
+    config = BrokerConfig(SessionConfig(retransmit_s=0.2), heartbeat_s=0.1, link_timeout_s=0.35, undeliverable_timeout_s=20)
     network = merc(Overlay(brokers, links), config, delay_s)
     network.add_client("p", "P")
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))

@@ -14,7 +14,7 @@ from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
 
-CONFIG = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, silence_s=0.35, unreachable_s=1.5)
+CONFIG = BrokerConfig(SessionConfig(retransmit_s=0.2), heartbeat_s=0.1, link_timeout_s=0.35, undeliverable_timeout_s=1.5)
 #: Clusters in a row, and in a circle; two edge brokers join each pair.
 OVERLAYS = {
     "tree": make_overlay("transit-stub", clusters=3, brokers_per_cluster=3, degree=4, seed=11, edge_brokers_per_pair=2),

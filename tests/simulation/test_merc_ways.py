@@ -25,7 +25,7 @@ from overweave.overlay.parts import Broker
 from overweave.routing import PROTOCOLS
 from overweave.routing.clusters import cluster_of_link, parts_of
 
-CONFIG = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, silence_s=0.35, unreachable_s=20)
+CONFIG = BrokerConfig(SessionConfig(retransmit_s=0.2), heartbeat_s=0.1, link_timeout_s=0.35, undeliverable_timeout_s=20)
 UNTIL_S = 12.0
 TROUBLE = {
     "seldom": Faults(cut_every_s=6.0, cut_s=2.0, crash_every_s=3.0, crash_s=2.0, until_s=UNTIL_S),

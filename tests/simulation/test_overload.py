@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from overweave.contract.batches import Rows
-from overweave.contract.frames import BatchFrame, WordFrame
+from overweave.contract.frames import BatchFrame, ControlFrame
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.overload import Overload
@@ -47,13 +47,13 @@ def test_a_station_delays_publications_and_what_is_behind_them_on_the_same_conne
     station = Station(
         kernel, costs, lambda *_: 0, lambda peer, frame, _: served.append((kernel.now_s, peer, type(frame).__name__))
     )
-    word = WordFrame(1, 1, 9, 0, Unsubscribe("s"))
+    word = ControlFrame(1, 1, 9, 0, Unsubscribe("s"))
     for peer, some in (("a", frame(1)), ("b", frame(2)), ("b", word), ("c", word), ("c", frame(3))):
         station.arrive(peer, some)
     kernel.run()
     assert served == [
-        (0.0, "a", "BatchFrame"), (0.0, "c", "WordFrame"),
-        (2.0, "b", "BatchFrame"), (2.0, "b", "WordFrame"), (4.0, "c", "BatchFrame"),
+        (0.0, "a", "BatchFrame"), (0.0, "c", "ControlFrame"),
+        (2.0, "b", "BatchFrame"), (2.0, "b", "ControlFrame"), (4.0, "c", "BatchFrame"),
     ]  # fmt: skip
     assert station.overload.peak == 3
 

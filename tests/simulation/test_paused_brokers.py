@@ -67,7 +67,7 @@ def test_nothing_is_lost_to_subscribers_elsewhere(protocol, overlay):
 
 @pytest.mark.parametrize("protocol", ["filter", "destination"])
 def test_a_paused_broker_cuts_off_no_client_for_its_own_absence(protocol):
-    config = BrokerConfig(SessionConfig(resend_s=0.3), stall_s=0.5, patience_s=5.0, heartbeat_s=0.5)
+    config = BrokerConfig(SessionConfig(retransmit_s=0.3), stall_timeout_s=0.5, slow_consumer_timeout_s=5.0, heartbeat_s=0.5)
     network = SimulatedNetwork(CHAIN, PROTOCOLS[protocol].make, faults=WATCHFUL, costs=Costs(link_delay_s=0.01), config=config)
     network.add_client("p", "B1")
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))

@@ -7,7 +7,7 @@ import pytest
 
 from overweave.broker.modules.self_organise import SelfOrganise, SelfOrganiseOptions
 from overweave.contract.config import BrokerConfig, SessionConfig
-from overweave.contract.modules import Received
+from overweave.contract.modules import Delivered
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.errors import InvalidInput
 from overweave.language.messages import Advertise, Subscribe
@@ -17,7 +17,7 @@ from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
 
 EVERY_S = 10.0
-CONFIG = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.2, silence_s=0.7)
+CONFIG = BrokerConfig(SessionConfig(retransmit_s=0.2), heartbeat_s=0.2, link_timeout_s=0.7)
 
 
 class Watched(SimulatedNetwork):
@@ -117,7 +117,7 @@ def test_a_broker_that_restarts_is_heard_again():
 
     class Listening(SelfOrganise):
         def handle(self, stimulus, now_s):
-            if isinstance(stimulus, Received) and stimulus.publish.publication["sender"] == "B2":
+            if isinstance(stimulus, Delivered) and stimulus.publish.publication["sender"] == "B2":
                 heard.append((now_s, self._broker))
             return super().handle(stimulus, now_s)
 

@@ -19,7 +19,7 @@ BOTH = pytest.mark.parametrize("protocol", ["destination", "merc"])
 
 
 def made(protocol, overlay, costs=None, **times):
-    config = BrokerConfig(SessionConfig(resend_s=0.2), heartbeat_s=0.1, **times)
+    config = BrokerConfig(SessionConfig(retransmit_s=0.2), heartbeat_s=0.1, **times)
     return SimulatedNetwork(overlay, PROTOCOLS[protocol].make, config=config, costs=costs or Costs())
 
 
@@ -60,8 +60,8 @@ def test_an_advertisement_that_was_withdrawn_before_it_came_is_not_taken(protoco
     network = made(
         protocol,
         Overlay(["A", "M", "N", "B"], [("A", "M"), ("M", "B"), ("A", "N"), ("N", "B")]),
-        silence_s=0.35,
-        unreachable_s=20,
+        link_timeout_s=0.35,
+        undeliverable_timeout_s=20,
     )
     network.add_client("p", "A")
     network.kernel.run(2)
@@ -99,7 +99,7 @@ def test_what_a_client_says_anew_while_its_broker_is_down_holds(protocol):
 @pytest.mark.parametrize("after_ms", range(0, 30, 3))
 def test_a_publication_goes_by_the_advertisement_that_stood_when_it_was_published(protocol, after_ms):
     """It is held while B3 restarts, and its advertisement is withdrawn meanwhile."""
-    network = made(protocol, make_overlay("chain", brokers=3), silence_s=2.0)
+    network = made(protocol, make_overlay("chain", brokers=3), link_timeout_s=2.0)
     network.add_client("p", "B1")
     network.say("p", Advertise("a", ANY))
     network.kernel.run(1)

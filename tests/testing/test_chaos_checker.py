@@ -125,7 +125,7 @@ def test_histories_are_read_as_they_were_written(tmp_path):
 def excluded(*struck, name="filter-chain", changes=(), **options):
     chosen = msgspec.structs.replace(configuration(name), **options)
     return judged(
-        *changes, without=[Got], rule=Rules(chosen, chosen.protocols[0], list(struck), silence_s=2.0, session_s=30.0)
+        *changes, without=[Got], rule=Rules(chosen, chosen.protocols[0], list(struck), link_timeout_s=2.0, session_s=30.0)
     ).excluded
 
 
@@ -153,18 +153,18 @@ def test_who_was_away_for_too_long_is_excluded():
 
 
 def test_what_was_kept_by_a_broker_that_crashed_is_excluded():
-    assert excluded(CRASH, AWAY, stall_s=0.5) == {KEPT: 2}
-    assert excluded(CRASH, stall_s=0.5) == {}
-    assert excluded(AWAY, stall_s=0.5) == {}
-    assert excluded(down("B3", 1.0, 1.9), AWAY, stall_s=0.5) == {}
+    assert excluded(CRASH, AWAY, stall_timeout_s=0.5) == {KEPT: 2}
+    assert excluded(CRASH, stall_timeout_s=0.5) == {}
+    assert excluded(AWAY, stall_timeout_s=0.5) == {}
+    assert excluded(down("B3", 1.0, 1.9), AWAY, stall_timeout_s=0.5) == {}
 
 
 def test_who_left_while_its_broker_kept_something_for_it_is_excluded():
     leaves = [Unsubscribing(2.7, "s")]
-    assert excluded(AWAY, changes=leaves, stall_s=0.5) == {LEFT: 2}
-    assert excluded(AWAY, changes=leaves, stall_s=None) == {}
-    assert excluded(changes=leaves, stall_s=0.5) == {}
-    assert excluded(down("subscribers0", 0.1, 0.5, "stop-clients"), changes=leaves, stall_s=0.5) == {}
+    assert excluded(AWAY, changes=leaves, stall_timeout_s=0.5) == {LEFT: 2}
+    assert excluded(AWAY, changes=leaves, stall_timeout_s=None) == {}
+    assert excluded(changes=leaves, stall_timeout_s=0.5) == {}
+    assert excluded(down("subscribers0", 0.1, 0.5, "stop-clients"), changes=leaves, stall_timeout_s=0.5) == {}
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_who_left_while_its_broker_kept_something_for_it_is_excluded():
     ],
 )
 def test_whose_broker_cannot_be_reached_is_excluded_where_routing_finds_paths(rule, struck):
-    assert excluded(*struck, name="destination-pauses", stall_s=None) == rule
+    assert excluded(*struck, name="destination-pauses", stall_timeout_s=None) == rule
     assert excluded(*struck, name="general-ring") == {}
 
 

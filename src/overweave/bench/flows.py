@@ -39,7 +39,7 @@ class Flow:
         """Publish as much as goes, and say how much that was."""
         before, start_s = sum(self.counts), perf_counter()
         while perf_counter() - start_s < seconds:
-            await self._publisher.publish_rows(self._rows)
+            await self._publisher.publish_encoded(self._rows)
             self.published += self._rows.count
         await self._publisher.flush()
         return (sum(self.counts) - before) / (perf_counter() - start_s)
@@ -104,7 +104,7 @@ async def arrive(publisher: Client, rows: RawRows, counts: list[int], within_s: 
     end_s = perf_counter() + within_s
     while perf_counter() < end_s:
         before = list(counts)
-        await publisher.publish_rows(rows)
+        await publisher.publish_encoded(rows)
         await publisher.flush()
         await asyncio.sleep(0.02)
         if all(count - already == rows.count for count, already in zip(counts, before, strict=True)):

@@ -124,7 +124,7 @@ async def _latencies_s(url: str, rate_hz: float) -> np.ndarray:
         rows = publisher.encode([quote(i) for i in range(max(int(rate_hz * every_s), 1))], payload())
         start_s = asyncio.get_running_loop().time()
         for turn in range(int(SECONDS / every_s)):
-            await publisher.publish_rows(rows)
+            await publisher.publish_encoded(rows)
             await asyncio.sleep(max(start_s + turn * every_s - asyncio.get_running_loop().time(), 0))
         await publisher.flush()
         task.cancel()

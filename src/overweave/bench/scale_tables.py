@@ -26,7 +26,7 @@ from overweave.pipeline.workloads.brokers import (
 )
 from overweave.pipeline.workloads.dice import Dice, Whole, dealt, shares, shuffled
 from overweave.pipeline.workloads.walks import quotes
-from overweave.planning.problem import Reals, Words
+from overweave.planning.problem import Reals, TextSet
 from overweave.planning.profiles import packed
 
 BITS = 1_280
@@ -103,7 +103,7 @@ def _some_publishers(shape: Shape, number: Whole) -> Whole:
     return found
 
 
-def vectors_of(shape: Shape, publisher: Whole, day: Whole) -> Words:
+def vectors_of(shape: Shape, publisher: Whole, day: Whole) -> TextSet:
     """What filters match of a publisher's quotes: all of them, or those with ``low`` below that of a day."""
     words = np.empty((len(publisher), BITS // 64), np.uint64)
     days = np.arange(BITS)

@@ -86,7 +86,7 @@ class _Advertisements:
         """Those of some rows that the index does not find an advertisement for; None when there are none."""
         some = batch.take(rows)
         sizes, missing = some.attribute_counts(), np.ones(some.count, np.bool_)
-        for size, found in some.matching(self._index or self._new_index()):
+        for size, found in some.match_rows(self._index or self._new_index()):
             missing[found[sizes[found] == size]] = False
         rest = rows[missing]
         return rest if len(rest) else None

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from overweave.broker.seen import Seen
-from overweave.broker.session import Debts, Mark, Session
+from overweave.broker.dedup import DedupWindow
+from overweave.broker.session import AckScheduler, Mark, Session
 from overweave.contract.batches import Batch, Rows
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Deliver, Effect, Rejection, SetTimer
-from overweave.contract.frames import Acknowledgement, BatchFrame, Frame, Hello, Rejected, Synced, Word, WordFrame
+from overweave.contract.frames import Acknowledgement, BatchFrame, ControlFrame, ControlMessage, Frame, Hello, Rejected, SyncEnd
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
@@ -39,18 +39,18 @@ class ClientCore:
         self.broker = broker
         self._config = config or SessionConfig()
         self._window = self._config.window
-        self._debts = Debts()
-        self._session = Session(broker, incarnation, self._config, self._debts)
+        self._ack_scheduler = AckScheduler()
+        self._session = Session(broker, incarnation, self._config, self._ack_scheduler)
         self._said: dict[str, Advertise | Subscribe] = {}
         #: By who gets what matches: each subscription for itself, or several together.
         self._subscriptions: Index | None = None
-        self._seen = Seen(2 * self._config.window)
+        self._seen = DedupWindow(2 * self._config.window)
         #: Which of the clients that have had this name it is; and the number of its next publication.
         self.life = life
         self._sequence = self._first_sequence = first_sequence
         self._timers: set[str] = set()
 
-    def say(self, message: Control, now_s: float, group: str | None = None) -> list[Effect]:
+    def send_control(self, message: Control, now_s: float, group: str | None = None) -> list[Effect]:
         """Advertise, subscribe, or withdraw either; what subscriptions of one ``group`` match is delivered to it, once."""
         if isinstance(message, Advertise | Subscribe):
             self._said[message.id] = message
@@ -62,7 +62,7 @@ class ClientCore:
         elif isinstance(message, Unsubscribe) and self._subscriptions and message.id in self._subscriptions:
             self._subscriptions.remove(message.id)
         effects: list[Effect] = []
-        self._session.say_in_turn(message, effects)
+        self._session.queue_control(message, effects)
         return self._watch(effects, now_s)
 
     def publish(self, publications: Sequence[Publication], now_s: float) -> list[Effect]:
@@ -73,7 +73,7 @@ class ClientCore:
     def send(self, batch: Batch, now_s: float) -> list[Effect]:
         """Publish rows that have their headers, numbered from `next_sequence` on.
 
-        No more than two windows of them are ever on their way: nobody could tell more from duplicates (`Seen`).
+        No more than two windows of them are ever on their way: nobody could tell more from duplicates (`DedupWindow`).
         """
         effects: list[Effect] = []
         count, window = batch.count, self._window
@@ -118,9 +118,9 @@ class ClientCore:
         elif isinstance(stimulus, TimerFired):
             self._timers.discard(stimulus.name)
             if stimulus.name == ACKNOWLEDGE:
-                self._debts.pay_all(effects)
+                self._ack_scheduler.flush_all(effects)
             else:
-                self._session.resend(effects)
+                self._session.retransmit(effects)
         elif isinstance(stimulus, PeerConnected):
             self._session.connect(effects)
         elif isinstance(stimulus, PeerDisconnected):
@@ -132,27 +132,27 @@ class ClientCore:
         self._window = min(window, self._config.window)
         self._session.set_window(self._window)
 
-    def come_anew(self) -> None:
+    def reset(self) -> None:
         """The broker lives on but has forgotten this client, which was away for too long: next time it comes as a new one."""
-        self._session.come_anew()
+        self._session.reset()
 
     def _frame(self, frame: Frame, effects: list[Effect]) -> None:
         session = self._session
         if isinstance(frame, BatchFrame):
             batch = frame.batch
-            if session.accepts(frame, batch.count, effects):
+            if session.receive(frame, batch.count, effects):
                 session.settle(frame.sequence, batch.count)
                 self._deliver(batch, effects)
-        elif isinstance(frame, WordFrame):
-            if session.accepts(frame, 1, effects):
+        elif isinstance(frame, ControlFrame):
+            if session.receive(frame, 1, effects):
                 session.settle(frame.sequence, 1)
-                if isinstance(frame.word, Rejected):
-                    self._rejected(frame.word, effects)
+                if isinstance(frame.message, Rejected):
+                    self._rejected(frame.message, effects)
         elif isinstance(frame, Acknowledgement):
-            session.acknowledgement(frame, effects)
+            session.on_acknowledgement(frame, effects)
         elif isinstance(frame, Hello):
-            greeting: list[Word] = [*self._said.values(), Synced()] if session.is_new(frame) else []
-            session.hello(frame, greeting, effects)
+            greeting: list[ControlMessage] = [*self._said.values(), SyncEnd()] if session.is_new(frame) else []
+            session.on_hello(frame, greeting, effects)
 
     def _rejected(self, word: Rejected, effects: list[Effect]) -> None:
         """Do not say again what the broker has not accepted."""
@@ -163,23 +163,23 @@ class ClientCore:
         effects.append(Rejection(word.id, word.code, word.text, word.withdrawal))
 
     def _deliver(self, batch: Batch, effects: list[Effect]) -> None:
-        new = batch.new(self._seen)
+        new = batch.mark_seen(self._seen)
         if self._subscriptions is None or (new is not None and not len(new)):
             return
         if new is not None:
             batch = batch.take(new)
-        parts = batch.spread(self._subscriptions)
+        parts = batch.split_by_link(self._subscriptions)
         if parts:
             effects.append(Deliver(parts))  # type: ignore[arg-type]
 
     def _watch(self, effects: list[Effect], now_s: float) -> list[Effect]:
-        debts, config = self._debts, self._config
-        if debts.now:
-            debts.pay(effects)
-        if debts.later and ACKNOWLEDGE not in self._timers:
+        acks_due, config = self._ack_scheduler, self._config
+        if acks_due.now:
+            acks_due.flush(effects)
+        if acks_due.later and ACKNOWLEDGE not in self._timers:
             self._set_timer(effects, ACKNOWLEDGE, now_s + config.acknowledge_delay_s)
-        if config.resend_s is not None:
-            self._set_timer(effects, RESEND, now_s + config.resend_s)
+        if config.retransmit_s is not None:
+            self._set_timer(effects, RESEND, now_s + config.retransmit_s)
         return effects
 
     def _set_timer(self, effects: list[Effect], name: str, at_s: float) -> None:

@@ -9,35 +9,35 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from overweave.broker.custody import Custody
-from overweave.broker.desk import Desk
 from overweave.broker.durability import Durability
+from overweave.broker.failure_detector import FailureDetector
+from overweave.broker.forwarder import Forwarder
 from overweave.broker.leaving import LEAVE, Leaving
-from overweave.broker.patience import PATIENCE, PRESSED
-from overweave.broker.pulse import Pulse
+from overweave.broker.module_host import ModuleHost
+from overweave.broker.neighbour_sync import GraphSync, NeighbourSync, NoSync
+from overweave.broker.pending_ack import PendingAck
 from overweave.broker.registry import Journal, Registry, kind_of
-from overweave.broker.session import Debts, Session
+from overweave.broker.session import AckScheduler, Session
 from overweave.broker.settlement import ControlSettlement
+from overweave.broker.slow_consumers import CHECK_SLOW, CHECK_SLOW_FAST
+from overweave.broker.step import StepContext
 from overweave.broker.story import Step
-from overweave.broker.telling import Telling, TellingByRouting, TellingInCycles
-from overweave.broker.traffic import Traffic
-from overweave.broker.turn import Turn
 from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig
-from overweave.contract.effects import Effect, Refuse, Restart, SetTimer
+from overweave.contract.effects import Effect, Reject, Restart, SetTimer
 from overweave.contract.frames import (
     Acknowledgement,
-    Announced,
+    AdvertisementsEnd,
     BatchFrame,
+    ControlFrame,
+    ControlMessage,
     Frame,
     Hello,
     Rejected,
-    Synced,
-    Word,
-    WordFrame,
+    SyncEnd,
     is_addressed,
 )
-from overweave.contract.modules import Heard, Module
+from overweave.contract.modules import ControlApplied, Module
 from overweave.contract.stimuli import (
     FrameArrived,
     JournalFailed,
@@ -52,7 +52,7 @@ from overweave.contract.stimuli import (
 from overweave.language.messages import Advertise, Control, LinkState, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Routing, Send
 
-ACKNOWLEDGE, ACKNOWLEDGE_CONTROL, RESEND, PULSE = "acknowledge", "acknowledge-control", "resend", "pulse"
+ACKNOWLEDGE, ACKNOWLEDGE_CONTROL, RESEND, HEARTBEAT = "acknowledge", "acknowledge-control", "resend", "pulse"
 #: The timer at which publications are tried again that were in flight on a closed link.
 ORPHANS, _ORPHANS_S = "orphans", 0.5
 #: So many sessions with neighbours have numbers of their own in a life of a broker, each of which may begin anew so often.
@@ -83,7 +83,7 @@ class Statistics(msgspec.Struct, frozen=True):
 
 class BrokerCore:
     """One broker; ``journal`` is what an earlier incarnation kept, ``life`` that of its modules as publishers, ``durable``
-    whether the driver says `Persisted`, and ``unsynced`` how many `Keep` effects of an earlier core it will count first.
+    whether the driver says `Persisted`, and ``unsynced`` how many `Persist` effects of an earlier core it will count first.
     """
 
     def __init__(
@@ -103,47 +103,47 @@ class BrokerCore:
         self.config = config or BrokerConfig()
         self._routing = routing
         self._incarnation = incarnation
-        self._debts = Debts(ahead=not routing.acyclic)
+        self._ack_scheduler = AckScheduler(ahead=not routing.acyclic)
         self._sessions: dict[str, Session] = {}
         self._neighbours: dict[str, None] = {}
         self._sessions_made = 0
         self._registry = Registry(unsynced)
         self._durability = Durability(durable)
         routing.begin(incarnation)
-        self._pulse = Pulse(self.config, routing.watches_links or routing.wants_ticks)
-        self._telling = _telling(routing, ticks=self._pulse.beat_s is not None)
+        self._failure_detector = FailureDetector(self.config, routing.watches_links or routing.wants_ticks)
+        self._sync = _sync(routing, ticks=self._failure_detector.tick_s is not None)
         #: What a peer said before it came back, and has not said again.
         self._stale: dict[str, dict[tuple[str, str, str | None], Control]] = {}
         self._leaving = Leaving()
         #: When each timer that is set is due.
         self._timers: dict[str, float] = {}
         self._control_in = self._control_out = 0
-        self._turn = Turn()
-        self._desk = Desk(
+        self._step = StepContext()
+        self._modules = ModuleHost(
             id,
             modules or {},
-            self._turn,
+            self._step,
             self._module_says,
             self._module_publishes,
             incarnation,
             incarnation if life is None else life,
         )
-        self._traffic = Traffic(
-            self._turn, self.config, routing, self._telling, self._sessions, self._neighbours, self._desk, self._tell_again
+        self._forwarder = Forwarder(
+            self._step, self.config, routing, self._sync, self._sessions, self._neighbours, self._modules, self._tell_again
         )
         if routing.needs_advertisements:
-            self._traffic.advertised = self._registry.advertised
-        self._patience, self._story = self._traffic.patience, self._traffic.story
+            self._forwarder.advertised = self._registry.advertised
+        self._patience, self._story = self._forwarder.patience, self._forwarder.story
         #: Where routing goes by destination, it finds out itself whom control has reached.
         self._settlement = (
-            None if routing.watches_links else ControlSettlement(self._telling, self._sessions, self._neighbours, routing.acyclic)
+            None if routing.watches_links else ControlSettlement(self._sync, self._sessions, self._neighbours, routing.acyclic)
         )
         self._doors = {
             TimerFired: self._timer,
             PeerConnected: self._connected,
             PeerDisconnected: self._disconnected,
             PeerLeft: self._left,
-            LoadMeasured: self._desk.measured,
+            LoadMeasured: self._modules.measured,
             Persisted: self._durability.persisted,
             JournalFailed: self._durability.failed,
         }
@@ -153,24 +153,24 @@ class BrokerCore:
             if client not in self._sessions:
                 self._add_client(client)
             self._heard(message, client)
-        if self._pulse.beat_s is not None and not routing.watches_links:
-            routing.beat()  # so that it knows that there are ticks
+        if self._failure_detector.tick_s is not None and not routing.watches_links:
+            routing.tick()  # so that it knows that there are ticks
         self._started = False
 
     # ---- the door, and what can be looked at
 
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Effect]:
         """The one door: whatever happens to the broker happens here."""
-        turn = self._turn
-        away_s = now_s - turn.now_s
-        turn.now_s = now_s
+        step = self._step
+        away_s = now_s - step.now_s
+        step.now_s = now_s
         effects: list[Effect] = []
-        turn.effects = effects
-        if away_s > self._pulse.away_s and self._started:
+        step.effects = effects
+        if away_s > self._failure_detector.away_s and self._started:
             self._was_away(away_s)
         if not self._started:
             self._started = True
-            self._desk.start(self._routing.overlay())
+            self._modules.start(self._routing.overlay())
         if isinstance(stimulus, FrameArrived):
             self._frame(stimulus.peer, stimulus.frame)
         else:
@@ -180,23 +180,23 @@ class BrokerCore:
 
     def statistics(self) -> Statistics:
         """A snapshot of what was done and is held."""
-        traffic = self._traffic
+        forwarder = self._forwarder
         return Statistics(
-            publications_in=traffic.rows_in,
-            publications_out=traffic.rows_out,
-            publications_to_clients=traffic.rows_to_clients,
-            duplicates=traffic.duplicates,
-            control_in=self._control_in + traffic.control_in,
-            control_out=self._control_out + traffic.control_out,
-            tables=self._routing.sizes(),
+            publications_in=forwarder.rows_in,
+            publications_out=forwarder.rows_out,
+            publications_to_clients=forwarder.rows_to_clients,
+            duplicates=forwarder.duplicates,
+            control_in=self._control_in + forwarder.control_in,
+            control_out=self._control_out + forwarder.control_out,
+            tables=self._routing.table_sizes(),
             unsettled={peer: session.unsettled() for peer, session in self._sessions.items() if session.unsettled()},
-            undeliverable=traffic.undeliverable,
-            unadvertised=traffic.unadvertised,
+            undeliverable=forwarder.undeliverable,
+            unadvertised=forwarder.unadvertised,
         )
 
-    def compared_with(self, peer: str, batch: Batch) -> int:
+    def match_cost(self, peer: str, batch: Batch) -> int:
         """How many subscriptions each publication from a peer is compared with."""
-        return self._routing.compared_with(batch, peer if peer in self._neighbours else None)
+        return self._routing.match_cost(batch, peer if peer in self._neighbours else None)
 
     def unsettled_rows(self, peer: str) -> int:
         """How many rows of a peer are not settled here: as many as it may still have to send again."""
@@ -238,12 +238,12 @@ class BrokerCore:
             session.validate()
         self._registry.validate()
         self._routing.validate()
-        self._traffic.validate()
+        self._forwarder.validate()
         clients = self._sessions.keys() - self._neighbours.keys()
         assert all(self._registry.knows(client) for client in clients)
         assert self._neighbours.keys() <= self._sessions.keys()
         assert self._stale.keys() <= self._sessions.keys()
-        assert self._telling.unsynced <= self._neighbours.keys()
+        assert self._sync.unsynced <= self._neighbours.keys()
 
     # ---- frames
 
@@ -251,40 +251,40 @@ class BrokerCore:
         session = self._sessions.get(peer)
         if session is None:
             return
-        if self._pulse.beat_s is not None and peer in self._neighbours:
-            self._pulse.heard(peer, self._turn.now_s)
+        if self._failure_detector.tick_s is not None and peer in self._neighbours:
+            self._failure_detector.heard(peer, self._step.now_s)
         if isinstance(frame, BatchFrame):
-            self._traffic.take(frame, peer, session)
-        elif isinstance(frame, WordFrame):
-            if session.accepts(frame, 1, self._turn.effects):
-                custody = Custody(session, frame.sequence, 1, control=True)
-                self._word(peer, frame.word, custody)
-                custody.release()
+            self._forwarder.on_batch(frame, peer, session)
+        elif isinstance(frame, ControlFrame):
+            if session.receive(frame, 1, self._step.effects):
+                ack = PendingAck(session, frame.sequence, 1, control=True)
+                self._word(peer, frame.message, ack)
+                ack.release()
         elif isinstance(frame, Acknowledgement):
-            session.acknowledgement(frame, self._turn.effects)
+            session.on_acknowledgement(frame, self._step.effects)
         elif isinstance(frame, Hello):
             if peer in self._neighbours and frame.peer_incarnation > session.incarnation:
                 # It has met a later life of ours, and does not listen to this one: our clock must have gone back.
                 self._outlived_by(frame.peer_incarnation // _SESSIONS_MAX)
             was_established = session.established
-            session.hello(frame, self._greeting(peer) if session.is_new(frame) else (), self._turn.effects)
+            session.on_hello(frame, self._greeting(peer) if session.is_new(frame) else (), self._step.effects)
             if session.established and not was_established and peer in self._neighbours:
                 self._link_works(peer)
 
-    def _word(self, peer: str, word: Word, custody: Custody) -> None:
-        if isinstance(word, Announced):
-            self._telling.announced(peer)
+    def _word(self, peer: str, word: ControlMessage, ack: PendingAck) -> None:
+        if isinstance(word, AdvertisementsEnd):
+            self._sync.announced(peer)
             self._synchronised()
-        elif isinstance(word, Synced):
+        elif isinstance(word, SyncEnd):
             self._peer_has_told_all(peer)
             if peer not in self._neighbours:
-                self._durability.hold(custody, self._registry.last_kept(peer))
+                self._durability.hold(ack, self._registry.last_kept(peer))
         elif not isinstance(word, Rejected):
-            self._control(peer, word, custody)
+            self._control(peer, word, ack)
 
     # ---- control
 
-    def _control(self, peer: str, message: Control, custody: Custody) -> None:
+    def _control(self, peer: str, message: Control, ack: PendingAck) -> None:
         self._control_in += 1
         stale = self._stale.get(peer)
         if stale:
@@ -294,49 +294,49 @@ class BrokerCore:
         if peer in self._neighbours:
             if isinstance(message, LinkState) and message.id == self.id and message.incarnation > self._incarnation:
                 self._outlived_by(message.incarnation)
-            self._heard(message, peer, custody)
+            self._heard(message, peer, ack)
         else:
-            self._said(peer, message, custody)
+            self._said(peer, message, ack)
         if self._routing.watches_links:
-            self._traffic.look_again()
+            self._forwarder.on_routes_changed()
 
-    def _said(self, client: str, message: Control, custody: Custody) -> None:
+    def _said(self, client: str, message: Control, ack: PendingAck) -> None:
         """A client says something, after all that it published before: that goes by what it had said then."""
-        if self._traffic.holds_of(client):
-            custody.hold()
-            self._traffic.hold(message, client, custody)
+        if self._forwarder.has_deferred_from(client):
+            ack.retain()
+            self._forwarder.defer(message, client, ack)
             return
         if self._durability.failing and self._registry.is_change(client, message):
-            custody.hold()  # it is settled when the client knows that it is rejected
-            self._sessions[client].say(self._durability.rejection(message), self._turn.effects, custody)
+            ack.retain()  # it is settled when the client knows that it is rejected
+            self._sessions[client].send_control(self._durability.rejection(message), self._step.effects, ack)
             return
-        if self._registry.is_other(client, message):
+        if self._registry.replaces(client, message):
             self._heard(_withdrawal(message), client)
-        if self._registry.take(client, message, self._turn.effects):
-            self._heard(message, client, custody)
-        self._durability.hold(custody, self._registry.last_kept(client))
+        if self._registry.register(client, message, self._step.effects):
+            self._heard(message, client, ack)
+        self._durability.hold(ack, self._registry.last_kept(client))
 
-    def _heard(self, message: Control, peer: str, custody: Custody | None = None) -> None:
+    def _heard(self, message: Control, peer: str, ack: PendingAck | None = None) -> None:
         """Take in what a peer says, and tell on what others must know."""
         if self._story.length:
-            self._story.heard(self._turn.now_s, peer, message)
-        if self._desk.staffed:
-            self._desk.watch(Heard(message, peer, peer not in self._neighbours))
-        self._tell(self._routing.handle(message, peer), peer, custody, message)
-        if custody is not None and self._settlement is not None:
-            self._settlement.add(message, peer, custody, self._turn.now_s)
+            self._story.heard(self._step.now_s, peer, message)
+        if self._modules.has_modules:
+            self._modules.watch(ControlApplied(message, peer, peer not in self._neighbours))
+        self._tell(self._routing.handle(message, peer), peer, ack, message)
+        if ack is not None and self._settlement is not None:
+            self._settlement.add(message, peer, ack, self._step.now_s)
 
-    def _tell(self, sends: Iterable[Send], peer: str = "", custody: Custody | None = None, heard: Control | None = None) -> None:
+    def _tell(self, sends: Iterable[Send], peer: str = "", ack: PendingAck | None = None, heard: Control | None = None) -> None:
         """Send words; advertisements that were ``heard``, and what is addressed, wait for their copies to be settled."""
         for neighbour, message in sends:
-            keeper = custody if heard is not None and _delays(message, heard) else None
+            keeper = ack if heard is not None and _delays(message, heard) else None
             if keeper is not None:
-                keeper.hold()
+                keeper.retain()
             if neighbour is None:
-                self._traffic.hold(message, peer, keeper)
+                self._forwarder.defer(message, peer, keeper)
                 continue
             self._control_out += 1
-            self._sessions[neighbour].say(message, self._turn.effects, keeper)
+            self._sessions[neighbour].send_control(message, self._step.effects, keeper)
             if self._settlement is not None:
                 self._settlement.withdrawn(message, neighbour)
 
@@ -344,15 +344,15 @@ class BrokerCore:
         self._tell(self._routing.handle(message, module))
 
     def _module_publishes(self, module: str, batch: Batch) -> None:
-        self._traffic.take_own(batch, module)
+        self._forwarder.publish_local(batch, module)
 
-    def _tell_again(self, message: Control, peer: str, custody: Custody | None) -> None:
+    def _tell_again(self, message: Control, peer: str, ack: PendingAck | None) -> None:
         """Control that was held, or went a way that does not lead on."""
         if not is_addressed(message) and peer not in self._neighbours:
-            if custody is not None and peer in self._sessions:  # a client's, which waited for what it had published before
-                self._said(peer, message, custody)
+            if ack is not None and peer in self._sessions:  # a client's, which waited for what it had published before
+                self._said(peer, message, ack)
             return
-        self._tell(self._routing.handle(message, peer), peer, custody, message)
+        self._tell(self._routing.handle(message, peer), peer, ack, message)
 
     # ---- peers that come, come back and go
 
@@ -364,8 +364,8 @@ class BrokerCore:
             else:
                 self._add_neighbour(peer)
         elif stimulus.client:
-            self._patience.came_back(self._sessions[peer], self._turn.now_s)
-        self._sessions[peer].connect(self._turn.effects)
+            self._patience.reconnected(self._sessions[peer], self._step.now_s)
+        self._sessions[peer].connect(self._step.effects)
 
     def _disconnected(self, stimulus: PeerDisconnected) -> None:
         session = self._sessions.get(stimulus.peer)
@@ -376,17 +376,17 @@ class BrokerCore:
         # A session that began later, or began anew, has the higher number, whatever the other end remembers.
         self._sessions_made += 1
         number = self._incarnation * _SESSIONS_MAX + self._sessions_made * _ANEW_MAX
-        self._sessions[neighbour] = Session(neighbour, number, self.config.session, self._debts)
+        self._sessions[neighbour] = Session(neighbour, number, self.config.session, self._ack_scheduler)
         self._neighbours[neighbour] = None
-        self._telling.add(neighbour)
+        self._sync.add(neighbour)
         self._routing.add_neighbour(neighbour)
-        self._traffic.links_change()
+        self._forwarder.on_neighbours_changed()
 
     def _add_client(self, client: str) -> None:
-        self._sessions[client] = Session(client, self._incarnation, self.config.session, self._debts)
+        self._sessions[client] = Session(client, self._incarnation, self.config.session, self._ack_scheduler)
         self._registry.add(client)
 
-    def _greeting(self, peer: str) -> list[Word]:
+    def _greeting(self, peer: str) -> list[ControlMessage]:
         """What a peer that has forgotten everything must hear first; what it said itself has to be said again."""
         learned = self._learned(peer)
         if learned:
@@ -394,25 +394,25 @@ class BrokerCore:
         if peer not in self._neighbours:
             self._leaving.cancel(peer)  # what it does not say again is withdrawn when it has said all
             return []
-        self._telling.forgotten_by(peer)
-        return [*self._routing.announce(peer), *self._telling.marks(peer)]
+        self._sync.reset(peer)
+        return [*self._routing.snapshot_for(peer), *self._sync.pending_markers(peer)]
 
     def _tell_on(self) -> None:
         for neighbour in self._neighbours:
             session = self._sessions[neighbour]
             if session.peer_incarnation:
-                for mark in self._telling.marks(neighbour):
-                    session.say(mark, self._turn.effects)
+                for mark in self._sync.pending_markers(neighbour):
+                    session.send_control(mark, self._step.effects)
 
     def _learned(self, peer: str) -> list[Control]:
-        return list(self._routing.learned(peer)) if peer in self._neighbours else self._registry.withdrawals(peer)
+        return list(self._routing.learned_from(peer)) if peer in self._neighbours else self._registry.withdrawals(peer)
 
     def _peer_has_told_all(self, peer: str) -> None:
         stale = self._stale.pop(peer, {})
         if peer in self._neighbours:
             for message in stale.values():
                 self._withdraw(peer, _withdrawal(message))
-            self._telling.synced(peer)
+            self._sync.synced(peer)
         elif stale:
             self._leave(peer, [(kind, id) for kind, id, _ in stale])
         self._synchronised()
@@ -420,37 +420,37 @@ class BrokerCore:
     def _synchronised(self) -> None:
         """More is known of what neighbours have and want."""
         self._tell_on()
-        self._traffic.let_go()
+        self._forwarder.flush_deferred()
         if self._settlement is not None:
             self._settlement.synchronised()
 
     def _outlived_by(self, incarnation: int) -> None:
         """Others know a later incarnation of this broker."""
         if incarnation < INCARNATIONS_MAX:  # nothing but nonsense is beyond
-            self._turn.effects.append(Restart(incarnation))
+            self._step.effects.append(Restart(incarnation))
 
     # ---- links that fail and work again
 
     def _link_works(self, neighbour: str) -> None:
-        self._pulse.lives(neighbour)
-        self._traffic.listens = self._pulse.listens
+        self._failure_detector.alive(neighbour)
+        self._forwarder.listens = self._failure_detector.listens
         self._tell(self._routing.link_up(neighbour))
-        self._traffic.look_again()
+        self._forwarder.on_routes_changed()
 
     def _link_fails(self, neighbour: str) -> None:
         self._tell(self._routing.link_down(neighbour))
-        for what, custody in self._sessions[neighbour].take_back(self._turn.effects):
-            self._traffic.go_on(what, neighbour, custody)
-        self._traffic.look_again()
+        for what, ack in self._sessions[neighbour].reclaim(self._step.effects):
+            self._forwarder.resume(what, neighbour, ack)
+        self._forwarder.on_routes_changed()
 
     def _was_away(self, away_s: float) -> None:
         """Nothing has happened here for too long: the broker was paused, and its neighbours may have given it up."""
-        self._traffic.was_away(away_s)
+        self._forwarder.was_away(away_s)
         if not self._routing.watches_links:
             return
         there = [neighbour for neighbour in self._neighbours if self._sessions[neighbour].established]
-        self._pulse.listen(there, self._turn.now_s)
-        self._traffic.listens = self._pulse.listens
+        self._failure_detector.listen(there, self._step.now_s)
+        self._forwarder.listens = self._failure_detector.listens
         for neighbour in there:
             self._link_fails(neighbour)
 
@@ -461,27 +461,27 @@ class BrokerCore:
             return
         session.disconnect()
         if peer in self._neighbours:
-            taken = session.take_back([])
+            taken = session.reclaim([])
             del self._sessions[peer], self._neighbours[peer]
-            self._telling.remove(peer)
-            self._pulse.forget(peer)
-            self._traffic.listens = self._pulse.listens
+            self._sync.remove(peer)
+            self._failure_detector.forget(peer)
+            self._forwarder.listens = self._failure_detector.listens
             self._tell(self._routing.remove_neighbour(peer))
-            self._traffic.links_change()
+            self._forwarder.on_neighbours_changed()
             self._tell_on()
-            for what, custody in taken:
+            for what, ack in taken:
                 if self._routing.watches_links:
-                    self._traffic.go_on(what, peer, custody)
+                    self._forwarder.resume(what, peer, ack)
                 elif not isinstance(what, Control):
-                    self._traffic.redirect(what, custody)
+                    self._forwarder.redirect(what, ack)
         else:
             del self._sessions[peer]
             self._leave(peer, self._registry.said(peer))
         self._stale.pop(peer, None)
-        self._debts.forget(session)
+        self._ack_scheduler.forget(session)
         self._patience.forget(session)
-        session.abandon()
-        self._traffic.let_go()
+        session.close()
+        self._forwarder.flush_deferred()
         if self._settlement is not None:
             self._settlement.synchronised()
 
@@ -501,84 +501,84 @@ class BrokerCore:
             self._set_timer(LEAVE, 0.0)
 
     def _withdraw(self, peer: str, message: Control) -> None:
-        if peer in self._neighbours or self._registry.take(peer, message, self._turn.effects):
+        if peer in self._neighbours or self._registry.register(peer, message, self._step.effects):
             self._heard(message, peer)
 
     # ---- acknowledgements, repetition and patience
 
     def _watch(self) -> None:
-        debts, config, timers = self._debts, self.config.session, self._timers
-        if debts.now:
-            debts.pay(self._turn.effects)
-        if self._traffic.has_orphans:
+        acks_due, config, timers = self._ack_scheduler, self.config.session, self._timers
+        if acks_due.now:
+            acks_due.flush(self._step.effects)
+        if self._forwarder.has_orphans:
             self._set_timer(ORPHANS, _ORPHANS_S)
-        if debts.soon:
+        if acks_due.soon:
             self._set_timer(ACKNOWLEDGE_CONTROL, 0.0)
-        if debts.later and ACKNOWLEDGE not in timers:
+        if acks_due.later and ACKNOWLEDGE not in timers:
             self._set_timer(ACKNOWLEDGE, config.acknowledge_delay_s)
-        if config.resend_s is not None:
-            self._set_timer(RESEND, config.resend_s)
+        if config.retransmit_s is not None:
+            self._set_timer(RESEND, config.retransmit_s)
         if self._patience.needed:
-            for name, delay_s in self._patience.looks():
+            for name, delay_s in self._patience.timers():
                 self._set_timer(name, delay_s)
-        if self._pulse.beat_s is not None:
-            self._set_timer(PULSE, self._pulse.beat_s)
+        if self._failure_detector.tick_s is not None:
+            self._set_timer(HEARTBEAT, self._failure_detector.tick_s)
 
     def _timer(self, stimulus: TimerFired) -> None:
         name = stimulus.name
-        late_s = self._turn.now_s - self._timers.pop(name, self._turn.now_s)
+        late_s = self._step.now_s - self._timers.pop(name, self._step.now_s)
         if name == ACKNOWLEDGE:
-            self._debts.pay_all(self._turn.effects)
+            self._ack_scheduler.flush_all(self._step.effects)
         elif name == ACKNOWLEDGE_CONTROL:
-            self._debts.pay_soon(self._turn.effects)
+            self._ack_scheduler.flush_control(self._step.effects)
         elif name == ORPHANS:
-            self._traffic.retry_orphans()
+            self._forwarder.retry_orphans()
         elif name == RESEND:
             for session in self._sessions.values():
-                session.resend(self._turn.effects)
-        elif name in (PATIENCE, PRESSED):
+                session.retransmit(self._step.effects)
+        elif name in (CHECK_SLOW, CHECK_SLOW_FAST):
             if late_s > _LATE_S:
                 self._patience.was_away(late_s)
-            for session, why in self._patience.look(name, self._turn.now_s):
-                self._turn.effects.append(Refuse(session.peer, "slow-consumer", why, session.unsettled_rows()))
+            for session, why in self._patience.check(name, self._step.now_s):
+                self._step.effects.append(Reject(session.peer, "slow-consumer", why, session.unsettled_rows()))
                 self._left(PeerLeft(session.peer))
-        elif name == PULSE:
+        elif name == HEARTBEAT:
             self._beat()
         elif name == LEAVE:
             self._withdraw_slice()
         else:
-            self._desk.timer(name)
+            self._modules.timer(name)
 
     def _beat(self) -> None:
         """Let neighbours hear from us, and see who has not been heard."""
         if not self._routing.watches_links:
-            self._telling.tick()
+            self._sync.tick()
             self._synchronised()
-            self._tell(self._routing.beat())
-            self._traffic.give_up()
+            self._tell(self._routing.tick())
+            self._forwarder.expire_deferred()
             if self._settlement is not None:
-                self._settlement.expire(self._turn.now_s - self.config.unreachable_s)
+                self._settlement.expire(self._step.now_s - self.config.undeliverable_timeout_s)
             return
         for neighbour in self._neighbours:
-            self._sessions[neighbour].acknowledge(self._turn.effects, ahead=True)
-        for neighbour in self._pulse.fallen_silent(list(self._neighbours), self._turn.now_s):
+            self._sessions[neighbour].acknowledge(self._step.effects, ahead=True)
+        for neighbour in self._failure_detector.expired(list(self._neighbours), self._step.now_s):
             self._link_fails(neighbour)
-        if self._pulse.stop_listening(self._turn.now_s):
-            self._traffic.listens = False
-            self._traffic.look_again()
-        self._tell(self._routing.beat())
-        self._traffic.give_up()
+        if self._failure_detector.stop_listening(self._step.now_s):
+            self._forwarder.listens = False
+            self._forwarder.on_routes_changed()
+        self._tell(self._routing.tick())
+        self._forwarder.expire_deferred()
 
     def _set_timer(self, name: str, delay_s: float) -> None:
         if name not in self._timers:
-            self._timers[name] = at_s = self._turn.now_s + delay_s
-            self._turn.effects.append(SetTimer(name, at_s))
+            self._timers[name] = at_s = self._step.now_s + delay_s
+            self._step.effects.append(SetTimer(name, at_s))
 
 
-def _telling(routing: Routing, ticks: bool) -> Telling:
+def _sync(routing: Routing, ticks: bool) -> NeighbourSync:
     if routing.watches_links:
-        return TellingByRouting()
-    return Telling() if routing.acyclic else TellingInCycles(ticks)
+        return NoSync()
+    return NeighbourSync() if routing.acyclic else GraphSync(ticks)
 
 
 def _delays(message: Control, heard: Control) -> bool:

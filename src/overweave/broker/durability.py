@@ -1,6 +1,6 @@
 """Acknowledgements that wait for the journal: what a client said is acknowledged when it is durable, not before."""
 
-from overweave.broker.custody import Custody
+from overweave.broker.pending_ack import PendingAck
 from overweave.contract.frames import Rejected
 from overweave.contract.stimuli import JournalFailed, Persisted
 from overweave.language.messages import Control, Unadvertise, Unsubscribe
@@ -10,7 +10,7 @@ UNAVAILABLE = "journal-unavailable"
 
 
 class Durability:
-    """The custodies of control messages by the number of the last `Keep` that has to be durable for them."""
+    """The custodies of control messages by the number of the last `Persist` that has to be durable for them."""
 
     __slots__ = ("_durable", "_failure", "_pending", "_persisted")
 
@@ -18,7 +18,7 @@ class Durability:
         #: False: the driver has no journal, or none that says when something is durable, so nothing waits for it.
         self._durable = durable
         self._persisted = 0
-        self._pending: dict[int, list[Custody]] = {}
+        self._pending: dict[int, list[PendingAck]] = {}
         self._failure: str | None = None
 
     @property
@@ -26,18 +26,18 @@ class Durability:
         """Whether the journal cannot be written at present."""
         return self._failure is not None
 
-    def hold(self, custody: Custody, number: int) -> None:
-        """Hold an acknowledgement until the `Keep` effect of this number, counted from 1, is durable."""
+    def hold(self, ack: PendingAck, number: int) -> None:
+        """Hold an acknowledgement until the `Persist` effect of this number, counted from 1, is durable."""
         if self._durable and number > self._persisted:
-            custody.hold()
-            self._pending.setdefault(number, []).append(custody)
+            ack.retain()
+            self._pending.setdefault(number, []).append(ack)
 
     def persisted(self, stimulus: Persisted) -> None:
         """Release what has waited for this; the journal works."""
         self._failure = None
         for number in range(self._persisted + 1, stimulus.count + 1):
-            for custody in self._pending.pop(number, ()):
-                custody.release()
+            for ack in self._pending.pop(number, ()):
+                ack.release()
         self._persisted = max(self._persisted, stimulus.count)
 
     def failed(self, stimulus: JournalFailed) -> None:

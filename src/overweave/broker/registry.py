@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from overweave.broker.advertised import Advertised
-from overweave.contract.effects import Effect, Keep, Refuse
+from overweave.contract.effects import Effect, Persist, Reject
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 
@@ -17,8 +17,8 @@ class Registry:
     """Clients with their advertisements and subscriptions; an id belongs to one client."""
 
     def __init__(self, unsynced: int = 0) -> None:
-        #: How many `Keep` effects there were so far, and the number of the last one for each client. Those of an earlier core of
-        #: this process that are not durable yet may be of any client that is restored.
+        #: The count of `Persist` effects so far, and the number of the last one for each client. Effects of an earlier core of
+        #: this process that are not durable yet may belong to any restored client.
         self._kept = self._unsynced = unsynced
         self._last_kept: dict[str, int] = {}
         self._owners: dict[tuple[str, str], str] = {}
@@ -59,16 +59,16 @@ class Registry:
         """Kind and id of all that a client has registered."""
         return list(self._clients[client])
 
-    def take(self, client: str, message: Control, effects: list[Effect]) -> bool:
+    def register(self, client: str, message: Control, effects: list[Effect]) -> bool:
         """Note what a client says; False when it speaks of what is not its own."""
         key = kind_of(message), message.id
         owner = self._owners.get(key)
         if isinstance(message, Advertise | Subscribe):
             if owner not in (None, client):
-                effects.append(Refuse(client, "id-in-use", f"{key[0]} {message.id!r}: expected an id that nobody else uses"))
+                effects.append(Reject(client, "id-in-use", f"{key[0]} {message.id!r}: expected an id that nobody else uses"))
                 return False
             if self.is_change(client, message):  # else the journal has it already
-                self._keep(client, Keep(key, (client, message.filter)), effects)
+                self._keep(client, Persist(key, (client, message.filter)), effects)
             self._enter(client, key, message.filter)
             return True
         if owner != client:
@@ -77,11 +77,11 @@ class Registry:
         if key[0] == "advertisement":
             self.advertised.remove(client, key[1])
         self._add_to_counts(client, key[0], -1)
-        self._keep(client, Keep(key, None), effects)
+        self._keep(client, Persist(key, None), effects)
         return True
 
     def last_kept(self, client: str) -> int:
-        """The number of the last `Keep` effect for a client, counted from 1; 0: there was none."""
+        """The number of the last `Persist` effect for a client, counted from 1; 0: there was none."""
         return self._last_kept.get(client, 0)
 
     def is_change(self, client: str, message: Control) -> bool:
@@ -89,7 +89,7 @@ class Registry:
         known = self._clients[client].get((kind_of(message), message.id))
         return known != message.filter if isinstance(message, Advertise | Subscribe) else known is not None
 
-    def is_other(self, client: str, message: Control) -> bool:
+    def replaces(self, client: str, message: Control) -> bool:
         """Whether a client has said something else under this id: it may have withdrawn it while this broker was down."""
         known = self._clients[client].get((kind_of(message), message.id))
         return known is not None and isinstance(message, Advertise | Subscribe) and known != message.filter
@@ -121,7 +121,7 @@ class Registry:
         self._counts[kind, client] += count
         self._counts[kind, None] += count
 
-    def _keep(self, client: str, effect: Keep, effects: list[Effect]) -> None:
+    def _keep(self, client: str, effect: Persist, effects: list[Effect]) -> None:
         self._kept += 1
         self._last_kept[client] = self._kept
         effects.append(effect)

@@ -4,7 +4,7 @@ Rows of publications are numbered one by one, and so is every other content. The
 each when all that it caused is settled; the sender keeps what is not settled and sends it again when asked to. So a publication
 stays with somebody until the last broker and client on its way has it, and the crash of any one broker loses none. When a peer
 comes back with a new incarnation it has forgotten everything: both directions start again at 0, publications that were not
-settled are sent again, and control is not unless it is addressed, because the routing state is told anew (`Synced`).
+settled are sent again, and control is not unless it is addressed, because the routing state is told anew (`SyncEnd`).
 
 All that goes out is appended to the effects of whoever asked.
 """
@@ -13,20 +13,20 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
-from overweave.broker.custody import ControlKey, Custody, Kept, Waiters, control_key
+from overweave.broker.pending_ack import BufferedBytes, ControlKey, PendingAck, Waiters, control_key
 from overweave.contract.batches import Batch
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Effect, SendFrame
 from overweave.contract.frames import (
     Acknowledgement,
-    Announced,
+    AdvertisementsEnd,
     BatchFrame,
+    ControlFrame,
+    ControlMessage,
     Frame,
     Hello,
     Rejected,
-    Synced,
-    Word,
-    WordFrame,
+    SyncEnd,
     is_addressed,
 )
 from overweave.language.messages import Control, Subscribe, Unsubscribe
@@ -35,10 +35,10 @@ from overweave.language.messages import Control, Subscribe, Unsubscribe
 _STRETCHES_MAX = 256
 
 
-class Debts:
+class AckScheduler:
     """The sessions of one core that owe their peer an acknowledgement: at once, when the turn is over, or before long."""
 
-    __slots__ = ("ahead", "later", "now", "soon")
+    __slots__ = ("later", "now", "selective", "soon")
 
     def __init__(self, ahead: bool = False) -> None:
         self.now: dict[Session, None] = {}
@@ -47,35 +47,35 @@ class Debts:
         self.later: dict[Session, None] = {}
         #: Whether peers hear what is settled ahead of something that is not: where ways cross each other, brokers would wait for
         #: each other's rows in a circle, each behind others that wait.
-        self.ahead = ahead
+        self.selective = ahead
 
-    def pay(self, effects: list[Effect]) -> None:
+    def flush(self, effects: list[Effect]) -> None:
         """Acknowledge what is due at once."""
         for session in self.now:
-            self._pay_one(session, effects)
+            self._flush_one(session, effects)
         self.now.clear()
 
-    def pay_soon(self, effects: list[Effect]) -> None:
+    def flush_control(self, effects: list[Effect]) -> None:
         """Acknowledge control."""
         for session in self.soon:
-            self._pay_one(session, effects)
+            self._flush_one(session, effects)
         self.soon.clear()
 
-    def pay_all(self, effects: list[Effect]) -> None:
+    def flush_all(self, effects: list[Effect]) -> None:
         """Acknowledge all that is due, unless it went out with other things."""
         due, self.later = self.later, {}
         for session in due:
-            if session.owes():
-                session.acknowledge(effects, self.ahead)
+            if session.ack_due():
+                session.acknowledge(effects, self.selective)
 
     def forget(self, session: "Session") -> None:
         """A session that is no more."""
-        for debts in (self.now, self.soon, self.later):
-            debts.pop(session, None)
+        for acks_due in (self.now, self.soon, self.later):
+            acks_due.pop(session, None)
 
-    def _pay_one(self, session: "Session", effects: list[Effect]) -> None:
+    def _flush_one(self, session: "Session", effects: list[Effect]) -> None:
         self.later.pop(session, None)
-        session.acknowledge(effects, self.ahead)
+        session.acknowledge(effects, self.selective)
 
 
 class Mark:
@@ -90,7 +90,7 @@ class Mark:
 
 #: A word (None: it is a batch), a batch, how many rows it has, whom to tell when the peer has settled it, and how many of its
 #: rows the window counts.
-_Unsettled = tuple[Word | None, Batch | None, int, Custody | Waiters | Kept | None, int]
+_Unsettled = tuple[ControlMessage | None, Batch | None, int, PendingAck | Waiters | BufferedBytes | None, int]
 #: What a content takes here beside its bytes.
 _CONTENT_BYTES = 1024
 
@@ -99,17 +99,49 @@ class Session:
     """One side of the stream to one peer."""
 
     __slots__ = (
-        "_acknowledge_every", "_acknowledged", "_base", "_behind", "_behind_rows", "_counted", "_counted_bytes", "_debts", "_end",
-        "_expected", "_kept_bytes_max", "_latest", "_marks", "_next", "_peer_expected", "_peer_unmatched_before",
-        "_settled", "_settled_ahead", "_told_ahead", "_unmatched", "_unmatched_ahead", "_unmatched_told", "_unsettled",
-        "_untold", "_waiting", "_window", "_window_bytes", "connected", "established", "incarnation", "kept_bytes", "peer",
-        "peer_incarnation", "peer_unmatched", "relieved", "stream", "unsettled_control",
+        "_ack_scheduler",
+        "_acknowledge_every",
+        "_acknowledged",
+        "_base",
+        "_behind",
+        "_behind_rows",
+        "_counted",
+        "_counted_bytes",
+        "_end",
+        "_expected",
+        "_latest",
+        "_marks",
+        "_next",
+        "_peer_expected",
+        "_peer_unmatched_before",
+        "_pending_bytes_max",
+        "_settled",
+        "_settled_ahead",
+        "_told_ahead",
+        "_unmatched",
+        "_unmatched_ahead",
+        "_unmatched_told",
+        "_unsettled",
+        "_untold",
+        "_waiting",
+        "_window",
+        "_window_bytes",
+        "buffering",
+        "connected",
+        "established",
+        "incarnation",
+        "peer",
+        "peer_incarnation",
+        "peer_unmatched",
+        "pending_bytes",
+        "stream",
+        "unsettled_control",
     )  # fmt: skip
 
-    def __init__(self, peer: str, incarnation: int, config: SessionConfig, debts: Debts) -> None:
+    def __init__(self, peer: str, incarnation: int, config: SessionConfig, acks_due: AckScheduler) -> None:
         self.peer = peer
         self.incarnation = incarnation
-        self._debts = debts
+        self._ack_scheduler = acks_due
         self._window, self._acknowledge_every = config.window, config.acknowledge_every
         self._window_bytes = config.window_bytes
         self.connected = False
@@ -152,9 +184,9 @@ class Session:
         self.peer_unmatched = self._peer_unmatched_before = 0
         #: Whether what goes to the peer is kept here on our own account, how much is, and how much may be. All that is kept came
         #: before all that somebody else waits for.
-        self.relieved = False
-        self.kept_bytes = 0
-        self._kept_bytes_max = 0
+        self.buffering = False
+        self.pending_bytes = 0
+        self._pending_bytes_max = 0
 
     # ---- the connection
 
@@ -167,7 +199,7 @@ class Session:
         """The connection is gone; what is not settled waits."""
         self.connected = self.established = False
 
-    def come_anew(self) -> None:
+    def reset(self) -> None:
         """Be somebody new to the peer, and take it for somebody new: both have to greet each other."""
         self.incarnation += 1
         self.peer_incarnation = 0
@@ -178,29 +210,29 @@ class Session:
 
     # ---- out
 
-    def say(self, word: Word, effects: list[Effect], custody: Custody | None = None) -> None:
-        """Send a word, after what is held back; ``custody`` is released when the peer has settled it."""
+    def send_control(self, word: ControlMessage, effects: list[Effect], ack: PendingAck | None = None) -> None:
+        """Send a word, after what is held back; ``ack`` is released when the peer has settled it."""
         while self._behind:
             self._let_in()
-        self._unsettled.append(self._entry(word, custody))
+        self._unsettled.append(self._entry(word, ack))
         self._end += 1
         self._waiting += 1
         self._send_on(effects)
 
-    def say_in_turn(self, word: Word, effects: list[Effect]) -> None:
+    def queue_control(self, word: ControlMessage, effects: list[Effect]) -> None:
         """Send a word when there was room for all that is held back."""
         if self._behind:
             self._behind.append(self._entry(word))
             self._behind_rows += 1
         else:
-            self.say(word, effects)
+            self.send_control(word, effects)
 
-    def send(self, batch: Batch, custody: Custody | None, effects: list[Effect], under_way: bool = False) -> None:
-        """Send publications; ``custody`` is released when the peer has settled them, or at once.
+    def send(self, batch: Batch, ack: PendingAck | None, effects: list[Effect], under_way: bool = False) -> None:
+        """Send publications; ``ack`` is released when the peer has settled them, or at once.
 
         They wait until there is room in the window, unless they are under way already.
         """
-        keeper = self._keep(batch, custody) if self.relieved else custody
+        keeper = self._keep(batch, ack) if self.buffering else ack
         number, rows = self._end, batch.count
         if under_way:
             self._unsettled.append((None, batch, rows, keeper, 0))
@@ -221,19 +253,19 @@ class Session:
         frame = BatchFrame(self.incarnation, self.peer_incarnation, number, settled, batch)
         effects.append(SendFrame(self.peer, frame))
 
-    def wait_for(self, key: ControlKey, custody: Custody) -> None:
-        """Have ``custody`` wait until the peer has settled all control messages of a key that are in flight."""
+    def wait_for(self, key: ControlKey, ack: PendingAck) -> None:
+        """Have ``ack`` wait until the peer has settled all control messages of a key that are in flight."""
         latest = self._latest.get(key)
         if latest is not None:
-            latest.add(custody)
+            latest.add(ack)
 
-    def wait_for_all(self, kind: type, custody: Custody) -> None:
+    def wait_for_all(self, kind: type, ack: PendingAck) -> None:
         """Likewise for all keys of a kind."""
         for key, latest in self._latest.items():
             if key[0] is kind:
-                latest.add(custody)
+                latest.add(ack)
 
-    def withdrawn(self, message: Unsubscribe) -> list[Custody]:
+    def withdrawn(self, message: Unsubscribe) -> list[PendingAck]:
         """Those who waited for the peer to settle what ``message`` takes back, if that was the last of its tree."""
         latest = self._latest.get((Subscribe, message.header.tree))
         return latest.leave() if latest is not None and latest.id == message.id else []
@@ -265,32 +297,32 @@ class Session:
         """How many rows, and words, of this stream the peer has settled."""
         return self._base
 
-    def relieve(self, bytes_max: int) -> None:
+    def start_buffering(self, bytes_max: int) -> None:
         """Let go those who wait for the peer to settle something: keep it, and what follows, until so many bytes are kept."""
-        if self.relieved or not self.established or self.kept_bytes >= bytes_max:
+        if self.buffering or not self.established or self.pending_bytes >= bytes_max:
             return  # who comes back after a crash must find everything
-        self.relieved, self._kept_bytes_max = True, bytes_max
+        self.buffering, self._pending_bytes_max = True, bytes_max
         held: list[_Unsettled] = []
-        while self._unsettled and not isinstance(self._unsettled[-1][3], Kept):
+        while self._unsettled and not isinstance(self._unsettled[-1][3], BufferedBytes):
             held.append(self._unsettled.pop())
-        for word, batch, rows, custody, counted in reversed(held):
-            keeper = self._keep(batch, custody) if self.relieved and batch is not None else custody
+        for word, batch, rows, ack, counted in reversed(held):
+            keeper = self._keep(batch, ack) if self.buffering and batch is not None else ack
             self._unsettled.append((word, batch, rows, keeper, counted))
-        for place, (word, batch, rows, custody, counted) in enumerate(self._behind):
-            if self.relieved and batch is not None:
-                self._behind[place] = (word, batch, rows, self._keep(batch, custody), counted)
+        for place, (word, batch, rows, ack, counted) in enumerate(self._behind):
+            if self.buffering and batch is not None:
+                self._behind[place] = (word, batch, rows, self._keep(batch, ack), counted)
 
-    def hold_back(self) -> None:
+    def stop_buffering(self) -> None:
         """From now on those who send wait again until the peer settles."""
-        self.relieved = False
+        self.buffering = False
 
-    def batches(self) -> Iterator[tuple[Batch, Custody]]:
+    def batches(self) -> Iterator[tuple[Batch, PendingAck]]:
         """The publications that the peer has not settled, with their custody."""
-        for _, batch, _, custody, _ in chain(self._unsettled, self._behind):
-            if batch is not None and isinstance(custody, Custody):
-                yield batch, custody
+        for _, batch, _, ack, _ in chain(self._unsettled, self._behind):
+            if batch is not None and isinstance(ack, PendingAck):
+                yield batch, ack
 
-    def resend(self, effects: list[Effect]) -> None:
+    def retransmit(self, effects: list[Effect]) -> None:
         """Repeat whatever the peer may not have got."""
         if self.connected and not self.established:
             self._put(self._hello(), effects)
@@ -302,27 +334,27 @@ class Session:
                 self._next -= self._unsettled[-1][2]
             self._send_on(effects)
 
-    def take_back(self, effects: list[Effect]) -> list[tuple[Control | Batch, Custody | None]]:
+    def reclaim(self, effects: list[Effect]) -> list[tuple[Control | Batch, PendingAck | None]]:
         """What the peer has not settled and others may bring where it is meant for; the two have to greet each other anew."""
-        taken: list[tuple[Control | Batch, Custody | None]] = []
+        taken: list[tuple[Control | Batch, PendingAck | None]] = []
         while self._behind:
             self._let_in()
         for word, batch, _, keeper, _ in self._unsettled:
-            custody = keeper if isinstance(keeper, Custody) else None
+            ack = keeper if isinstance(keeper, PendingAck) else None
             if batch is not None:
-                taken.append((batch, custody))
-            elif word is not None and not isinstance(word, Announced | Synced | Rejected) and is_addressed(word):
-                taken.append((word, custody))
+                taken.append((batch, ack))
+            elif word is not None and not isinstance(word, AdvertisementsEnd | SyncEnd | Rejected) and is_addressed(word):
+                taken.append((word, ack))
             elif isinstance(keeper, Waiters):
                 keeper.release()
         self._unsettled.clear()
-        self.come_anew()
+        self.reset()
         self._start_again(())
         if self.connected:
             self._put(self._hello(), effects)
         return taken
 
-    def abandon(self) -> None:
+    def close(self) -> None:
         """The peer will not come back: nothing waits for it any more."""
         while self._behind:
             self._let_in()
@@ -335,7 +367,7 @@ class Session:
         """Whether the peer has forgotten all that was before; then it has to be greeted."""
         return self.connected and frame.incarnation > self.peer_incarnation
 
-    def hello(self, frame: Hello, greeting: Iterable[Word], effects: list[Effect]) -> None:
+    def on_hello(self, frame: Hello, greeting: Iterable[ControlMessage], effects: list[Effect]) -> None:
         """The peer introduces itself; to a new one ``greeting`` goes first."""
         if not self.connected or frame.incarnation < self.peer_incarnation:
             return
@@ -348,15 +380,15 @@ class Session:
         self.established = True
         # More may be settled than our last greeting said, and an acknowledgement went nowhere meanwhile.
         self._acknowledged, self._untold = -1, bool(self._settled_ahead)
-        self._debts.later[self] = None
-        if not frame.heard:
+        self._ack_scheduler.later[self] = None
+        if not frame.confirmed:
             self._put(self._hello(), effects)
         self.peer_unmatched = max(self.peer_unmatched, self._peer_unmatched_before + frame.unmatched)
         self._take(frame.acknowledged, frame.expected)
         self._back_to(frame.expected)
         self._send_on(effects)
 
-    def accepts(self, frame: WordFrame | BatchFrame, rows: int, effects: list[Effect]) -> bool:
+    def receive(self, frame: ControlFrame | BatchFrame, rows: int, effects: list[Effect]) -> bool:
         """Whether this is the next content in order, and so many rows long; it is to be settled when it is processed."""
         if not self.established or frame.incarnation != self.peer_incarnation or frame.peer_incarnation != self.incarnation:
             return False
@@ -365,20 +397,20 @@ class Session:
             if self._behind:
                 self._send_on(effects)
         if frame.sequence != self._expected:
-            self._debts.later[self] = None  # the sender seems not to know what we have
+            self._ack_scheduler.later[self] = None  # the sender seems not to know what we have
             self._acknowledged, self._untold = -1, bool(self._settled_ahead)
             return False
         self._expected += rows
         return True
 
-    def acknowledgement(self, frame: Acknowledgement, effects: list[Effect]) -> None:
+    def on_acknowledgement(self, frame: Acknowledgement, effects: list[Effect]) -> None:
         """The peer has settled more: go on sending."""
         if self.established and frame.incarnation == self.peer_incarnation and frame.peer_incarnation == self.incarnation:
             if frame.unmatched:
                 self.peer_unmatched = max(self.peer_unmatched, self._peer_unmatched_before + frame.unmatched)
             self._take(frame.acknowledged, frame.expected)
-            if frame.ahead:
-                self._release_ahead(frame.ahead)
+            if frame.ranges:
+                self._release_ahead(frame.ranges)
             if self._behind:
                 self._send_on(effects)
 
@@ -386,14 +418,14 @@ class Session:
         """The content with this number, and all that it caused, is settled; so many of its rows matched nobody."""
         settled, ahead = sequence + rows, self._settled_ahead
         if control:
-            self._debts.soon[self] = None
+            self._ack_scheduler.soon[self] = None
         if sequence != self._settled:
             ahead[sequence] = settled
             if unmatched:
                 self._unmatched_ahead[sequence] = unmatched
-            if control or self._debts.ahead:
+            if control or self._ack_scheduler.selective:
                 self._untold = True
-                self._debts.later[self] = None
+                self._ack_scheduler.later[self] = None
             return
         while ahead and settled in ahead:
             if self._unmatched_ahead:
@@ -402,11 +434,11 @@ class Session:
         self._unmatched += unmatched
         self._settled = settled
         if settled - self._acknowledged >= self._acknowledge_every:
-            self._debts.now[self] = None
+            self._ack_scheduler.now[self] = None
         else:
-            self._debts.later[self] = None
+            self._ack_scheduler.later[self] = None
 
-    def owes(self) -> bool:
+    def ack_due(self) -> bool:
         """Whether the peer has not been told of all that is settled, or is to be told again."""
         return self._settled > self._acknowledged or self._untold
 
@@ -435,7 +467,7 @@ class Session:
         assert self._unmatched_ahead.keys() <= self._settled_ahead.keys()
         assert self.connected or not self.established
         keepers = (entry[3] for entry in chain(self._unsettled, self._behind))
-        assert self.kept_bytes == sum(keeper.bytes for keeper in keepers if isinstance(keeper, Kept))
+        assert self.pending_bytes == sum(keeper.bytes for keeper in keepers if isinstance(keeper, BufferedBytes))
 
     # ---- helpers
 
@@ -458,14 +490,14 @@ class Session:
         self._untold = bool(some) and some[-1] != stretches[-1]
         self._told_ahead = some[-1][1] if self._untold else 0
         if self._untold:
-            self._debts.later[self] = None
+            self._ack_scheduler.later[self] = None
         return tuple(some)
 
-    def _keep(self, batch: Batch, custody: Custody | Waiters | Kept | None) -> Kept:
-        kept = Kept(self, _CONTENT_BYTES + batch.size_bytes())
-        self.relieved = self.kept_bytes < self._kept_bytes_max
-        if custody is not None:
-            custody.release()
+    def _keep(self, batch: Batch, ack: PendingAck | Waiters | BufferedBytes | None) -> BufferedBytes:
+        kept = BufferedBytes(self, _CONTENT_BYTES + batch.size_bytes())
+        self.buffering = self.pending_bytes < self._pending_bytes_max
+        if ack is not None:
+            ack.release()
         return kept
 
     def _put(self, frame: Frame, effects: list[Effect]) -> None:
@@ -480,7 +512,7 @@ class Session:
         self._peer_expected = max(self._peer_expected, expected)
         unsettled, base = self._unsettled, self._base
         while base < acknowledged and unsettled:
-            _, batch, rows, custody, counted = unsettled.popleft()
+            _, batch, rows, ack, counted = unsettled.popleft()
             self._base = base = base + rows
             if counted and batch is not None:
                 self._counted -= counted
@@ -488,8 +520,8 @@ class Session:
             if self._next < base:  # it was taken back, to be sent again
                 self._next = base
                 self._waiting -= 1
-            if custody is not None:
-                custody.release()
+            if ack is not None:
+                ack.release()
         if self._marks:
             self._settle_marks()
 
@@ -497,26 +529,26 @@ class Session:
         while self._marks and self._marks[0].position <= self._base:
             self._marks.popleft().settled = True
 
-    def _entry(self, word: Word, custody: Custody | None = None) -> _Unsettled:
+    def _entry(self, word: ControlMessage, ack: PendingAck | None = None) -> _Unsettled:
         """A word to be sent, with those who wait for it."""
-        key = None if isinstance(word, Announced | Synced | Rejected) else control_key(word)
-        if key is None or isinstance(word, Announced | Synced | Rejected):
-            return word, None, 1, custody, 0
-        return word, None, 1, Waiters(self._latest, key, word.id, custody), 0
+        key = None if isinstance(word, AdvertisementsEnd | SyncEnd | Rejected) else control_key(word)
+        if key is None or isinstance(word, AdvertisementsEnd | SyncEnd | Rejected):
+            return word, None, 1, ack, 0
+        return word, None, 1, Waiters(self._latest, key, word.id, ack), 0
 
     def _release_ahead(self, stretches: Iterable[tuple[int, int]]) -> None:
         """Let go those who wait for contents that are settled while some before them are not."""
         number, released, rest = self._base, [], iter(stretches)
         start, end = next(rest, (self._end, self._end))
-        for place, (word, batch, rows, custody, counted) in enumerate(self._unsettled):
+        for place, (word, batch, rows, ack, counted) in enumerate(self._unsettled):
             while number >= end < self._end:
                 start, end = next(rest, (self._end, self._end))
-            if custody is not None and start <= number and number + rows <= end:
+            if ack is not None and start <= number and number + rows <= end:
                 self._unsettled[place] = (word, batch, rows, None, counted)
-                released.append(custody)
+                released.append(ack)
             number += rows
-        for custody in released:
-            custody.release()
+        for ack in released:
+            ack.release()
 
     def _back_to(self, expected: int) -> None:
         """Take back what the peer has not got, to be sent again."""
@@ -545,13 +577,13 @@ class Session:
         for word, batch, rows, _, _ in reversed(list(islice(reversed(self._unsettled), self._waiting))):
             numbers = self.incarnation, self.peer_incarnation, self._next, settled
             if word is not None:
-                self._put(WordFrame(*numbers, word), effects)
+                self._put(ControlFrame(*numbers, word), effects)
             elif batch is not None:
                 self._put(BatchFrame(*numbers, batch), effects)
             self._next += rows
         self._waiting = 0
 
-    def _start_again(self, greeting: Iterable[Word]) -> None:
+    def _start_again(self, greeting: Iterable[ControlMessage]) -> None:
         self.established = False
         self.stream += 1
         before = self._unsettled
@@ -570,10 +602,10 @@ class Session:
         self._unmatched, self._unmatched_told, self._peer_unmatched_before = 0, 0, self.peer_unmatched
         self._told_ahead, self._untold = 0, False
         # What was in flight is among what the peer hears now, unless it was withdrawn.
-        for key, custodies in waiting:
-            for custody in custodies:
-                self.wait_for(key, custody)
-                custody.release()
+        for key, acks in waiting:
+            for ack in acks:
+                self.wait_for(key, ack)
+                ack.release()
         self._settle_marks()
 
     def _move_marks(self, before: "deque[_Unsettled]", told: int) -> None:

@@ -10,8 +10,8 @@ import typer
 
 from overweave.cli.answers import put
 from overweave.drivers.tcp.logs import printable
+from overweave.drivers.tcp.monitor import ANSWER_S_MAX, MonitorError, Snapshot, ask, host_and_port
 from overweave.drivers.tcp.network_file import read_network
-from overweave.drivers.tcp.observe import ANSWER_S_MAX, Snapshot, Unobservable, ask, host_and_port
 from overweave.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ async def _asked(name: str, address: str | None) -> Snapshot | str:
         return "no metrics address"
     try:
         snapshot = await ask(address, ANSWER_S_MAX)
-    except Unobservable as error:
+    except MonitorError as error:
         return str(error)
     return snapshot if name in (address, snapshot.broker) else f"broker {printable(snapshot.broker)} answers there"
 

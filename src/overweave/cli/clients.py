@@ -19,7 +19,7 @@ import typer
 from overweave.cli.terminal import say
 from overweave.drivers.tcp.addresses import Address, parse_address
 from overweave.drivers.tcp.blocking import BlockingClient, connect_blocking
-from overweave.drivers.tcp.dialling import why_not
+from overweave.drivers.tcp.outbound_handshake import connect_error
 from overweave.drivers.tcp.security import client_context
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.errors import InvalidInput, OverweaveError, ParseError
@@ -128,12 +128,12 @@ def _wait_for(address: Address, context: ssl.SSLContext | None, end_s: float) ->
                     context.wrap_socket(plain, server_hostname=address.host).close()
             return
         except (ssl.SSLError, socket.gaierror) as error:
-            raise OverweaveError(f"{address}: {why_not(error)}") from None
+            raise OverweaveError(f"{address}: {connect_error(error)}") from None
         except OSError as error:
             if time.monotonic() >= end_s:
-                raise OverweaveError(f"{address}: {why_not(error)}") from None
+                raise OverweaveError(f"{address}: {connect_error(error)}") from None
             if not told:
-                say(f"waiting for {address}: {why_not(error)}")
+                say(f"waiting for {address}: {connect_error(error)}")
                 told = True
         time.sleep(_RETRY_S)
 

@@ -227,7 +227,7 @@ def _with_boxes(source: "Location", problem: "Problem") -> "Problem":
 
 
 def _goals(file: Path | None, headroom: float | None, without: tuple[str, ...]) -> "Goals":
-    from overweave.drivers.tables import check_keys, read_toml, table, values
+    from overweave.drivers.toml_config import check_keys, read_toml, table, values
     from overweave.planning.problem import Goals
 
     def read(document: Any) -> tuple[Goals, bool]:

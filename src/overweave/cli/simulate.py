@@ -13,8 +13,8 @@ from overweave.drivers.sim.metrics import Metrics
 from overweave.drivers.sim.runner import simulate as simulate_scenario
 from overweave.drivers.sim.scenario import read_scenario
 from overweave.drivers.sim.utilisation import overload_text
-from overweave.drivers.trace import TraceWriter
-from overweave.drivers.trace_names import run_name
+from overweave.drivers.tracing.files import TraceWriter
+from overweave.drivers.tracing.names import run_name
 
 EXAMPLE = """\
 printf '%s\\n' 'duration_s = 10' '[overlay]' 'shape = "balanced"' 'brokers = 12' 'degree = 3' \\

@@ -15,7 +15,7 @@ from overweave.cli.broker_command import broker_command
 from overweave.cli.terminal import say, waiting
 from overweave.drivers.tcp.network_file import NetworkFile, read_network
 from overweave.drivers.tcp.processes import supervise
-from overweave.drivers.tcp.security import Gate, server_context
+from overweave.drivers.tcp.security import Authenticator, server_context
 
 EXAMPLE = """\
 printf '%s\\n' '[network]' 'shape = "chain"' 'brokers = 3' 'port = 7400' > network.toml
@@ -36,7 +36,7 @@ def up(
     """
     network = read_network(file)
     # What is wrong with these files is better said once, here.
-    Gate(network.security), server_context(network.security)
+    Authenticator(network.security), server_context(network.security)
     document = msgspec.json.encode({"brokers": network.urls}) + b"\n"
     if ready_file is not None:
         ready_file.unlink(missing_ok=True)

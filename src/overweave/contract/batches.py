@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from overweave.contract.plain_filters import PlainFilters
 from overweave.contract.row_kernels import mark_seen
-from overweave.language.codec import encode_publication, place_of_publication
+from overweave.language.codec import address_of_publication, encode_publication
 from overweave.language.headers import Priority
 from overweave.language.messages import Publish
 from overweave.matching.base import Id, Link
@@ -26,7 +26,7 @@ _FIRST_ROW = np.zeros(1, np.int64)
 Identity = tuple[str, int, int]
 
 
-class Arrival(NamedTuple):
+class TraceFields(NamedTuple):
     """What a trace tells of one row."""
 
     publisher: str
@@ -37,16 +37,16 @@ class Arrival(NamedTuple):
 
 
 class SeenRows(Protocol):
-    """What a peer has seen, by life of a publisher and sequence number (`overweave.broker.seen`)."""
+    """What a peer has seen, by life of a publisher and sequence number (`overweave.broker.dedup`)."""
 
     def add(self, publisher: str, life: int, sequence: int) -> bool:
         """Whether a publication is new; it is not from now on."""
 
-    def marks(self, publisher: str, life: int, sequence: int) -> tuple[list[int], bytearray]:
+    def window_of(self, publisher: str, life: int, sequence: int) -> tuple[list[int], bytearray]:
         """The highest number of a life and the ring of bits up to it, for the caller to go on from ``sequence``."""
 
 
-class Ways:
+class NextHops:
     """The next hops of one broker: over which neighbour which brokers are reached, as sets of bits by their numbers.
 
     >>> Ways([("B2", 0b110), ("B5", 0b1000)]).parts(0b11010)
@@ -102,9 +102,9 @@ class Batch(Protocol):
     #: So many hops are left to every row, at least.
     ttl: int
     #: Whether they go a way that is taken only because another one is gone (`overweave.routing.merc`).
-    detour: bool
+    tag: int
 
-    def look(self) -> None:
+    def validate_layout(self) -> None:
         """Refuse rows that are not sound (`WireError`): of those that came as bytes it is not known before."""
 
     def publishes(self) -> Sequence[Publish]:
@@ -113,28 +113,28 @@ class Batch(Protocol):
     def identities(self) -> Iterable[Identity]:
         """The publisher, its life and the sequence number of each row."""
 
-    def new(self, seen: SeenRows) -> NDArray[np.int64] | None:
+    def mark_seen(self, seen: SeenRows) -> NDArray[np.int64] | None:
         """Which rows are new; None when all are."""
 
     def take(self, rows: NDArray[np.int64]) -> "Batch":
         """Some of the rows."""
 
-    def hopped(self) -> "Batch":
+    def next_hop(self) -> "Batch":
         """All rows after one more hop."""
 
-    def diverted(self, detour: bool) -> "Batch":
-        """All rows on a detour, or not."""
+    def with_tag(self, tag: int) -> "Batch":
+        """All rows under another tag."""
 
-    def alive(self) -> "Batch | None":
+    def unexpired(self) -> "Batch | None":
         """The rows that may hop once more."""
 
-    def is_bound(self) -> bool:
+    def has_destinations(self) -> bool:
         """Whether rows have destination lists: all have, or none has."""
 
     def destinations(self) -> Mapping[int, int]:
         """How many rows are meant for each broker, by its number."""
 
-    def matching(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
+    def match_rows(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
         """The numbers of the rows that match on each link of an index."""
 
     def not_admitted(self, filters: PlainFilters) -> NDArray[np.int64] | None:
@@ -146,22 +146,22 @@ class Batch(Protocol):
     def sequences(self) -> NDArray[np.int64]:
         """The sequence number of each row."""
 
-    def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "Batch | None":
+    def with_destinations(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "Batch | None":
         """The rows that are meant for some brokers, given which rows are meant for each, with their destination lists."""
 
-    def parted(self, ways: Ways) -> "list[tuple[str | None, Batch]]":
+    def split_by_next_hop(self, ways: NextHops) -> "list[tuple[str | None, Batch]]":
         """The rows by next hop, each with the part of its destination list that lies there; None: there is no way."""
 
-    def meant_for(self, number: int) -> "tuple[Batch | None, Batch | None]":
+    def split_local(self, number: int) -> "tuple[Batch | None, Batch | None]":
         """The rows that one broker is meant to get, without their lists; and the rows that others are, without that broker."""
 
-    def spread(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, Batch]]":
+    def split_by_link(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, Batch]]":
         """Which rows match on which link of an index."""
 
     def ids(self, index: Index) -> Iterable[list[Id]]:
         """The ids of all filters in an index that each row matches."""
 
-    def arrivals(self) -> Iterable[Arrival]:
+    def trace_fields(self) -> Iterable[TraceFields]:
         """What a trace tells of each row."""
 
     def size_bytes(self) -> int:
@@ -185,7 +185,7 @@ class Rows:
     (1, [('p', 0, 7)])
     """
 
-    __slots__ = ("_base", "_bound", "_given", "_hops", "_lanes", "_picks", "count", "detour", "ttl")
+    __slots__ = ("_base", "_bound", "_given", "_hops", "_lanes", "_picks", "count", "tag", "ttl")
 
     def __init__(self, rows: tuple[Publish, ...], hops: int = 0) -> None:
         #: The rows, or where they were taken from and which they are there: few look at what they pass on.
@@ -196,8 +196,8 @@ class Rows:
         #: The destination lists of all rows, as sets of bits; None: those of their headers.
         self._bound: tuple[int, ...] | None = None
         #: What kernels read of several rows, made when they first do.
-        self._lanes: _Lanes | None = None
-        self.count, self.detour = len(rows), False
+        self._lanes: _Columns | None = None
+        self.count, self.tag = len(rows), 0
         self.ttl = (rows[0] if len(rows) == 1 else min(rows, key=_ttl)).header.ttl - hops
 
     def __eq__(self, other: object) -> bool:
@@ -209,14 +209,14 @@ class Rows:
     def __repr__(self) -> str:
         return f"Rows({self.publishes()!r})"
 
-    def look(self) -> None:
-        """See `Batch.look`: objects are sound."""
+    def validate_layout(self) -> None:
+        """See `Batch.validate_layout`: objects are sound."""
 
     def publishes(self) -> Sequence[Publish]:
         """See `Batch.publishes`."""
         rows = self._rows()
         if self._hops:
-            rows = tuple(msgspec.structs.replace(publish, header=publish.header.hopped(self._hops)) for publish in rows)
+            rows = tuple(msgspec.structs.replace(publish, header=publish.header.next_hop(self._hops)) for publish in rows)
         if self._bound is not None:
             rows = tuple(_bound_for(publish, bits) for publish, bits in zip(rows, self._bound, strict=True))
         return rows
@@ -227,8 +227,8 @@ class Rows:
             header = publish.header
             yield header.publisher, header.life, header.sequence
 
-    def new(self, seen: SeenRows) -> NDArray[np.int64] | None:
-        """See `Batch.new`."""
+    def mark_seen(self, seen: SeenRows) -> NDArray[np.int64] | None:
+        """See `Batch.mark_seen`."""
         if self.count == 1:
             header = (self._given or self._rows())[0].header
             return None if seen.add(header.publisher, header.life, header.sequence) else _NO_ROWS
@@ -237,7 +237,7 @@ class Rows:
             news = [seen.add(*identity) for identity in self.identities()]
             return None if all(news) else np.flatnonzero(news)
         fresh = np.empty(self.count, np.bool_)
-        highest, ring = seen.marks(*lanes.publisher, int(lanes.sequences[0]))
+        highest, ring = seen.window_of(*lanes.publisher, int(lanes.sequences[0]))
         bits = np.frombuffer(ring, np.uint8)
         new, highest[0] = mark_seen(bits, len(ring) * 8 - 1, highest[0], lanes.sequences, fresh)
         return None if new == self.count else np.flatnonzero(fresh)
@@ -250,42 +250,42 @@ class Rows:
         made._given, made._lanes, made._hops = None, None, self._hops
         made._base, made._picks = (self, rows) if self._picks is None else (self._base, self._picks[rows])
         made._bound = None if self._bound is None else tuple([self._bound[row] for row in rows.tolist()])
-        made.count, made.ttl, made.detour = len(rows), self.ttl, self.detour
+        made.count, made.ttl, made.tag = len(rows), self.ttl, self.tag
         return made
 
-    def hopped(self) -> "Rows":
-        """See `Batch.hopped`."""
+    def next_hop(self) -> "Rows":
+        """See `Batch.next_hop`."""
         made = object.__new__(Rows)
         made._given, made._lanes, made._hops = self._given, self._lanes, self._hops + 1
         made._base, made._picks, made._bound = self._base, self._picks, self._bound
-        made.count, made.ttl, made.detour = self.count, self.ttl - 1, self.detour
+        made.count, made.ttl, made.tag = self.count, self.ttl - 1, self.tag
         return made
 
-    def diverted(self, detour: bool) -> "Rows":
-        """See `Batch.diverted`."""
-        if detour == self.detour:
+    def with_tag(self, tag: int) -> "Rows":
+        """See `Batch.with_tag`."""
+        if tag == self.tag:
             return self
         made = self._same()
-        made.detour = detour
+        made.tag = tag
         return made
 
-    def alive(self) -> "Rows | None":
-        """See `Batch.alive`."""
+    def unexpired(self) -> "Rows | None":
+        """See `Batch.unexpired`."""
         if self.ttl > 0:
             return self
         rows = [row for row, publish in enumerate(self._rows()) if publish.header.ttl > self._hops]
         return self.take(np.array(rows, np.int64)) if rows else None
 
-    def is_bound(self) -> bool:
-        """See `Batch.is_bound`."""
+    def has_destinations(self) -> bool:
+        """See `Batch.has_destinations`."""
         return bool(self._rows()[0].header.destinations if self._bound is None else self._bound[0])
 
     def destinations(self) -> Mapping[int, int]:
         """See `Batch.destinations`."""
         return Counter(number for bits in self._lists() for number in numbers_of(bits))
 
-    def matching(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
-        """See `Batch.matching`."""
+    def match_rows(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
+        """See `Batch.match_rows`."""
         if self.count == 1:
             return [(link, _FIRST_ROW) for link in index.links(self._rows()[0].publication, None)]
         return index.links_of_places(self._kernels_read().places, None)
@@ -302,16 +302,16 @@ class Rows:
         """See `Batch.sequences`."""
         return np.array([publish.header.sequence for publish in self._rows()], np.int64)
 
-    def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "Rows | None":
-        """See `Batch.addressed`."""
+    def with_destinations(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "Rows | None":
+        """See `Batch.with_destinations`."""
         lists = [0] * self.count
         for number, rows in found:
             for row in rows.tolist():
                 lists[row] |= 1 << number
         return self._some_bound(lists)
 
-    def parted(self, ways: Ways) -> "list[tuple[str | None, Batch]]":
-        """See `Batch.parted`."""
+    def split_by_next_hop(self, ways: NextHops) -> "list[tuple[str | None, Batch]]":
+        """See `Batch.split_by_next_hop`."""
         lists = self._lists()
         if self.count == 1:
             return [(hop, self._bound_anew((bits,))) for hop, bits in ways.parts(lists[0])]
@@ -321,8 +321,8 @@ class Rows:
                 parts.setdefault(hop, [0] * self.count)[row] = bits
         return [(hop, some) for hop, bits in parts.items() if (some := self._some_bound(bits)) is not None]
 
-    def meant_for(self, number: int) -> "tuple[Rows | None, Rows | None]":
-        """See `Batch.meant_for`."""
+    def split_local(self, number: int) -> "tuple[Rows | None, Rows | None]":
+        """See `Batch.split_local`."""
         lists, bit = self._lists(), 1 << number
         here = [row for row, destinations in enumerate(lists) if destinations & bit]
         if not here:
@@ -330,8 +330,8 @@ class Rows:
         mine = self.take(np.array(here, np.int64))._bound_anew((0,) * len(here))
         return mine, self._some_bound([destinations & ~bit for destinations in lists])
 
-    def spread(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, Rows]]":
-        """See `Batch.spread`."""
+    def split_by_link(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, Rows]]":
+        """See `Batch.split_by_link`."""
         if self.count == 1:
             found: list[tuple[Link, Rows]] = []
             for link in index.links((self._given or self._rows())[0].publication, exclude):
@@ -344,12 +344,12 @@ class Rows:
         for publish in self._rows():
             yield index.ids(publish.publication)
 
-    def arrivals(self) -> Iterator[Arrival]:
-        """See `Batch.arrivals`."""
+    def trace_fields(self) -> Iterator[TraceFields]:
+        """See `Batch.trace_fields`."""
         for publish in self._rows():
             header = publish.header
             hops = header.hops + self._hops
-            yield Arrival(header.publisher, header.sequence, hops, header.published_at_s, _size_bytes(publish))
+            yield TraceFields(header.publisher, header.sequence, hops, header.published_at_s, _size_bytes(publish))
 
     def size_bytes(self) -> int:
         """See `Batch.size_bytes`."""
@@ -382,7 +382,7 @@ class Rows:
         made = object.__new__(Rows)
         made._given, made._lanes, made._hops = self._given, self._lanes, self._hops
         made._base, made._picks, made._bound = self._base, self._picks, self._bound
-        made.count, made.ttl, made.detour = self.count, self.ttl, self.detour
+        made.count, made.ttl, made.tag = self.count, self.ttl, self.tag
         return made
 
     def _some_bound(self, lists: list[int]) -> "Rows | None":
@@ -401,25 +401,25 @@ class Rows:
             self._given = tuple([rows[pick] for pick in self._picks.tolist()])
         return self._given
 
-    def _kernels_read(self) -> "_Lanes":
+    def _kernels_read(self) -> "_Columns":
         if self._lanes is not None:
             return self._lanes
         if self._base is not None:
             base = self._base._kernels_read()
-            self._lanes = _Lanes(base.places[self._picks], base.sequences[self._picks], base.publisher)
+            self._lanes = _Columns(base.places[self._picks], base.sequences[self._picks], base.publisher)
             return self._lanes
         rows = self._rows()
         headers = [publish.header for publish in rows]
         publishers = {(header.publisher, header.life) for header in headers}
-        self._lanes = _Lanes(
-            np.array([place_of_publication(publish.publication) for publish in rows], np.int64),
+        self._lanes = _Columns(
+            np.array([address_of_publication(publish.publication) for publish in rows], np.int64),
             np.array([header.sequence for header in headers], np.int64),
             publishers.pop() if len(publishers) == 1 else None,
         )
         return self._lanes
 
 
-class _Lanes(NamedTuple):
+class _Columns(NamedTuple):
     """Where the contents of rows lie, their sequence numbers, and the publisher and its life if all have the same."""
 
     places: NDArray[np.int64]

@@ -18,30 +18,30 @@ class SessionConfig(msgspec.Struct, frozen=True):
     acknowledge_every: int = 64
     acknowledge_delay_s: float = 0.02
     #: The retransmission period; None: connections lose nothing.
-    resend_s: float | None = None
+    retransmit_s: float | None = None
 
 
 class BrokerConfig(msgspec.Struct, frozen=True):
-    """What a broker core needs to know besides its neighbours."""
+    """Options of a broker core."""
 
     session: SessionConfig = SessionConfig()
-    #: A client that settles nothing for so long, though there is something to settle, no longer holds its publishers back; when
-    #: they are about to stop, not even for so long (`overweave.broker.patience`). The broker keeps what waits for it, and if it
-    #: crashes then, that is lost to the client. None: they wait for it.
-    stall_s: float | None = None
-    #: A client that settles nothing for so long is cut off. None: never.
-    patience_s: float | None = None
-    #: So many contents may wait for one client before it is cut off without patience.
-    queue_max: int = 100_000
-    #: So many bytes the broker keeps for one client. Then the client holds its publishers back, or is cut off if it stands still.
-    kept_bytes_max: int = 1 << 26
-    #: Where routing finds other ways when links fail: how often neighbours hear from each other, and after which silence a link
-    #: does not work. None: links are taken to work.
+    #: After this long without an acknowledgement the broker buffers for the client, so that it no longer blocks its publishers;
+    #: sooner if a publisher's window is about to fill (`overweave.broker.slow_consumers`). A crash of the broker loses the
+    #: buffer. None: publishers wait.
+    stall_timeout_s: float | None = None
+    #: A client without an acknowledgement for this long is disconnected as a slow consumer. None: never.
+    slow_consumer_timeout_s: float | None = None
+    #: The most pending messages of one client; beyond that it is disconnected at once.
+    pending_max: int = 100_000
+    #: The most bytes buffered for one client. Beyond that it blocks its publishers again, or is disconnected if it is stalled.
+    pending_bytes_max: int = 1 << 26
+    #: The heartbeat period between neighbours and the silence after which a link counts as down, for protocols that reroute.
+    #: None: no failure detection.
     heartbeat_s: float | None = None
-    silence_s: float = 2.0
-    #: What is meant for a broker that cannot be reached is kept for so long.
-    unreachable_s: float = 10.0
-    #: The largest window that a publisher may have, where that is not the session's. Duplicates are found within two of them.
+    link_timeout_s: float = 2.0
+    #: How long undeliverable publications are kept.
+    undeliverable_timeout_s: float = 10.0
+    #: The largest window of a publisher, if it differs from the session's. The dedup window is twice as large.
     publisher_window: int = 0
-    #: How many steps of messages a broker remembers for `BrokerCore.story`.
+    #: The number of steps kept for `BrokerCore.story`.
     story_length: int = 0

@@ -26,7 +26,7 @@ class SetTimer(msgspec.Struct, frozen=True):
     at_s: float
 
 
-class Keep(msgspec.Struct, frozen=True, gc=False):
+class Persist(msgspec.Struct, frozen=True, gc=False):
     """Write to the journal what must survive a crash (None: no longer); `Persisted` says when it is durable."""
 
     key: tuple[str, str]
@@ -51,25 +51,25 @@ class Deliver(msgspec.Struct, frozen=True):
     parts: Parts
 
 
-class Note(msgspec.Struct, frozen=True, gc=False):
+class Trace(msgspec.Struct, frozen=True, gc=False):
     """A row for the trace."""
 
     record: Record
 
 
-class NoteRows(msgspec.Struct, frozen=True):
+class TraceColumns(msgspec.Struct, frozen=True):
     """Many rows for the trace."""
 
     columns: Columns
 
 
-class NoteStatement(msgspec.Struct, frozen=True, gc=False):
+class TraceStatement(msgspec.Struct, frozen=True, gc=False):
     """A row for the trace of statements."""
 
     statement: Statement
 
 
-class Refuse(msgspec.Struct, frozen=True):
+class Reject(msgspec.Struct, frozen=True):
     """Tell a peer what it did wrong, by a code and a text, and close its connection; so many ``rows`` for it are dropped."""
 
     peer: str
@@ -108,13 +108,13 @@ class Restart(msgspec.Struct, frozen=True):
 Effect = (
     SendFrame
     | SetTimer
-    | Keep
+    | Persist
     | Rejection
     | Deliver
-    | Note
-    | NoteRows
-    | NoteStatement
-    | Refuse
+    | Trace
+    | TraceColumns
+    | TraceStatement
+    | Reject
     | Notify
     | OpenLink
     | CloseLink

@@ -10,11 +10,11 @@ from overweave.contract.batches import Batch
 from overweave.language.messages import Control
 
 
-class Announced(msgspec.Struct, frozen=True, tag="announced"):
+class AdvertisementsEnd(msgspec.Struct, frozen=True, tag="announced"):
     """The sender has now told all advertisements that it knows from elsewhere."""
 
 
-class Synced(msgspec.Struct, frozen=True, tag="synced"):
+class SyncEnd(msgspec.Struct, frozen=True, tag="synced"):
     """The sender has now said all that its peer must know of its routing state, as if they met for the first time."""
 
 
@@ -28,36 +28,36 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
 
 
 #: What is said besides publications.
-Word = Control | Announced | Synced | Rejected
+ControlMessage = Control | AdvertisementsEnd | SyncEnd | Rejected
 
 
-def is_addressed(word: Word) -> bool:
+def is_addressed(word: ControlMessage) -> bool:
     """Whether a word is meant for some brokers: then it stays with its sender until they have it, as a publication does."""
-    return not isinstance(word, Announced | Synced | Rejected) and bool(word.header.destinations)
+    return not isinstance(word, AdvertisementsEnd | SyncEnd | Rejected) and bool(word.header.destinations)
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """Opens or resumes a stream: who I am, whom I take you for (0: nobody yet), what I have settled and which number I expect.
 
-    Whoever has not ``heard`` that the other knows it wants an answer. ``unmatched`` is as in `Acknowledgement`.
+    Whoever has not ``confirmed`` that the other knows it wants an answer. ``unmatched`` is as in `Acknowledgement`.
     """
 
     incarnation: int
     peer_incarnation: int
     acknowledged: int
     expected: int
-    heard: bool
+    confirmed: bool
     unmatched: int = 0
 
 
-class WordFrame(msgspec.Struct, frozen=True, gc=False, tag="word"):
+class ControlFrame(msgspec.Struct, frozen=True, gc=False, tag="word"):
     """A word with its number; ``acknowledged`` counts the rows of the other direction that are settled."""
 
     incarnation: int
     peer_incarnation: int
     sequence: int
     acknowledged: int
-    word: Word
+    message: ControlMessage
 
 
 class BatchFrame(msgspec.Struct, frozen=True, gc=False, tag="batch"):
@@ -81,8 +81,8 @@ class Acknowledgement(msgspec.Struct, frozen=True, tag="acknowledgement"):
     peer_incarnation: int
     acknowledged: int
     expected: int
-    ahead: tuple[tuple[int, int], ...] = ()
+    ranges: tuple[tuple[int, int], ...] = ()
     unmatched: int = 0
 
 
-Frame = Hello | WordFrame | BatchFrame | Acknowledgement
+Frame = Hello | ControlFrame | BatchFrame | Acknowledgement

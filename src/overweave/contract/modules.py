@@ -10,13 +10,13 @@ from typing import Protocol
 import msgspec
 
 from overweave.contract.batches import Batch
-from overweave.contract.effects import CloseLink, Note, NoteRows, NoteStatement, OpenLink, SetTimer
+from overweave.contract.effects import CloseLink, OpenLink, SetTimer, Trace, TraceColumns, TraceStatement
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
 
 
-class KnownOverlay(Protocol):
+class TopologyView(Protocol):
     """What a broker knows of the overlay at any time, where its routing needs to (`overweave.routing.topology`)."""
 
     @property
@@ -29,7 +29,7 @@ class KnownOverlay(Protocol):
     def is_neighbour(self, peer: str) -> bool:
         """Whether there is a link to a peer."""
 
-    def joined(self) -> Mapping[str, Iterable[str]]:
+    def adjacency(self) -> Mapping[str, Iterable[str]]:
         """All who can be reached, each with those it has a link to."""
 
     def number_of(self, broker: str) -> int | None:
@@ -39,20 +39,20 @@ class KnownOverlay(Protocol):
 class Started(msgspec.Struct, frozen=True):
     """The module is in its place; the overlay is known only where routing knows it."""
 
-    overlay: KnownOverlay | None = None
+    overlay: TopologyView | None = None
 
 
-class Passed(msgspec.Struct, frozen=True, gc=False):
+class Routed(msgspec.Struct, frozen=True, gc=False):
     """New publications came in from a peer, and went on to others: neighbours, clients, or None if there is no way yet."""
 
     batch: Batch
     peer: str
     to: list[tuple[str | None, Batch]]
-    #: They are told of by another `Passed` too, and go to others besides, or by another way.
+    #: They are told of by another `Routed` too, and go to others besides, or by another way.
     again: bool = False
 
 
-class Heard(msgspec.Struct, frozen=True):
+class ControlApplied(msgspec.Struct, frozen=True):
     """A peer said something that changes routing tables; ``client`` tells a client from a neighbouring broker."""
 
     message: Control
@@ -60,17 +60,17 @@ class Heard(msgspec.Struct, frozen=True):
     client: bool
 
 
-class Received(msgspec.Struct, frozen=True):
+class Delivered(msgspec.Struct, frozen=True):
     """A publication that the module has subscribed to."""
 
     publish: Publish
     subscription: str
 
 
-ModuleStimulus = Started | Passed | Heard | Received | TimerFired | LoadMeasured
+ModuleStimulus = Started | Routed | ControlApplied | Delivered | TimerFired | LoadMeasured
 
 
-class Say(msgspec.Struct, frozen=True):
+class SendControl(msgspec.Struct, frozen=True):
     """Advertise, subscribe, or withdraw either."""
 
     message: Advertise | Unadvertise | Subscribe | Unsubscribe
@@ -82,7 +82,7 @@ class PublishControl(msgspec.Struct, frozen=True):
     publication: Publication
 
 
-ModuleEffect = Say | PublishControl | SetTimer | Note | NoteRows | NoteStatement | OpenLink | CloseLink
+ModuleEffect = SendControl | PublishControl | SetTimer | Trace | TraceColumns | TraceStatement | OpenLink | CloseLink
 
 
 class Module(Protocol):
@@ -90,7 +90,7 @@ class Module(Protocol):
 
     @property
     def watches(self) -> tuple[type, ...]:
-        """What it wants to see of `Passed` and `Heard`; the others come to whom they concern."""
+        """What it wants to see of `Routed` and `ControlApplied`; the others come to whom they concern."""
 
     def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterable[ModuleEffect]:
         """The one door of the module."""

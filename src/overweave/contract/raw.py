@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.contract.batches import Arrival, Batch, Identity, SeenRows, Ways, bits_of, numbers_of
+from overweave.contract.batches import Batch, Identity, NextHops, SeenRows, TraceFields, bits_of, numbers_of
 from overweave.contract.plain_filters import PlainFilters
 from overweave.contract.records import Columns
 from overweave.contract.row_kernels import (
@@ -79,22 +79,22 @@ def encode_rows(publishes: Iterable[Publish]) -> bytes:
     return b"".join(map(_encode_row, publishes))
 
 
-class Wire(NamedTuple):
+class EncodedBatch(NamedTuple):
     """A batch in its wire form."""
 
     rows: Bytes
     #: How many hops the rows have taken since they were written, and the least that one of them was allowed then.
     passed: int
     ttl: int
-    detour: bool
+    tag: int
     #: All brokers that they are meant for, as a destination list.
     listed: bytes
 
 
-def wire_of(batch: Batch) -> Wire:
+def encode_batch(batch: Batch) -> EncodedBatch:
     """Any batch in its wire form."""
     rows = batch if isinstance(batch, RawRows) else RawRows(encode_rows(batch.publishes()), batch.count)
-    return Wire(rows.data, rows.passed, rows.written_ttl, batch.detour, encode_list(numbers_of(rows.bound)))
+    return EncodedBatch(rows.data, rows.passed, rows.written_ttl, batch.tag, encode_list(numbers_of(rows.bound)))
 
 
 class _Union(NamedTuple):
@@ -118,13 +118,13 @@ class RawRows:
     2
     """
 
-    __slots__ = ("__dict__", "_data", "_listed", "bound", "count", "detour", "passed", "picked", "ttl", "written_ttl")
+    __slots__ = ("__dict__", "_data", "_listed", "bound", "count", "passed", "picked", "tag", "ttl", "written_ttl")
 
     def __init__(
-        self, data: bytes | memoryview | Bytes, count: int, passed: int = 0, bound: int = 0, ttl: int = 0, detour: bool = False
+        self, data: bytes | memoryview | Bytes, count: int, passed: int = 0, bound: int = 0, ttl: int = 0, tag: int = 0
     ) -> None:
         self._data = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)
-        self.count, self.passed, self.bound, self.detour = count, passed, bound, detour
+        self.count, self.passed, self.bound, self.tag = count, passed, bound, tag
         #: Which rows these are of the batch that they were taken from; None: all.
         self.picked: NDArray[np.int64] | None = None
         if not bound:
@@ -166,7 +166,7 @@ class RawRows:
 
     def check_origin(self, publisher: str, life: int = 0) -> None:
         """Refuse rows that cannot be of this life of a publisher: another name or life, hops, headers that only brokers write."""
-        foreign = FROM_BROKERS if self.passed or self.bound or self.detour else foreign_head(self._data, self._layout.starts)
+        foreign = FROM_BROKERS if self.passed or self.bound or self.tag else foreign_head(self._data, self._layout.starts)
         if foreign == FROM_BROKERS:
             raise WireError(0, "rows that no broker has seen yet")
         for name, other, _, _ in self._runs:
@@ -175,13 +175,13 @@ class RawRows:
             if other != life:
                 raise WireError(0, f"publications of this life of {publisher!r}, the one that its key stands for")
 
-    def numbered(self, first: int, published_at_s: float) -> "RawRows":
+    def renumbered(self, first: int, published_at_s: float) -> "RawRows":
         """The same rows as they are published anew, from a number on."""
         data = self._data.copy()
         write_heads(data, self._layout.starts, first, np.uint64(_U64.unpack(_F64.pack(published_at_s))[0]))
         return RawRows(data, self.count)
 
-    def cut(self, bytes_max: int) -> "Iterator[RawRows]":
+    def chunks(self, bytes_max: int) -> "Iterator[RawRows]":
         """All rows in order, in pieces that are no longer, unless a row alone is."""
         starts, first = self._layout.starts, 0
         while first < self.count:
@@ -191,8 +191,8 @@ class RawRows:
 
     # ---- what a batch can do
 
-    def look(self) -> None:
-        """See `Batch.look`."""
+    def validate_layout(self) -> None:
+        """See `Batch.validate_layout`."""
         _ = self._runs
         if self._listed:
             _ = self._lists
@@ -207,12 +207,12 @@ class RawRows:
             for sequence in self._layout.sequences[begin:end].tolist():
                 yield publisher, life, sequence
 
-    def new(self, seen: SeenRows) -> NDArray[np.int64] | None:
-        """See `Batch.new`."""
+    def mark_seen(self, seen: SeenRows) -> NDArray[np.int64] | None:
+        """See `Batch.mark_seen`."""
         fresh = np.empty(self.count, np.bool_)
         new = 0
         for publisher, life, begin, end in self._runs:
-            highest, ring = seen.marks(publisher, life, int(self._layout.sequences[begin]))
+            highest, ring = seen.window_of(publisher, life, int(self._layout.sequences[begin]))
             some, highest[0] = mark_seen(
                 np.frombuffer(ring, np.uint8), len(ring) * 8 - 1, highest[0], self._layout.sequences[begin:end], fresh[begin:end]
             )
@@ -228,22 +228,22 @@ class RawRows:
         gather_rows(self._data, self._layout.starts, rows, data, starts)
         return self._picked(rows, data, starts, 0)
 
-    def hopped(self) -> "RawRows":
-        """See `Batch.hopped`."""
+    def next_hop(self) -> "RawRows":
+        """See `Batch.next_hop`."""
         made = self._same()
         made.passed, made.ttl = min(self.passed + 1, 255), max(self.ttl - 1, 0)
         return made
 
-    def diverted(self, detour: bool) -> "RawRows":
-        """See `Batch.diverted`."""
-        if detour == self.detour:
+    def with_tag(self, tag: int) -> "RawRows":
+        """See `Batch.with_tag`."""
+        if tag == self.tag:
             return self
         made = self._same()
-        made.detour = detour
+        made.tag = tag
         return made
 
-    def alive(self) -> "RawRows | None":
-        """See `Batch.alive`."""
+    def unexpired(self) -> "RawRows | None":
+        """See `Batch.unexpired`."""
         if self.ttl > 0:
             return self
         ttls = self._data[self._layout.starts[:-1] + TTL]
@@ -255,13 +255,13 @@ class RawRows:
         made.ttl = made.written_ttl - made.passed
         return made
 
-    def spread(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, RawRows]]":
-        """See `Batch.spread`."""
+    def split_by_link(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, RawRows]]":
+        """See `Batch.split_by_link`."""
         found = index.links_of_rows(self._data, self._layout.content_starts, self._layout.content_ends, exclude)
         return [(link, self.take(rows)) for link, rows in found]
 
-    def is_bound(self) -> bool:
-        """See `Batch.is_bound`."""
+    def has_destinations(self) -> bool:
+        """See `Batch.has_destinations`."""
         return bool(self.bound or self._listed)
 
     def destinations(self) -> Mapping[int, int]:
@@ -271,8 +271,8 @@ class RawRows:
         counts = np.unpackbits(self._lists.view(np.uint8), axis=1, bitorder="little").sum(axis=0)
         return {number: int(counts[number]) for number in np.flatnonzero(counts).tolist()}
 
-    def matching(self, index: Index) -> "Iterable[tuple[Link, NDArray[np.int64]]]":
-        """See `Batch.matching`."""
+    def match_rows(self, index: Index) -> "Iterable[tuple[Link, NDArray[np.int64]]]":
+        """See `Batch.match_rows`."""
         return index.links_of_rows(self._data, self._layout.content_starts, self._layout.content_ends, None)
 
     def not_admitted(self, filters: PlainFilters) -> NDArray[np.int64] | None:
@@ -288,8 +288,8 @@ class RawRows:
         """See `Batch.sequences`."""
         return self._layout.sequences
 
-    def addressed(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "RawRows | None":
-        """See `Batch.addressed`."""
+    def with_destinations(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "RawRows | None":
+        """See `Batch.with_destinations`."""
         several = list(found)
         if all(len(rows) == self.count for _, rows in several):
             return self._bound_to(bits_of(number for number, _ in several))
@@ -298,8 +298,8 @@ class RawRows:
             lists[rows, number >> 6] |= np.uint64(1 << (number & 63))
         return self._bound_for(lists)
 
-    def parted(self, ways: Ways) -> "list[tuple[str | None, Batch]]":
-        """See `Batch.parted`."""
+    def split_by_next_hop(self, ways: NextHops) -> "list[tuple[str | None, Batch]]":
+        """See `Batch.split_by_next_hop`."""
         if self.bound and not self._listed:
             return [(hop, self if bits == self.bound else self._same(bits)) for hop, bits in ways.parts(self.bound)]
         united = self.bound or (0 if self._union.empty else self._union.numbers)
@@ -313,8 +313,8 @@ class RawRows:
         parts: list[tuple[str | None, NDArray[np.uint64]]] = [*hops, (None, lists & ~words_of(ways.known, width))]
         return [(hop, some) for hop, part in parts if part.any() and (some := self._bound_for(part)) is not None]
 
-    def meant_for(self, number: int) -> "tuple[RawRows | None, RawRows | None]":
-        """See `Batch.meant_for`."""
+    def split_local(self, number: int) -> "tuple[RawRows | None, RawRows | None]":
+        """See `Batch.split_local`."""
         if not (self.bound or self._union.numbers) >> number & 1:
             return None, self
         if self.bound and not self._listed:
@@ -336,13 +336,13 @@ class RawRows:
             yield ids[begin:end]
             begin = end
 
-    def arrivals(self) -> Iterator[Arrival]:
-        """See `Batch.arrivals`."""
+    def trace_fields(self) -> Iterator[TraceFields]:
+        """See `Batch.trace_fields`."""
         times, sizes = self.published_at_s(), self._sizes()
         for (publisher, _, sequence), hops, time_s, size in zip(
             self.identities(), self._hops_now().tolist(), times.tolist(), sizes.tolist(), strict=True
         ):
-            yield Arrival(publisher, sequence, hops, time_s, size)
+            yield TraceFields(publisher, sequence, hops, time_s, size)
 
     def slots(self, index: Index) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """`ids` as numbers (see `Index.slots_of_rows`)."""
@@ -428,7 +428,7 @@ class RawRows:
         made = object.__new__(RawRows)
         made._data, made.count, made.picked = data, len(rows), rows
         made.passed, made.ttl, made.written_ttl = self.passed, self.ttl, self.written_ttl
-        made.bound, made._listed, made.detour = self.bound, self._listed, self.detour
+        made.bound, made._listed, made.tag = self.bound, self._listed, self.tag
         made._layout = self._layout.picked(rows, starts, grown)
         return made
 
@@ -437,7 +437,7 @@ class RawRows:
         made = object.__new__(RawRows)
         made._data, made.count, made.picked = self._data, self.count, None
         made.passed, made.ttl, made.written_ttl = self.passed, self.ttl, self.written_ttl
-        made.bound, made._listed, made.detour = self.bound if bound is None else bound, self._listed, self.detour
+        made.bound, made._listed, made.tag = self.bound if bound is None else bound, self._listed, self.tag
         made.__dict__.update(self.__dict__)
         return made
 

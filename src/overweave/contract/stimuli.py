@@ -47,7 +47,7 @@ class LoadMeasured(msgspec.Struct, frozen=True):
 
 
 class Persisted(msgspec.Struct, frozen=True):
-    """The journal is durable up to here: ``count`` of all `Keep` effects so far. One that had failed works again."""
+    """The journal is durable up to here: ``count`` of all `Persist` effects so far. One that had failed works again."""
 
     count: int
 

@@ -4,7 +4,7 @@
 
     frame := u32 length of what follows, u8 kind, body
 
-    OPEN (first on every connection)   := msgpack of `Open`
+    OPEN (first on every connection)   := msgpack of `Connect`
     REFUSED                            := msgpack of `Refused`
     PING, BYE                          := nothing
     NOTICE                             := msgpack of `Notice`
@@ -14,9 +14,9 @@
     WORD            := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u8 word, then for rejections
                        msgpack of `Rejected` (of frames), and for all others but marks:
                        u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
-                       filter (codec), for link states and what stands msgpack of `_Links` or `_Standing`
+                       filter (codec), for link states and what stands msgpack of `_Links` or `_StateSnapshot`
     BATCH           := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u32 rows, u8 hops that they have
-                       taken since they were written, u8 least ttl that one was written with, u8 whether they are on a detour
+                       taken since they were written, u8 least ttl that one was written with, u8 tag of the routing protocol
                        (0 or 1), u8 d, d bytes destination list (the brokers that all of them together are meant for; each is
                        for all of these unless rows have lists, which all have or none), rows (`contract.raw`)
 """
@@ -27,13 +27,23 @@ from typing import Annotated
 
 import msgspec
 
-from overweave.contract.frames import Acknowledgement, Announced, BatchFrame, Frame, Hello, Rejected, Synced, Word, WordFrame
-from overweave.contract.raw import NUMBERS_MAX, RawRows, decode_list, wire_of
+from overweave.contract.frames import (
+    Acknowledgement,
+    AdvertisementsEnd,
+    BatchFrame,
+    ControlFrame,
+    ControlMessage,
+    Frame,
+    Hello,
+    Rejected,
+    SyncEnd,
+)
+from overweave.contract.raw import NUMBERS_MAX, RawRows, decode_list, encode_batch
 from overweave.contract.row_kernels import LIST_BYTES_MAX
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, LinkState, Standing, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, LinkState, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
 
 VERSION = 5
 #: No frame is longer.
@@ -41,7 +51,7 @@ FRAME_BYTES_MAX = 16 << 20
 #: Before a peer has said who it is, it is not given that much.
 OPEN_BYTES_MAX = 4096
 
-OPEN, REFUSED, PING, BYE, HELLO, ACKNOWLEDGEMENT, WORD, BATCH, NOTICE = range(9)
+OPEN, REFUSED, PING, BYE, HELLO, ACKNOWLEDGEMENT, CONTROL, BATCH, NOTICE = range(9)
 #: The length and the kind of a frame.
 HEAD = struct.Struct("<IB")
 _HEAD_AND_INCARNATIONS = HEAD.size + 16
@@ -51,8 +61,8 @@ _STRETCH = struct.Struct("<QQ")
 _WORD = struct.Struct("<QQQQB")
 _ID = struct.Struct("<HH")
 _BATCH = struct.Struct("<QQQQIBBBB")
-_WORDS: tuple[type[Word], ...] = (
-    Advertise, Unadvertise, Subscribe, Unsubscribe, Announced, Synced, LinkState, Standing, Rejected,
+_WORDS: tuple[type[ControlMessage], ...] = (
+    Advertise, Unadvertise, Subscribe, Unsubscribe, AdvertisementsEnd, SyncEnd, LinkState, StateSnapshot, Rejected,
 )  # fmt: skip
 
 
@@ -65,7 +75,7 @@ class Gap(msgspec.Struct, frozen=True):
     rows: int
 
 
-class Open(msgspec.Struct, frozen=True, omit_defaults=True):
+class Connect(msgspec.Struct, frozen=True, omit_defaults=True):
     """Who opens a connection: a broker or a client, with a name, what proves it, and a key by which it can come back.
 
     A broker answers a client with another key, which stays the same as long as it remembers the client, and with the number of
@@ -104,7 +114,7 @@ class Ping(msgspec.Struct, frozen=True):
     """A sign of life."""
 
 
-class Bye(msgspec.Struct, frozen=True):
+class Disconnect(msgspec.Struct, frozen=True):
     """The sender leaves for good, and wants nothing kept."""
 
 
@@ -118,7 +128,7 @@ class _Links(msgspec.Struct, frozen=True, array_like=True):
     pending: tuple[str, ...]
 
 
-class _Standing(msgspec.Struct, frozen=True, array_like=True):
+class _StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """The body of what stands."""
 
     entries: tuple[tuple[str, bytes, tuple[str, ...], bool, tuple[str, int] | None], ...]
@@ -126,15 +136,15 @@ class _Standing(msgspec.Struct, frozen=True, array_like=True):
     answers: tuple[tuple[str, int], ...] | None
 
 
-Message = Open | Refused | Notice | Ping | Bye | Frame
-_open_decoder, _refused_decoder = msgspec.msgpack.Decoder(Open), msgspec.msgpack.Decoder(Refused)
+Message = Connect | Refused | Notice | Ping | Disconnect | Frame
+_open_decoder, _refused_decoder = msgspec.msgpack.Decoder(Connect), msgspec.msgpack.Decoder(Refused)
 _notice_decoder = msgspec.msgpack.Decoder(Notice)
 _header_decoder = msgspec.msgpack.Decoder(Header)
 _rejected_decoder = msgspec.msgpack.Decoder(Rejected)
-_links_decoder, _standing_decoder = msgspec.msgpack.Decoder(_Links), msgspec.msgpack.Decoder(_Standing)
+_links_decoder, _standing_decoder = msgspec.msgpack.Decoder(_Links), msgspec.msgpack.Decoder(_StateSnapshot)
 
 
-def room_for(rows: int) -> int:
+def payload_max(rows: int) -> int:
     """How many bytes so many rows of a client may take: on their way brokers write destination lists into them and their frame.
 
     >>> room_for(1)
@@ -150,12 +160,12 @@ def encode(message: Message) -> Sequence[bytes | memoryview]:
     '01 00 00 00 02'
     """
     if isinstance(message, BatchFrame):
-        rows, passed, ttl, detour, listed = wire_of(message.batch)
+        rows, passed, ttl, tag, listed = encode_batch(message.batch)
         if len(rows) > FRAME_BYTES_MAX - 1 - _BATCH.size - len(listed):
             raise InvalidInput(f"expected publications of at most {FRAME_BYTES_MAX:,} bytes together, got {len(rows):,}")
         numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
         head = HEAD.pack(1 + _BATCH.size + len(listed) + len(rows), BATCH)
-        return head + _BATCH.pack(*numbers, message.batch.count, passed, ttl, detour, len(listed)) + listed, rows.data
+        return head + _BATCH.pack(*numbers, message.batch.count, passed, ttl, tag, len(listed)) + listed, rows.data
     kind, body = _encoded(message)
     return (HEAD.pack(1 + len(body), kind) + body,)
 
@@ -168,10 +178,10 @@ def decode(kind: int, body: bytes | memoryview) -> Message:
     """
     try:
         if kind == BATCH:
-            incarnation, peer_incarnation, sequence, acknowledged, count, passed, ttl, detour, listed = _BATCH.unpack_from(body)
+            incarnation, peer_incarnation, sequence, acknowledged, count, passed, ttl, tag, listed = _BATCH.unpack_from(body)
             rows_at = _BATCH.size + listed
             bound = decode_list(bytes(body[_BATCH.size : rows_at])) if listed else 0
-            rows = RawRows(memoryview(body)[rows_at:], count, passed, bound, ttl, detour == 1)
+            rows = RawRows(memoryview(body)[rows_at:], count, passed, bound, ttl, tag)
             return BatchFrame(incarnation, peer_incarnation, sequence, acknowledged, rows)
         return _decoded(kind, bytes(body))
     except struct.error:
@@ -180,7 +190,7 @@ def decode(kind: int, body: bytes | memoryview) -> Message:
         raise WireError(0, f"a frame of kind {kind}: {error}") from None
 
 
-def is_outdated(frame: memoryview, following: memoryview) -> bool:
+def is_superseded(frame: memoryview, following: memoryview) -> bool:
     """Whether a frame says nothing that the one after it does not: acknowledgements come in flocks, and each would be passed on.
 
     >>> older, newer = (memoryview(b"".join(encode(Acknowledgement(1, 1, number, number)))) for number in (7, 9))
@@ -192,18 +202,20 @@ def is_outdated(frame: memoryview, following: memoryview) -> bool:
     return len(following) >= len(frame) and frame[:_HEAD_AND_INCARNATIONS] == following[:_HEAD_AND_INCARNATIONS]
 
 
-def _encoded(message: Open | Refused | Notice | Ping | Bye | Hello | Acknowledgement | WordFrame) -> tuple[int, bytes]:
+def _encoded(
+    message: Connect | Refused | Notice | Ping | Disconnect | Hello | Acknowledgement | ControlFrame,
+) -> tuple[int, bytes]:
     match message:
         case Acknowledgement():
             settled = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected, message.unmatched
-            return ACKNOWLEDGEMENT, _ACKNOWLEDGEMENT.pack(*settled) + b"".join(_STRETCH.pack(*some) for some in message.ahead)
+            return ACKNOWLEDGEMENT, _ACKNOWLEDGEMENT.pack(*settled) + b"".join(_STRETCH.pack(*some) for some in message.ranges)
         case Hello():
             settled = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected, message.unmatched
-            return HELLO, _HELLO.pack(*settled, message.heard)
-        case WordFrame():
+            return HELLO, _HELLO.pack(*settled, message.confirmed)
+        case ControlFrame():
             numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
-            return WORD, _WORD.pack(*numbers, _WORDS.index(type(message.word))) + _encoded_word(message.word)
-        case Open():
+            return CONTROL, _WORD.pack(*numbers, _WORDS.index(type(message.message))) + _encoded_word(message.message)
+        case Connect():
             return OPEN, msgspec.msgpack.encode(message)
         case Refused():
             return REFUSED, msgspec.msgpack.encode(message)
@@ -211,7 +223,7 @@ def _encoded(message: Open | Refused | Notice | Ping | Bye | Hello | Acknowledge
             return NOTICE, msgspec.msgpack.encode(message)
         case Ping():
             return PING, b""
-        case Bye():
+        case Disconnect():
             return BYE, b""
 
 
@@ -223,9 +235,9 @@ def _decoded(kind: int, body: bytes) -> Message:
     if kind == HELLO:
         incarnation, peer_incarnation, acknowledged, expected, unmatched, heard = _HELLO.unpack(body)
         return Hello(incarnation, peer_incarnation, acknowledged, expected, bool(heard), unmatched)
-    if kind == WORD:
+    if kind == CONTROL:
         incarnation, peer_incarnation, sequence, acknowledged, word = _WORD.unpack_from(body)
-        return WordFrame(incarnation, peer_incarnation, sequence, acknowledged, _decoded_word(word, body[_WORD.size :]))
+        return ControlFrame(incarnation, peer_incarnation, sequence, acknowledged, _decoded_word(word, body[_WORD.size :]))
     if kind == OPEN:
         return _open_decoder.decode(body)
     if kind == REFUSED:
@@ -233,12 +245,12 @@ def _decoded(kind: int, body: bytes) -> Message:
     if kind == NOTICE:
         return _notice_decoder.decode(body)
     if kind in (PING, BYE) and not body:
-        return Ping() if kind == PING else Bye()
+        return Ping() if kind == PING else Disconnect()
     raise WireError(0, f"a kind of frame from 0 to {NOTICE}, got {kind} with {len(body)} bytes")
 
 
-def _encoded_word(word: Word) -> bytes:
-    if isinstance(word, Announced | Synced):
+def _encoded_word(word: ControlMessage) -> bytes:
+    if isinstance(word, AdvertisementsEnd | SyncEnd):
         return b""
     if isinstance(word, Rejected):
         return msgspec.msgpack.encode(word)
@@ -248,27 +260,27 @@ def _encoded_word(word: Word) -> bytes:
     return _ID.pack(len(id), len(header)) + id + header + _encoded_body(word)
 
 
-def _encoded_body(word: Word) -> bytes:
+def _encoded_body(word: ControlMessage) -> bytes:
     match word:
         case Advertise() | Subscribe():
             return encode_filter(word.filter)
         case LinkState():
             return msgspec.msgpack.encode(_Links(word.number, word.incarnation, word.version, word.up, word.pending))
-        case Standing():
+        case StateSnapshot():
             entries = tuple((entry[0], encode_filter(entry[1]), *entry[2:]) for entry in word.entries)
-            return msgspec.msgpack.encode(_Standing(entries, word.asks, word.answers))
+            return msgspec.msgpack.encode(_StateSnapshot(entries, word.asks, word.answers))
         case _:
             return b""
 
 
-def _decoded_word(number: int, body: bytes) -> Word:
+def _decoded_word(number: int, body: bytes) -> ControlMessage:
     if number >= len(_WORDS):
         raise WireError(0, f"a word from 0 to {len(_WORDS) - 1}, got {number}")
     kind = _WORDS[number]
-    if kind is Announced or kind is Synced:
+    if kind is AdvertisementsEnd or kind is SyncEnd:
         if body:
             raise WireError(0, f"a mark of no bytes, got {len(body)}")
-        return Announced() if kind is Announced else Synced()
+        return AdvertisementsEnd() if kind is AdvertisementsEnd else SyncEnd()
     if kind is Rejected:
         return _rejected_decoder.decode(body)
     length, header_length = _ID.unpack_from(body)
@@ -283,10 +295,10 @@ def _decoded_word(number: int, body: bytes) -> Word:
         if kind is LinkState:
             links = _links_decoder.decode(body[filter_at:])
             return LinkState(id, links.number, links.incarnation, links.version, links.up, links.pending, header)
-        if kind is Standing:
+        if kind is StateSnapshot:
             standing = _standing_decoder.decode(body[filter_at:])
             entries = tuple((entry[0], decode_filter(entry[1]), *entry[2:]) for entry in standing.entries)
-            return Standing(id, entries, header, standing.asks, standing.answers)
+            return StateSnapshot(id, entries, header, standing.asks, standing.answers)
     except (UnicodeDecodeError, InvalidInput) as error:
         raise WireError(0, f"a word: {error}") from None
     if filter_at != len(body):

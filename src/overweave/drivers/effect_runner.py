@@ -12,22 +12,22 @@ from overweave.contract.effects import (
     CloseLink,
     Deliver,
     Effect,
-    Keep,
-    Note,
-    NoteRows,
-    NoteStatement,
     Notify,
     OpenLink,
-    Refuse,
+    Persist,
+    Reject,
     Rejection,
     Restart,
     SendFrame,
     SetTimer,
+    Trace,
+    TraceColumns,
+    TraceStatement,
 )
 from overweave.contract.frames import Frame
 
 #: What the cores of brokers and of clients ask for, besides frames and timers.
-BROKER_EFFECTS = frozenset((Keep, Note, NoteRows, NoteStatement, Notify, OpenLink, CloseLink, Refuse, Restart))
+BROKER_EFFECTS = frozenset((Persist, Trace, TraceColumns, TraceStatement, Notify, OpenLink, CloseLink, Reject, Restart))
 CLIENT_EFFECTS = frozenset((Deliver, Rejection))
 
 

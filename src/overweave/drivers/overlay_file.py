@@ -6,8 +6,8 @@ from typing import Any
 
 from overweave.drivers.capacities import CAPACITIES, with_capacities
 from overweave.drivers.sim.scenario import Scenario, scenario_of
-from overweave.drivers.tables import read_toml
 from overweave.drivers.tcp.network_file import network_of
+from overweave.drivers.toml_config import read_toml
 from overweave.overlay.graph import Overlay
 
 

@@ -58,7 +58,7 @@ def encode_publication(publication: Publication) -> bytes:
     return encoded
 
 
-def place_of_publication(publication: Publication) -> tuple[int, int]:
+def address_of_publication(publication: Publication) -> tuple[int, int]:
     """Where the wire form of ``publication`` lies, as address and length; it lies there as long as the publication is kept.
 
     >>> place_of_publication(Publication({"volume": 7}))[1]
@@ -66,11 +66,11 @@ def place_of_publication(publication: Publication) -> tuple[int, int]:
     """
     place = publication._place
     if place is None:
-        place = publication._place = place_of(encode_publication(publication))
+        place = publication._place = address_of_bytes(encode_publication(publication))
     return place
 
 
-def place_of(encoded: bytes) -> tuple[int, int]:
+def address_of_bytes(encoded: bytes) -> tuple[int, int]:
     """Where bytes lie, as address and length: what a kernel can be given much faster than an array.
 
     >>> import ctypes

@@ -68,7 +68,7 @@ class Numbers(msgspec.Struct, frozen=True):
         return _numbers(lo, hi, False, self.excluded | other.excluded) is not NOTHING
 
 
-class Words(msgspec.Struct, frozen=True):
+class TextSet(msgspec.Struct, frozen=True):
     """A finite set of texts, most often the single one of an equality.
 
     >>> constraint([Predicate("symbol", Operator.EQ, "YHOO")])
@@ -83,11 +83,11 @@ class Words(msgspec.Struct, frozen=True):
 
     def covers(self, narrow: "Constraint") -> bool:
         """Whether everything that ``narrow`` admits is admitted here; exact."""
-        return type(narrow) is Words and narrow.values <= self.values
+        return type(narrow) is TextSet and narrow.values <= self.values
 
     def intersects(self, other: "Constraint") -> bool:
         """Whether some value is admitted by both; exact."""
-        if type(other) is Words:
+        if type(other) is TextSet:
             return not self.values.isdisjoint(other.values)
         return any(map(other.holds, self.values))
 
@@ -123,7 +123,7 @@ class Texts(msgspec.Struct, frozen=True):
         together, or if more than `LISTED_MAX` texts ``t``, ``t\0``, ``t\0\0``, … have to be ruled out one by one.
         """
         if type(narrow) is not Texts:
-            return type(narrow) is Words and all(map(self.holds, narrow.values))
+            return type(narrow) is TextSet and all(map(self.holds, narrow.values))
         return (
             (self.lo <= narrow.lo or (self.lo.endswith("\0") and narrow._has_none_before(self.lo)))
             and (self.hi is None or (narrow.hi is not None and narrow.hi <= self.hi))
@@ -135,7 +135,7 @@ class Texts(msgspec.Struct, frozen=True):
     def intersects(self, other: "Constraint") -> bool:
         """Whether some value is admitted by both; exact but for finite intervals too long to be listed."""
         if type(other) is not Texts:
-            return type(other) is Words and any(map(self.holds, other.values))
+            return type(other) is TextSet and any(map(self.holds, other.values))
         both = (self, other)
         suffix = _longest_suffix([one.suffix for one in both])
         if suffix is None:
@@ -151,10 +151,10 @@ class Texts(msgspec.Struct, frozen=True):
         return part in self.suffix or any(part in own for own in self.parts) or part in common_prefix(self.lo, self.hi)
 
 
-Constraint: TypeAlias = Numbers | Words | Texts
+Constraint: TypeAlias = Numbers | TextSet | Texts
 
 #: No value at all: what an unsatisfiable conjunction admits.
-NOTHING = Words(frozenset())
+NOTHING = TextSet(frozenset())
 
 
 @functools.lru_cache(maxsize=CACHE_MAX)
@@ -190,7 +190,7 @@ def constraint(predicates: Sequence[Predicate]) -> Constraint:
 def _just(value: Value, predicates: Sequence[Predicate]) -> Constraint:
     if not all(predicate.holds(value) for predicate in predicates):
         return NOTHING
-    return Words(frozenset({value})) if isinstance(value, str) else Numbers(value, value, False, frozenset())
+    return TextSet(frozenset({value})) if isinstance(value, str) else Numbers(value, value, False, frozenset())
 
 
 _FROM = frozenset({Operator.GE, Operator.GT})
@@ -248,7 +248,7 @@ def _texts(lo: str, hi: str | None, suffix: str, parts: frozenset[str], excluded
     if hi is not None and lo.rstrip("\0") == hi.rstrip("\0") and len(hi) - len(lo) <= LISTED_MAX:
         listed = (lo + "\0" * more for more in range(len(hi) - len(lo)))
         admitted = frozenset(text for text in listed if fits(text) and text not in excluded)
-        return Words(admitted) if admitted else NOTHING
+        return TextSet(admitted) if admitted else NOTHING
     return Texts(lo, hi, suffix, parts, frozenset(text for text in excluded if lo <= text and (hi is None or text < hi)))
 
 

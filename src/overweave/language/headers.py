@@ -47,7 +47,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     cluster: str | None = None
     #: Whether what a subscription wants comes another way, as long as that is there; and where a statement was made first, with
     #: its number there: a withdrawal that says so ends all ways that it has been told on (both DEST).
-    spare: bool = False
+    backup: bool = False
     origin: tuple[str, int] | None = None
     #: Set when its journey is to be recorded (THESIS ch 5).
     trace: str | None = None
@@ -62,6 +62,6 @@ class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         if not 0 <= self.life < LIVES_MAX:
             raise LanguageError(f"header field life: expected a number of 64 bits, got {self.life}")
 
-    def hopped(self, hops: int = 1) -> "Header":
+    def next_hop(self, hops: int = 1) -> "Header":
         """The header after some more hops."""
         return msgspec.structs.replace(self, hops=self.hops + hops, ttl=max(self.ttl - hops, 0))

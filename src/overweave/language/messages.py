@@ -76,7 +76,7 @@ class LinkState(msgspec.Struct, frozen=True, tag="link-state"):
     header: Header = _EMPTY
 
 
-class Standing(msgspec.Struct, frozen=True, tag="standing"):
+class StateSnapshot(msgspec.Struct, frozen=True, tag="standing"):
     """All that the broker ``id`` has to tell another one: advertisements, or the subscriptions that the other's call for.
 
     Each entry has an id, a filter, the clusters that it has passed, whether it is spare, and its origin (see `Header`). All
@@ -93,5 +93,5 @@ class Standing(msgspec.Struct, frozen=True, tag="standing"):
 
 
 #: What changes routing tables.
-Control = Advertise | Unadvertise | Subscribe | Unsubscribe | LinkState | Standing
+Control = Advertise | Unadvertise | Subscribe | Unsubscribe | LinkState | StateSnapshot
 Message = Control | Publish

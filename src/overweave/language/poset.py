@@ -22,13 +22,13 @@ S = TypeVar("S", bound=Hashable)
 
 #: ``None``: the filter is covered by everything, as unsatisfiable ones are, so no marks could tell.
 Marks: TypeAlias = Iterable[Hashable] | None
-_OrderedMarks: TypeAlias = dict[Hashable, None] | None
+_OrderedSignature: TypeAlias = dict[Hashable, None] | None
 
 
 class Poset(Generic[F, S]):
     """Filters of type ``F`` in the order of covering, each with its subscribers of type ``S``.
 
-    ``covers(wide, narrow)`` must be reflexive and transitive; ``marks`` of a filter must include the marks of every
+    ``covers(wide, narrow)`` must be reflexive and transitive; ``signature`` of a filter must include the marks of every
     filter that covers it, and no marks at all are always right.
 
     >>> from overweave.language.syntax import parse_filter
@@ -53,11 +53,11 @@ class Poset(Generic[F, S]):
     def __init__(
         self,
         covers: Callable[[Any, Any], bool] = relations.covers,
-        marks: Callable[[Any], Marks] | None = None,
+        signature: Callable[[Any], Marks] | None = None,
     ) -> None:
         self._covers: Callable[[F, F], bool] = covers
-        default: Callable[[Any], Marks] = relations.marks if covers is relations.covers else _no_marks
-        self._marks: Callable[[F], Marks] = marks or default
+        default: Callable[[Any], Marks] = relations.signature if covers is relations.covers else _no_marks
+        self._marks: Callable[[F], Marks] = signature or default
         #: The imaginary node that covers all; its entry is never looked at and no answer names it.
         self._root: _Node[F, S] = _Node(cast(F, None), ())
         #: The node of every filter inserted, equal ones under each of their forms.
@@ -134,7 +134,7 @@ class Poset(Generic[F, S]):
             assert a not in {c for b in below[a] for c in below[b]}, "equal filters share a node"
             assert a.subscribers, "a node has a subscriber"
             assert all(self._node_of[entry] is a and own for entry, own in a.subscribers.items())
-            assert all(a in self._listed[mark] for mark in _listing(a.marks))
+            assert all(a in self._listed[mark] for mark in _listing(a.signature))
         for a, covered in below.items():
             reduced = covered - {c for b in covered for c in below[b]}
             assert set(a.children()) == reduced, "edges are the transitive reduction of covering"
@@ -153,11 +153,11 @@ class Poset(Generic[F, S]):
     def _find_or_link(self, entry: F) -> "_Node[F, S]":
         """The node of a filter equal to ``entry``, or a new one in its place."""
         new: _Node[F, S] = _Node(entry, self._marks(entry))
-        parents = self._narrowest_above(entry, new.marks)
+        parents = self._narrowest_above(entry, new.signature)
         # Whatever covers an equal filter covers this one too, so the equal one would be the only narrowest.
         if len(parents) == 1 and parents[0] is not self._root and self._covers(entry, parents[0].entry):
             return parents[0]
-        children = self._widest_below(entry, new.marks, parents[0])
+        children = self._widest_below(entry, new.signature, parents[0])
         for child in children:
             for parent in parents:
                 if parent in child.parents:
@@ -165,17 +165,17 @@ class Poset(Generic[F, S]):
             self._join(new, child)
         for parent in parents:
             self._join(parent, new)
-        for mark in _listing(new.marks):
+        for mark in _listing(new.signature):
             self._listed.setdefault(mark, {})[new] = None
         return new
 
-    def _narrowest_above(self, entry: F, marks: _OrderedMarks) -> list["_Node[F, S]"]:
+    def _narrowest_above(self, entry: F, signature: _OrderedSignature) -> list["_Node[F, S]"]:
         """The parents of a filter: nodes that cover it and have no child that does."""
         found, seen, entered = [], {self._root: True}, [self._root]
         while entered:
             node = entered.pop()
             lowest = True
-            for child in node.children() if marks is None else node.children_marked(marks):
+            for child in node.children() if signature is None else node.children_with_signature(signature):
                 if child not in seen:
                     seen[child] = self._covers(child.entry, entry)
                     if seen[child]:
@@ -185,9 +185,9 @@ class Poset(Generic[F, S]):
                 found.append(node)
         return found
 
-    def _widest_below(self, entry: F, marks: _OrderedMarks, parent: "_Node[F, S]") -> list["_Node[F, S]"]:
+    def _widest_below(self, entry: F, signature: _OrderedSignature, parent: "_Node[F, S]") -> list["_Node[F, S]"]:
         """The children of a filter with that ``parent``: nodes that it covers and that have no parent it covers."""
-        listed = [self._listed.get(mark, {}) for mark in marks or ()]
+        listed = [self._listed.get(mark, {}) for mark in signature or ()]
         candidates = min(listed, key=len) | self._listed.get(None, {}) if listed else self._listed[_ALL]
         if parent is not self._root:
             below = _reachable(parent, _Node.children, most=len(candidates))
@@ -205,7 +205,7 @@ class Poset(Generic[F, S]):
             for parent in parents:
                 if not any(parent is self._root or self._covers(parent.entry, other.entry) for other in others):
                     self._join(parent, child)
-        for mark in _listing(node.marks):
+        for mark in _listing(node.signature):
             del self._listed[mark][node]
             if not self._listed[mark] and mark is not _ALL:
                 del self._listed[mark]
@@ -233,12 +233,12 @@ class _Node(Generic[F, S]):
     Sets are dicts without values: their order is that of insertion, so that one seed gives one trace.
     """
 
-    __slots__ = ("entry", "groups", "marks", "parents", "subscribers")
+    __slots__ = ("entry", "groups", "parents", "signature", "subscribers")
 
-    def __init__(self, entry: F, marks: Iterable[Hashable] | None) -> None:
+    def __init__(self, entry: F, signature: Iterable[Hashable] | None) -> None:
         #: The oldest of the equal filters; it stands for all of them.
         self.entry = entry
-        self.marks = None if marks is None else dict.fromkeys(marks)
+        self.signature = None if signature is None else dict.fromkeys(signature)
         #: The equal filters, oldest first, each with its subscribers.
         self.subscribers: dict[F, dict[S, None]] = {}
         #: The parents, each with the mark under which it keeps this node.
@@ -249,18 +249,18 @@ class _Node(Generic[F, S]):
     def children(self) -> Iterator["_Node[F, S]"]:
         return (child for group in self.groups.values() for child in group)
 
-    def children_marked(self, marks: dict[Hashable, None]) -> Iterator["_Node[F, S]"]:
-        """The children that may cover a filter with ``marks``."""
-        if len(self.groups) <= len(marks):
-            groups: Iterable[Hashable] = [mark for mark in self.groups if mark is None or mark in marks]
+    def children_with_signature(self, signature: dict[Hashable, None]) -> Iterator["_Node[F, S]"]:
+        """The children that may cover a filter with ``signature``."""
+        if len(self.groups) <= len(signature):
+            groups: Iterable[Hashable] = [mark for mark in self.groups if mark is None or mark in signature]
         else:
-            groups = [None, *marks]
+            groups = [None, *signature]
         return (child for mark in groups for child in self.groups.get(mark, ()))
 
     def adopt(self, child: "_Node[F, S]") -> None:
         """Keep ``child`` in the smallest of the groups where it may be."""
-        marks = [mark for mark in child.marks or () if mark not in (self.marks or ())]
-        mark = min(marks, key=lambda mark: len(self.groups.get(mark, ())), default=None)
+        signature = [mark for mark in child.signature or () if mark not in (self.signature or ())]
+        mark = min(signature, key=lambda mark: len(self.groups.get(mark, ())), default=None)
         self.groups.setdefault(mark, {})[child] = None
         child.parents[self] = mark
 
@@ -279,8 +279,8 @@ def _no_marks(_: object) -> Marks:
     return ()
 
 
-def _listing(marks: _OrderedMarks) -> list[Hashable]:
-    return [_ALL, None] if marks is None else [_ALL, *marks]
+def _listing(signature: _OrderedSignature) -> list[Hashable]:
+    return [_ALL, None] if signature is None else [_ALL, *signature]
 
 
 def _reachable(

@@ -8,7 +8,7 @@ subscription too many is forwarded, never one too few.
 
 from collections.abc import Hashable
 
-from overweave.language.constraints import Numbers, Words, constraints
+from overweave.language.constraints import Numbers, TextSet, constraints
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 
@@ -94,7 +94,7 @@ def intersects(advertisement: Filter, subscription: Filter) -> bool:
     return True
 
 
-def marks(subscription: Filter) -> tuple[Hashable, ...] | None:
+def signature(subscription: Filter) -> tuple[Hashable, ...] | None:
     """What every filter that ``subscription`` covers must show too: the values it fixes, then its attributes.
 
     ``covers(wide, narrow)`` implies that ``narrow`` has all marks of ``wide``, so candidates for covering are found by
@@ -111,6 +111,6 @@ def marks(subscription: Filter) -> tuple[Hashable, ...] | None:
     for attribute, constraint in admitted.items():
         if isinstance(constraint, Numbers) and constraint.lo == constraint.hi:
             fixed.append((attribute, constraint.lo))
-        elif isinstance(constraint, Words) and len(constraint.values) == 1:
+        elif isinstance(constraint, TextSet) and len(constraint.values) == 1:
             fixed.append((attribute, *constraint.values))
     return (*fixed, *admitted)

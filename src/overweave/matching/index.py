@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.errors import DuplicateId, UnknownId, WireError
-from overweave.language.codec import encode_filter, encode_publication, join_encoded, place_of, place_of_publication
+from overweave.language.codec import address_of_bytes, address_of_publication, encode_filter, encode_publication, join_encoded
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 from overweave.matching.base import Entry, Id, Link
@@ -267,13 +267,13 @@ class Index:
         >>> index.links(Publication({"x": 1}), exclude="B2")
         ('B3',)
         """
-        place, length = publication._place or place_of_publication(publication)
+        place, length = publication._place or address_of_publication(publication)
         mask = self._hit_links(self._address, place, length, self._link_numbers.get(exclude, 0))
         links = self._masks.get(mask)
         return self._links_in(mask) if links is None else links
 
     def links_of_places(self, places: NDArray[np.int64], exclude: Link = None) -> list[tuple[Link, NDArray[np.int64]]]:
-        """`links` of publications that lie at several places (`place_of_publication`): each link with the rows that go there.
+        """`links` of publications that lie at several places (`address_of_publication`): each link with the rows that go there.
 
         >>> from overweave.language.syntax import parse_filter
         >>> index = Index()
@@ -305,7 +305,7 @@ class Index:
         >>> index.ids(Publication({"x": 1})), index.ids(Publication({"x": 0}))
         (['s1'], [])
         """
-        count = self._hit_filters(self._address, *(publication._place or place_of_publication(publication)))
+        count = self._hit_filters(self._address, *(publication._place or address_of_publication(publication)))
         if count <= 0:
             _refuse_if(count == layout.NONE)
             return []
@@ -488,7 +488,7 @@ class Index:
     def _insert_one(self, encoded: bytes, number: int) -> int:
         while True:
             slot: int
-            slot, why = divmod(self._insert_filter(self._address, *place_of(encoded), number), 4)
+            slot, why = divmod(self._insert_filter(self._address, *address_of_bytes(encoded), number), 4)
             if why == MALFORMED:
                 raise WireError(0, "a filter in its wire form")
             if why == LOOK:

@@ -8,7 +8,7 @@ import functools
 import math
 from typing import NamedTuple
 
-from overweave.language.constraints import CACHE_MAX, Constraint, Numbers, Words, constraints
+from overweave.language.constraints import CACHE_MAX, Constraint, Numbers, TextSet, constraints
 from overweave.language.order import Number
 from overweave.language.predicates import Filter
 from overweave.language.values import Value
@@ -53,7 +53,7 @@ def _bound(attribute: str, constraint: Constraint) -> OuterBound:
         low, high = _floor(constraint.lo), _ceiling(constraint.hi)
         exact = low == constraint.lo and high == constraint.hi and not constraint.excluded
         return OuterBound((attribute, False), low, high, exact, constraint.lo if constraint.lo == constraint.hi else None)
-    if isinstance(constraint, Words):
+    if isinstance(constraint, TextSet):
         words = sorted(constraint.values)
         fixed = words[0] if len(words) == 1 else None
         return OuterBound((attribute, True), _text_number(words[0]), _text_number(words[-1]), False, fixed)

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from overweave.errors import InvalidInput
 from overweave.pipeline.locations import Location
-from overweave.planning.problem import Whole, Words
+from overweave.planning.problem import TextSet, Whole
 
 _WORD = 64
 
@@ -35,7 +35,7 @@ def positions(path: Location, kind: str, ids: pa.ChunkedArray, known: pa.Array) 
     return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
 
 
-def words_of(path: Location, column: pa.ChunkedArray, bits: int) -> Words:
+def words_of(path: Location, column: pa.ChunkedArray, bits: int) -> TextSet:
     """The bit vectors of a column of lists, which are all equally long; of none, they would have so many ``bits``."""
     if not len(column):
         return np.zeros((0, bits // _WORD), np.uint64)
@@ -52,7 +52,7 @@ def words_of(path: Location, column: pa.ChunkedArray, bits: int) -> Words:
     if len(lengths) > 1 or values.null_count:
         found = f"lengths {', '.join(map(str, sorted(lengths)))}" if len(lengths) > 1 else "null"
         raise InvalidInput(f"{path}: column 'words': expected vectors of one length, found {found}")
-    words: Words = np.asarray(values.to_numpy(zero_copy_only=False), np.int64).view(np.uint64).reshape(len(column), lengths[0])
+    words: TextSet = np.asarray(values.to_numpy(zero_copy_only=False), np.int64).view(np.uint64).reshape(len(column), lengths[0])
     return words
 
 

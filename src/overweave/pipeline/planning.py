@@ -33,7 +33,7 @@ from overweave.pipeline.streaming.versions import current
 from overweave.pipeline.tables import files_of, read_table, write_tables
 from overweave.planning.box_tables import with_boxes
 from overweave.planning.evidence import Evidence, evidence_of
-from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals, Whole, Words, counted
+from overweave.planning.problem import Goals, Pool, Problem, Publishers, Reals, TextSet, Whole, counted
 from overweave.planning.profiles import Profiles, assemble
 
 #: What makes a directory a profile, and a workload.
@@ -266,7 +266,7 @@ def read_publishers(source: Location) -> tuple[Publishers, list[str | None]]:
     )
 
 
-def windows_of_vectors(window: Whole, publisher: Whole, words: Words) -> Whole:
+def windows_of_vectors(window: Whole, publisher: Whole, words: TextSet) -> Whole:
     """Publications that the vectors of publishers hold: no more than bits, no fewer than were delivered."""
     seen = np.zeros((len(window), words.shape[1]), np.uint64)
     np.bitwise_or.at(seen, publisher, words)

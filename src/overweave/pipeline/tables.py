@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 from pyspark.util import inheritable_thread_target
 
-from overweave.drivers.trace_names import STATEMENTS as STATEMENTS_FOLDER
+from overweave.drivers.tracing.names import STATEMENTS as STATEMENTS_FOLDER
 from overweave.errors import InvalidInput
 from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.problems import first_line, local_names, plain, refuse

@@ -12,7 +12,7 @@ from overweave.routing.filter import FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
 from overweave.routing.flooding import Flooding
 from overweave.routing.hierarchical import Hierarchical
-from overweave.routing.identity import PeerToPeer, TowardsPublishers, Upwards
+from overweave.routing.identity import AdvertisementBased, HierarchicalIdentity, PeerToPeer
 from overweave.routing.merc import Merc
 from overweave.routing.simple import Simple
 from overweave.routing.summaries import Covering, Identical
@@ -41,12 +41,16 @@ PROTOCOLS: dict[str, RoutingProtocol] = {
     "flooding": RoutingProtocol(lambda _, __: Flooding(), Flooding.acyclic),
     "simple": RoutingProtocol(lambda _, __: Simple(), Simple.acyclic),
     "hierarchical-simple": RoutingProtocol(lambda broker, overlay: Hierarchical(_parent(broker, overlay)), Hierarchical.acyclic),
-    "identity": RoutingProtocol(lambda broker, overlay: Upwards(broker, Identical, _parent(broker, overlay)), Upwards.acyclic),
-    "covering": RoutingProtocol(lambda broker, overlay: Upwards(broker, Covering, _parent(broker, overlay)), Upwards.acyclic),
+    "identity": RoutingProtocol(
+        lambda broker, overlay: HierarchicalIdentity(broker, Identical, _parent(broker, overlay)), HierarchicalIdentity.acyclic
+    ),
+    "covering": RoutingProtocol(
+        lambda broker, overlay: HierarchicalIdentity(broker, Covering, _parent(broker, overlay)), HierarchicalIdentity.acyclic
+    ),
     "identity-peer": RoutingProtocol(lambda broker, _: PeerToPeer(broker, Identical), PeerToPeer.acyclic),
     "covering-peer": RoutingProtocol(lambda broker, _: PeerToPeer(broker, Covering), PeerToPeer.acyclic),
     "identity-advertised": RoutingProtocol(
-        lambda broker, _: TowardsPublishers(broker, Identical), TowardsPublishers.acyclic, needs_advertisements=True
+        lambda broker, _: AdvertisementBased(broker, Identical), AdvertisementBased.acyclic, needs_advertisements=True
     ),
     "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic, needs_advertisements=True),
     "filter-general": RoutingProtocol(

@@ -14,7 +14,7 @@ from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
 from overweave.matching.index import Index
 from overweave.routing.base import Forward
-from overweave.routing.offers import Offers
+from overweave.routing.forwarded import ForwardedSubscriptions
 
 #: The broker where an advertisement was made, and its number there.
 Origin = tuple[str, int]
@@ -79,7 +79,7 @@ class TreeTable:
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """The peers whose subscriptions some publications match, but not back to the neighbour they came from."""
-        return batch.spread(self._index, origin) if self._entries else []  # type: ignore[return-value]
+        return batch.split_by_link(self._index, origin) if self._entries else []  # type: ignore[return-value]
 
 
 class Tree:
@@ -96,7 +96,7 @@ class Tree:
         self.route: Route | None = None
         self.table = TreeTable()
         #: What the parent must know.
-        self.offers = Offers()
+        self.offers = ForwardedSubscriptions()
         #: What neighbours have been told, by id: the parent, and former ones until the new path is in force.
         self.told: dict[str, dict[str, Filter]] = {}
         #: Former parents that are still told, and for how many ticks.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
 from overweave.contract.batches import Batch
-from overweave.contract.modules import KnownOverlay
+from overweave.contract.modules import TopologyView
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.matching.index import Index
@@ -38,12 +38,12 @@ class Routing(Protocol):
 
     @property
     def wants_ticks(self) -> bool:
-        """Whether `beat` is called again and again, where there is a heartbeat; it is wherever links are watched."""
+        """Whether `tick` is called again and again, where there is a heartbeat; it is wherever links are watched."""
 
     def begin(self, incarnation: int) -> None:
         """Which life of its broker this is; before anything else."""
 
-    def overlay(self) -> KnownOverlay | None:
+    def overlay(self) -> TopologyView | None:
         """What is known of the overlay, if anything is."""
 
     def add_neighbour(self, neighbour: str) -> None:
@@ -55,16 +55,16 @@ class Routing(Protocol):
     def link_down(self, neighbour: str) -> Iterable[Send]:
         """The link does not work. What was sent over it and not settled is handled and routed again after this."""
 
-    def beat(self) -> Iterable[Send]:
+    def tick(self) -> Iterable[Send]:
         """Some time has passed, as it does again and again where links are watched."""
 
     def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
         """The publications that are looked at here, each once however many copies come; and those that only pass."""
 
-    def lanes(self, origin: str | None, detour: bool) -> tuple[Hashable, ...]:
+    def lanes(self, origin: str | None, tag: int) -> tuple[Hashable, ...]:
         """Which way publications come from there, where ways lead on to different brokers; those of clients come on all.
 
-        What is on a detour has lanes of its own.
+        Each tag has lanes of its own.
         A copy that is the first on its lane is routed. To clients of this broker a publication goes once, whichever lane it came.
         """
 
@@ -80,23 +80,23 @@ class Routing(Protocol):
     def instead(self) -> Instead | None:
         """Whom else publications are meant for that are on their way to brokers who stand for others no more; once each time."""
 
-    def announce(self, neighbour: str) -> Iterable[Control]:
+    def snapshot_for(self, neighbour: str) -> Iterable[Control]:
         """All that ``neighbour`` must know when it has forgotten everything."""
 
-    def learned(self, neighbour: str) -> Iterable[Control]:
+    def learned_from(self, neighbour: str) -> Iterable[Control]:
         """All that ``neighbour`` has said and that still holds."""
 
-    def compared_with(self, batch: Batch, origin: str | None) -> int:
+    def match_cost(self, batch: Batch, origin: str | None) -> int:
         """How many subscriptions each publication is compared with here; 0: its content is not looked at."""
 
-    def sizes(self) -> dict[str, int]:
+    def table_sizes(self) -> dict[str, int]:
         """How many entries each table has."""
 
     def validate(self) -> None:
         """Check what must always hold."""
 
 
-class Steady:
+class StaticRouting:
     """What a protocol has that looks at every publication, and takes links as they are."""
 
     watches_links = False
@@ -106,7 +106,7 @@ class Steady:
     def begin(self, incarnation: int) -> None:
         """See `Routing.begin`."""
 
-    def overlay(self) -> KnownOverlay | None:
+    def overlay(self) -> TopologyView | None:
         """See `Routing.overlay`."""
         return None
 
@@ -118,8 +118,8 @@ class Steady:
         """See `Routing.link_down`."""
         return ()
 
-    def beat(self) -> Iterable[Send]:
-        """See `Routing.beat`."""
+    def tick(self) -> Iterable[Send]:
+        """See `Routing.tick`."""
         return ()
 
     def instead(self) -> Instead | None:
@@ -130,23 +130,23 @@ class Steady:
         """See `Routing.arriving`."""
         return batch, None
 
-    def lanes(self, origin: str | None, detour: bool) -> tuple[Hashable, ...]:  # noqa: ARG002
+    def lanes(self, origin: str | None, tag: int) -> tuple[Hashable, ...]:  # noqa: ARG002
         """See `Routing.lanes`."""
         return ()
 
-    def compared_with(self, batch: Batch, origin: str | None) -> int:  # noqa: ARG002
-        """See `Routing.compared_with`."""
-        return self.sizes()["subscriptions"]
+    def match_cost(self, batch: Batch, origin: str | None) -> int:  # noqa: ARG002
+        """See `Routing.match_cost`."""
+        return self.table_sizes()["subscriptions"]
 
-    def sizes(self) -> dict[str, int]:
-        """See `Routing.sizes`."""
+    def table_sizes(self) -> dict[str, int]:
+        """See `Routing.table_sizes`."""
         raise NotImplementedError
 
     def validate(self) -> None:
         """See `Routing.validate`."""
 
 
-class ByKind(Steady):
+class ControlDispatch(StaticRouting):
     """What a protocol does with a control message, a method per kind of message."""
 
     def handle(self, message: Control, peer: str) -> Iterable[Send]:
@@ -229,4 +229,4 @@ class SubscriptionTable:
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """The peers whose subscriptions some publications match, but not back to the neighbour they came from."""
-        return batch.spread(self._index, origin) if self._entries else []  # type: ignore[return-value]
+        return batch.split_by_link(self._index, origin) if self._entries else []  # type: ignore[return-value]

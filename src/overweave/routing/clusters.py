@@ -11,7 +11,7 @@ _WHOLE = "*"
 
 
 @lru_cache(maxsize=16)
-def parts_of(overlay: Overlay) -> dict[str, dict[str, str]]:
+def cluster_components(overlay: Overlay) -> dict[str, dict[str, str]]:
     """Of all brokers, each cluster with the name of the part of it that its links lead to from there."""
     within: dict[tuple[str, str], list[str]] = {}
     for link in overlay.links:

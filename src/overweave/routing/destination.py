@@ -1,18 +1,18 @@
 """Destination-based routing, D-DBR (DEST III): a publication is matched where it enters, gets the list of brokers that want it,
 and is matched again only where it is delivered. Brokers in between look at the list alone.
 
-The local tables (L-SRT, L-PRT) are here, the remote ones (R-SRT, R-PRT) and the multicasting layer in `Member`.
+The local tables (L-SRT, L-PRT) are here, the remote ones (R-SRT, R-PRT) and the multicasting layer in `ClusterNode`.
 """
 
 from collections.abc import Hashable, Iterable
 
 from overweave.contract.batches import Batch
-from overweave.contract.modules import KnownOverlay
+from overweave.contract.modules import TopologyView
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Forward, Send, SubscriptionTable
-from overweave.routing.choice import Choice
-from overweave.routing.member import Member
-from overweave.routing.remote import Stated
+from overweave.routing.cluster_node import ClusterNode
+from overweave.routing.destination_table import DestinationTable
+from overweave.routing.remote import RouteEntry
 from overweave.routing.topology import DOWN, UP
 
 
@@ -25,8 +25,8 @@ class DestinationBased:
     wants_ticks = True
 
     def __init__(self, broker: str, number: int) -> None:
-        self._member = Member(broker, number, self._choose)
-        self._choice = Choice()
+        self._member = ClusterNode(broker, number, self._choose)
+        self._choice = DestinationTable()
         self._number = number
         self._advertisements: dict[str, str] = {}
         self._subscriptions = SubscriptionTable()
@@ -35,7 +35,7 @@ class DestinationBased:
         """See `Routing.begin`."""
         self._member.begin(incarnation)
 
-    def overlay(self) -> KnownOverlay:
+    def overlay(self) -> TopologyView:
         """See `Routing.overlay`."""
         return self._member.topology
 
@@ -55,9 +55,9 @@ class DestinationBased:
         """See `Routing.link_down`."""
         return self._member.link(neighbour, DOWN)
 
-    def beat(self) -> Iterable[Send]:
-        """See `Routing.beat`."""
-        return self._member.beat()
+    def tick(self) -> Iterable[Send]:
+        """See `Routing.tick`."""
+        return self._member.tick()
 
     def handle(self, message: Control, peer: str) -> Iterable[Send]:
         """See `Routing.handle`."""
@@ -66,69 +66,69 @@ class DestinationBased:
         match message:
             case Advertise(id, filter) if id not in self._advertisements:
                 self._advertisements[id] = peer
-                return self._member.advertise(id, Stated(filter))
+                return self._member.advertise(id, RouteEntry(filter))
             case Unadvertise(id) if self._advertisements.get(id) == peer:
                 del self._advertisements[id]
                 return self._member.unadvertise(id)
             case Subscribe(id, filter) if self._subscriptions.add(id, filter, peer):
-                return self._member.subscribe(id, Stated(filter))
+                return self._member.subscribe(id, RouteEntry(filter))
             case Unsubscribe(id) if self._subscriptions.remove(id, peer) is not None:
                 return self._member.unsubscribe(id)
             case _:
                 return ()
 
-    def _choose(self, _: str, id: str, __: Stated | None) -> None:
+    def _choose(self, _: str, id: str, __: RouteEntry | None) -> None:
         """Publications go to all who want them, and each broker speaks for itself."""
         self._choice.set(id, {number: stated.filter for number, stated in self._member.wanted_by(id)})
 
     def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
         """See `Routing.arriving`."""
-        return (batch, None) if origin is None else batch.meant_for(self._number)
+        return (batch, None) if origin is None else batch.split_local(self._number)
 
-    def lanes(self, origin: str | None, detour: bool) -> tuple[Hashable, ...]:  # noqa: ARG002
+    def lanes(self, origin: str | None, tag: int) -> tuple[Hashable, ...]:  # noqa: ARG002
         """See `Routing.lanes`."""
         return ()
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
-        if batch.is_bound():
-            return batch.parted(self._member.ways)
+        if batch.has_destinations():
+            return batch.split_by_next_hop(self._member.ways)
         if origin is not None:
             return self._subscriptions.route(batch, None)
-        if not self._member.ready:
+        if not self._member.converged:
             return [(None, batch)]
-        bound = batch.addressed(self._choice.wanting(batch))
+        bound = batch.with_destinations(self._choice.destinations_of(batch))
         here = self._subscriptions.route(batch, None)
-        return here if bound is None else [*here, *bound.parted(self._member.ways)]
+        return here if bound is None else [*here, *bound.split_by_next_hop(self._member.ways)]
 
     def instead(self) -> None:
         """See `Routing.instead`: nobody stands for others."""
         return
 
-    def compared_with(self, batch: Batch, origin: str | None) -> int:
-        """See `Routing.compared_with`."""
+    def match_cost(self, batch: Batch, origin: str | None) -> int:
+        """See `Routing.match_cost`."""
         if origin is None:
             return len(self._subscriptions) + len(self._member.subscriptions)
-        here, _ = batch.meant_for(self._number)
+        here, _ = batch.split_local(self._number)
         return 0 if here is None else len(self._subscriptions)
 
-    def announce(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.announce`."""
-        return self._member.announce(neighbour)
+    def snapshot_for(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.snapshot_for`."""
+        return self._member.snapshot_for(neighbour)
 
-    def learned(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
-        """See `Routing.learned`: nothing holds only because a neighbour said it."""
+    def learned_from(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
+        """See `Routing.learned_from`: nothing holds only because a neighbour said it."""
         return ()
 
     def validate(self) -> None:
         """See `Routing.validate`."""
         self._member.validate()
         self._subscriptions.validate()
-        assert self._member.advertised.keys() == self._advertisements.keys()
-        assert len(self._member.wanted) == len(self._subscriptions)
+        assert self._member.local_advertisements.keys() == self._advertisements.keys()
+        assert len(self._member.local_subscriptions) == len(self._subscriptions)
 
-    def sizes(self) -> dict[str, int]:
-        """See `Routing.sizes`."""
+    def table_sizes(self) -> dict[str, int]:
+        """See `Routing.table_sizes`."""
         remote = self._member.subscriptions
         return {
             "advertisements": len(self._advertisements) + len(self._member.advertisements),

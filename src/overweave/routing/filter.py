@@ -8,11 +8,11 @@ from overweave.contract.batches import Batch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.matching.intersections import IntersectionIndex
-from overweave.routing.base import ByKind, Forward, Send, SubscriptionTable
-from overweave.routing.offers import Offers
+from overweave.routing.base import ControlDispatch, Forward, Send, SubscriptionTable
+from overweave.routing.forwarded import ForwardedSubscriptions
 
 
-class FilterBased(ByKind):
+class FilterBased(ControlDispatch):
     """At one broker: the SRT (advertisements with their last hop), the PRT (subscriptions with theirs), and the offers."""
 
     acyclic = True
@@ -24,16 +24,16 @@ class FilterBased(ByKind):
         self._remote = IntersectionIndex[str](holds_advertisements=True)
         self._wanted = IntersectionIndex[str](holds_advertisements=False)
         self._table = SubscriptionTable()
-        self._offers: dict[str, Offers] = {}
+        self._offers: dict[str, ForwardedSubscriptions] = {}
 
     def add_neighbour(self, neighbour: str) -> None:
         """See `Routing.add_neighbour`."""
-        self._offers[neighbour] = Offers()
+        self._offers[neighbour] = ForwardedSubscriptions()
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """See `Routing.remove_neighbour`."""
         sends: list[Send] = []
-        for message in self.learned(neighbour):
+        for message in self.learned_from(neighbour):
             gone = Unsubscribe(message.id) if isinstance(message, Subscribe) else Unadvertise(message.id)
             sends += self.handle(gone, neighbour)
         del self._offers[neighbour]
@@ -43,18 +43,18 @@ class FilterBased(ByKind):
         """See `Routing.route`."""
         return self._table.route(batch, origin)
 
-    def announce(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.announce`."""
+    def snapshot_for(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.snapshot_for`."""
         advertisements = [Advertise(id, filter) for id, (filter, of) in self._advertisements.items() if of != neighbour]
         return [*advertisements, *(Subscribe(id, filter) for id, filter in self._offers[neighbour].told())]
 
-    def learned(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.learned`."""
+    def learned_from(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.learned_from`."""
         advertisements = [Advertise(id, filter) for id, (filter, of) in self._advertisements.items() if of == neighbour]
         return [*self._table.of(neighbour), *advertisements]
 
-    def sizes(self) -> dict[str, int]:
-        """See `Routing.sizes`."""
+    def table_sizes(self) -> dict[str, int]:
+        """See `Routing.table_sizes`."""
         return {
             "advertisements": len(self._advertisements),
             "subscriptions": len(self._table),

@@ -24,8 +24,8 @@ from overweave.language.predicates import Filter
 from overweave.language.relations import admits
 from overweave.matching.intersections import IntersectionIndex
 from overweave.routing.advertisement_tree import Origin, Route, Tree
-from overweave.routing.base import ByKind, Forward, Send, SubscriptionTable
-from overweave.routing.offers import Offers
+from overweave.routing.base import ControlDispatch, Forward, Send, SubscriptionTable
+from overweave.routing.forwarded import ForwardedSubscriptions
 
 _TOMBSTONES_MAX = 65_536
 #: So many advertisements have numbers of their own in an incarnation of a broker.
@@ -35,7 +35,7 @@ _HOLD_TICKS = 4
 _FRESH_TICKS = 6
 
 
-class FilterBasedGeneral(ByKind):
+class FilterBasedGeneral(ControlDispatch):
     """At one broker: its clients' subscriptions, and the trees."""
 
     acyclic = False
@@ -74,7 +74,7 @@ class FilterBasedGeneral(ByKind):
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """See `Routing.remove_neighbour`."""
         sends: list[Send] = []
-        for message in self.learned(neighbour):
+        for message in self.learned_from(neighbour):
             gone = Unadvertise(message.id) if isinstance(message, Advertise) else Unsubscribe(message.id, message.header)
             sends += self.handle(gone, neighbour)
         self._neighbours.remove(neighbour)
@@ -84,8 +84,8 @@ class FilterBasedGeneral(ByKind):
             self._collect(id, tree)
         return [(to, message) for to, message in sends if to != neighbour]
 
-    def beat(self) -> list[Send]:
-        """See `Routing.beat`: former parents whose time is over need our subscriptions no more."""
+    def tick(self) -> list[Send]:
+        """See `Routing.tick`: former parents whose time is over need our subscriptions no more."""
         self._ticks, self._fresh = True, max(self._fresh - 1, 0)
         sends: list[Send] = []
         for id in list(self._moving):
@@ -123,8 +123,8 @@ class FilterBasedGeneral(ByKind):
             assert not tree.empty
             assert {*tree.offered_by, *tree.offered_to} <= set(self._neighbours)
 
-    def announce(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.announce`."""
+    def snapshot_for(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.snapshot_for`."""
         said: list[Control] = []
         for id, tree in self._trees.items():
             self._forget_told(tree, neighbour)
@@ -134,8 +134,8 @@ class FilterBasedGeneral(ByKind):
                 said += [message for _, message in self._subscribe_at(id, tree, neighbour)]
         return said
 
-    def learned(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.learned`."""
+    def learned_from(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.learned_from`."""
         subscriptions = [
             Subscribe(subscription, filter, Header(tree=id))
             for id, tree in self._trees.items()
@@ -144,8 +144,8 @@ class FilterBasedGeneral(ByKind):
         paths = [(id, tree.offered_by.get(neighbour)) for id, tree in self._trees.items()]
         return [*subscriptions, *(Advertise(id, route.filter, Header(tree=id)) for id, route in paths if route is not None)]
 
-    def sizes(self) -> dict[str, int]:
-        """See `Routing.sizes`; what waits for a path of its tree is early."""
+    def table_sizes(self) -> dict[str, int]:
+        """See `Routing.table_sizes`; what waits for a path of its tree is early."""
         early = sum(len(tree.table) for tree in self._trees.values() if tree.route is None)
         return {
             "advertisements": sum(tree.route is not None for tree in self._trees.values()),
@@ -328,7 +328,7 @@ class FilterBasedGeneral(ByKind):
 
     def _collect_offers(self, tree: Tree) -> None:
         """See anew what the parent must know."""
-        tree.offers = Offers()
+        tree.offers = ForwardedSubscriptions()
         if tree.route is None or tree.client is not None:
             return
         for subscription in self._wanted.intersecting(tree.route.filter):

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from overweave.contract.batches import Batch
 from overweave.language.messages import Control, Subscribe, Unsubscribe
-from overweave.routing.base import Forward, Send, Steady, SubscriptionTable
+from overweave.routing.base import Forward, Send, StaticRouting, SubscriptionTable
 
 
-class Flooding(Steady):
+class Flooding(StaticRouting):
     """Publications go to all neighbours but the one they came from; only the last step looks at filters."""
 
     acyclic = True
@@ -38,14 +38,14 @@ class Flooding(Steady):
         everywhere = [(neighbour, batch) for neighbour in self._neighbours if neighbour != origin]
         return [*everywhere, *self._local.route(batch, None)]
 
-    def announce(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
-        """See `Routing.announce`."""
+    def snapshot_for(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
+        """See `Routing.snapshot_for`."""
         return ()
 
-    def learned(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
-        """See `Routing.learned`."""
+    def learned_from(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
+        """See `Routing.learned_from`."""
         return ()
 
-    def sizes(self) -> dict[str, int]:
-        """See `Routing.sizes`."""
+    def table_sizes(self) -> dict[str, int]:
+        """See `Routing.table_sizes`."""
         return {"subscriptions": len(self._local)}

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 
 from overweave.contract.batches import Batch
 from overweave.language.messages import Control, Subscribe, Unsubscribe
-from overweave.routing.base import Forward, Send, Steady, SubscriptionTable
+from overweave.routing.base import Forward, Send, StaticRouting, SubscriptionTable
 
 
-class Hierarchical(Steady):
+class Hierarchical(StaticRouting):
     """At one broker, with the link to its ``parent`` (None: it is the root)."""
 
     acyclic = True
@@ -44,16 +44,16 @@ class Hierarchical(Steady):
         down = self._table.route(batch, origin)
         return down if self._parent is None or self._parent == origin else [(self._parent, batch), *down]
 
-    def announce(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.announce`."""
+    def snapshot_for(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.snapshot_for`."""
         if neighbour != self._parent:
             return ()
         return [Subscribe(id, filter) for id, filter, _ in self._table.items()]
 
-    def learned(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.learned`."""
+    def learned_from(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.learned_from`."""
         return self._table.of(neighbour)
 
-    def sizes(self) -> dict[str, int]:
-        """See `Routing.sizes`."""
+    def table_sizes(self) -> dict[str, int]:
+        """See `Routing.table_sizes`."""
         return {"subscriptions": len(self._table), "told": 0 if self._parent is None else len(self._table)}

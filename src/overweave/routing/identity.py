@@ -4,8 +4,8 @@ A neighbour knows a filter from when the first wants it until the last does not:
 is what STOCH counts, and none for all that come and go between. So a broker speaks in its own name. If it passed on the
 id of one of the subscriptions, every departure of that one would take two messages to name another instead.
 
-`PeerToPeer` tells all neighbours, `TowardsPublishers` those from which a matching advertisement came, `Upwards` only the parent
-on the way to the root, to which publications climb whatever is wanted there. Acyclic overlays only.
+`PeerToPeer` forwards filters to all neighbours, `AdvertisementBased` to those from which a matching advertisement came, and
+`HierarchicalIdentity` only to the parent on the path to the root, to which all publications climb. Acyclic overlays only.
 """
 
 import hashlib
@@ -16,13 +16,13 @@ from overweave.contract.batches import Batch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.matching.intersections import IntersectionIndex
-from overweave.routing.base import Forward, Send, Steady, SubscriptionTable
+from overweave.routing.base import Forward, Send, StaticRouting, SubscriptionTable
 from overweave.routing.summaries import Change, Summary
 
 MakeSummary = Callable[[], Summary]
 
 
-class PeerToPeer(Steady):
+class PeerToPeer(StaticRouting):
     """At the broker ``id``: a summary for each neighbour of what others want."""
 
     acyclic = True
@@ -61,13 +61,13 @@ class PeerToPeer(Steady):
         """See `Routing.route`."""
         return self._table.route(batch, origin)
 
-    def announce(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.announce`."""
+    def snapshot_for(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.snapshot_for`."""
         summary = self._summaries.get(neighbour)
         return [] if summary is None else [Subscribe(self._name(filter), filter) for filter in summary.told()]
 
-    def learned(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.learned`."""
+    def learned_from(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.learned_from`."""
         return self._table.of(neighbour)
 
     def validate(self) -> None:
@@ -79,8 +79,8 @@ class PeerToPeer(Steady):
             assert len(set(told)) == len(told), neighbour
             assert all(wanted[filter] > 0 for filter in told), neighbour
 
-    def sizes(self) -> dict[str, int]:
-        """See `Routing.sizes`; what is told is what neighbours have as remote entries."""
+    def table_sizes(self) -> dict[str, int]:
+        """See `Routing.table_sizes`; what is told is what neighbours have as remote entries."""
         return {"subscriptions": len(self._table), "told": sum(len(list(each.told())) for each in self._summaries.values())}
 
     def _tell(self, peer: str, filter: Filter, change: Callable[[str, Filter], Change]) -> list[Send]:
@@ -118,7 +118,7 @@ class PeerToPeer(Steady):
         return f"{self._id} {hashlib.blake2b(str(filter).encode(), digest_size=16).hexdigest()}"
 
 
-class Upwards(PeerToPeer):
+class HierarchicalIdentity(PeerToPeer):
     """Hierarchical: only the ``parent`` (None: this is the root) is told."""
 
     def __init__(self, id: str, make_summary: MakeSummary, parent: str | None) -> None:
@@ -142,7 +142,7 @@ class Upwards(PeerToPeer):
         return down if self._parent is None or self._parent == origin else [(self._parent, batch), *down]
 
 
-class TowardsPublishers(PeerToPeer):
+class AdvertisementBased(PeerToPeer):
     """Peer-to-peer with advertisements, which are told like filters that everybody wants."""
 
     needs_advertisements = True
@@ -181,19 +181,19 @@ class TowardsPublishers(PeerToPeer):
             return list(self._unadvertise(message, peer)) if self._advertisements.get(message.id, (None, ""))[1] == peer else ()
         return super().handle(message, peer)
 
-    def announce(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.announce`."""
+    def snapshot_for(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.snapshot_for`."""
         advertisements = [Advertise(self._name(filter), filter) for filter in self._announced[neighbour]]
-        return [*advertisements, *super().announce(neighbour)]
+        return [*advertisements, *super().snapshot_for(neighbour)]
 
-    def learned(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.learned`."""
+    def learned_from(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.learned_from`."""
         heard = [Advertise(id, filter) for id, (filter, peer) in self._advertisements.items() if peer == neighbour]
-        return [*super().learned(neighbour), *heard]
+        return [*super().learned_from(neighbour), *heard]
 
-    def sizes(self) -> dict[str, int]:
-        """See `Routing.sizes`."""
-        return super().sizes() | {"advertisements": len(self._advertisements)}
+    def table_sizes(self) -> dict[str, int]:
+        """See `Routing.table_sizes`."""
+        return super().table_sizes() | {"advertisements": len(self._advertisements)}
 
     def validate(self) -> None:
         """See `Routing.validate`."""

@@ -15,16 +15,16 @@ its way there is matched again by those who keep it, and goes elsewhere. So noth
 from collections.abc import Hashable, Iterable, Iterator
 from functools import partial
 
-from overweave.contract.batches import Batch, Ways
+from overweave.contract.batches import Batch, NextHops
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
 from overweave.overlay.graph import Overlay
+from overweave.routing.backup_paths import DETOUR, Path, PathSet, PathTables, Source
 from overweave.routing.base import Forward, Instead, Send, SubscriptionTable
-from overweave.routing.clusters import cluster_of_link, parts_of
-from overweave.routing.detours import Addresses, Choices, Source, Way
-from overweave.routing.member import STATEMENTS_MAX, Member
-from overweave.routing.remote import Stated, Withdrawn
+from overweave.routing.cluster_node import STATEMENTS_MAX, ClusterNode
+from overweave.routing.clusters import cluster_components, cluster_of_link
+from overweave.routing.remote import RouteEntry, Tombstones
 from overweave.routing.topology import DOWN, UP
 
 
@@ -42,49 +42,49 @@ class Merc:
         #: Of which it is not known in all clusters what has become of them.
         self._changed: dict[str, None] = {}
         #: What clients have withdrawn, here or elsewhere: advertisements and subscriptions.
-        self._ended, self._unwanted = Withdrawn(), Withdrawn()
+        self._ended, self._unwanted = Tombstones(), Tombstones()
         self._statement = STATEMENTS_MAX
-        self._members = {part: self._join(part) for part in parts_of(overlay)[broker].values()}
-        self._links: dict[str, Member] = {}
-        self._advertisements: dict[str, tuple[Stated, str]] = {}
-        self._wanted: dict[str, Stated] = {}
+        self._members = {part: self._join(part) for part in cluster_components(overlay)[broker].values()}
+        self._links: dict[str, ClusterNode] = {}
+        self._advertisements: dict[str, tuple[RouteEntry, str]] = {}
+        self._wanted: dict[str, RouteEntry] = {}
         self._subscriptions = SubscriptionTable()
         #: The advertisements in each cluster that this broker stands back with.
         self._behind: dict[str, set[str]] = {}
         #: With these it may not have to; it is seen at the next beat, if there are any.
         self._hesitant: dict[tuple[str, str], None] = {}
-        self._addresses = Addresses(self._ways_to, self._ids)
-        self._ways: tuple[list[Ways], Ways] = ([], Ways(()))
+        self._addresses = PathTables(self._ways_to, self._ids)
+        self._ways: tuple[list[NextHops], NextHops] = ([], NextHops(()))
 
-    def _join(self, cluster: str) -> Member:
-        member = Member(
+    def _join(self, cluster: str) -> ClusterNode:
+        member = ClusterNode(
             self._broker, self._number, partial(self._note, cluster), cluster, self._note_offer, partial(self._knows, cluster),
             (self._ended, self._unwanted),
         )  # fmt: skip
         member.begin(self._incarnation)
         return member
 
-    def _note_offer(self, _: str, id: str, __: Stated | None) -> None:
+    def _note_offer(self, _: str, id: str, __: RouteEntry | None) -> None:
         """An advertisement has changed that a broker stands for."""
         self._changed[id] = None
 
-    def _note(self, cluster: str, broker: str, id: str, before: Stated | None) -> None:
+    def _note(self, cluster: str, broker: str, id: str, before: RouteEntry | None) -> None:
         """A subscription has changed that a broker stands for in a cluster."""
         self._changed[id] = None
         member = self._members[cluster]
-        number, now = member.topology.number_of(broker), member.subscriptions.about(id).get(broker)
-        if before is None or number is None or self._unwanted.means(id, before):
+        number, now = member.topology.number_of(broker), member.subscriptions.by_id(id).get(broker)
+        if before is None or number is None or self._unwanted.covers(id, before):
             return
-        if now is None or now.spare > before.spare:
-            self._addresses.lose(id, number)
+        if now is None or now.backup > before.backup:
+            self._addresses.mark_lost(id, number)
 
-    def _knows(self, cluster: str, id: str, heard: Stated) -> bool:
+    def _knows(self, cluster: str, id: str, heard: RouteEntry) -> bool:
         """Whether it is known what all other clusters want of an advertisement that was heard in one.
 
         Nobody waits in a circle: only those wait who have passed it on, on a way that is longer each time.
         """
         return not self._changed and all(
-            member.topology.whole and not (member.awaits(id) and _leads_on(heard, cluster, member.advertised[id]))
+            member.topology.complete and not (member.awaits(id) and _leads_on(heard, cluster, member.local_advertisements[id]))
             for other, member in self._members.items()
             if other != cluster
         )
@@ -105,7 +105,7 @@ class Merc:
     def add_neighbour(self, neighbour: str) -> None:
         """See `Routing.add_neighbour`."""
         shared = cluster_of_link(self._overlay, self._broker, neighbour)
-        cluster = parts_of(self._overlay)[self._broker].get(shared, shared)
+        cluster = cluster_components(self._overlay)[self._broker].get(shared, shared)
         if cluster not in self._members:
             self._members[cluster] = self._join(cluster)
         self._links[neighbour] = self._members[cluster]
@@ -123,18 +123,18 @@ class Merc:
         """See `Routing.link_down`."""
         return [*self._links[neighbour].link(neighbour, DOWN), *self._reflect()]
 
-    def beat(self) -> Iterable[Send]:
-        """See `Routing.beat`."""
-        self._addresses.beat()
+    def tick(self) -> Iterable[Send]:
+        """See `Routing.tick`."""
+        self._addresses.tick()
         self._step_forward()
-        return [*(send for member in self._members.values() for send in member.beat()), *self._reflect()]
+        return [*(send for member in self._members.values() for send in member.tick()), *self._reflect()]
 
-    def announce(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.announce`."""
-        return self._links[neighbour].announce(neighbour)
+    def snapshot_for(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.snapshot_for`."""
+        return self._links[neighbour].snapshot_for(neighbour)
 
-    def learned(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
-        """See `Routing.learned`: nothing holds only because a neighbour said it."""
+    def learned_from(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
+        """See `Routing.learned_from`: nothing holds only because a neighbour said it."""
         return ()
 
     # ---- control
@@ -150,15 +150,15 @@ class Merc:
         origin = self._broker, self._statement
         match message:
             case Advertise(id, filter) if id not in self._advertisements:
-                self._advertisements[id] = (Stated(filter, origin=origin), peer)
+                self._advertisements[id] = (RouteEntry(filter, origin=origin), peer)
             case Unadvertise(id) if id in self._advertisements and self._advertisements[id][1] == peer:
                 del self._advertisements[id]
-                self._ended.note(id, origin)
+                self._ended.add(id, origin)
             case Subscribe(id, filter) if self._subscriptions.add(id, filter, peer):
-                self._wanted[id] = Stated(filter, origin=origin)
+                self._wanted[id] = RouteEntry(filter, origin=origin)
             case Unsubscribe(id) if self._subscriptions.remove(id, peer) is not None:
                 del self._wanted[id]
-                self._unwanted.note(id, origin)
+                self._unwanted.add(id, origin)
             case _:
                 return []
         self._changed[message.id] = None
@@ -170,52 +170,52 @@ class Merc:
         while self._changed:
             id = next(iter(self._changed))
             for member in self._members.values():
-                self._ended.sweep(member.advertisements, id)
-                self._unwanted.sweep(member.subscriptions, id)
+                self._ended.purge(member.advertisements, id)
+                self._unwanted.purge(member.subscriptions, id)
             del self._changed[id]
             for cluster, member in self._members.items():
-                offer, before = self._offer(cluster, id), member.advertised.get(id)
+                offer, before = self._offer(cluster, id), member.local_advertisements.get(id)
                 if _differ(offer, before):
                     sends += member.unadvertise(id) if offer is None else member.advertise(id, offer)
                 self._keep_place(cluster, id, offer, before)
                 want = self._want(cluster, id)
-                if _differ(want, member.wanted.get(id)):
+                if _differ(want, member.local_subscriptions.get(id)):
                     sends += member.unsubscribe(id) if want is None else member.subscribe(id, want)
             self._addresses.choose(id)
         return [*sends, *(answer for member in self._members.values() for answer in member.answers())]
 
-    def _offer(self, cluster: str, id: str) -> Stated | None:
+    def _offer(self, cluster: str, id: str) -> RouteEntry | None:
         """What to stand for in a cluster: an advertisement of a client, or of another cluster."""
         if id in self._advertisements:
             return self._advertisements[id][0]
         return _best(
-            Stated(stated.filter, (*stated.path, other), False, stated.origin)
+            RouteEntry(stated.filter, (*stated.path, other), False, stated.origin)
             for other, member in self._members.items()
             if other != cluster
-            for stated in member.advertisements.about(id).values()
+            for stated in member.advertisements.by_id(id).values()
             if cluster not in stated.path
         )
 
-    def _want(self, cluster: str, id: str) -> Stated | None:
+    def _want(self, cluster: str, id: str) -> RouteEntry | None:
         """What to want in a cluster: a subscription of a client, or of another cluster."""
         if id in self._wanted:
             return self._wanted[id]
         return _best(
-            Stated(stated.filter, (*stated.path, other), self._is_spare(other, stated), stated.origin)
+            RouteEntry(stated.filter, (*stated.path, other), self._is_backup(other, stated), stated.origin)
             for other, member in self._members.items()
             if other != cluster
-            for stated in member.subscriptions.about(id).values()
+            for stated in member.subscriptions.by_id(id).values()
             if cluster not in stated.path
         )
 
-    def _keep_place(self, cluster: str, id: str, offer: Stated | None, before: Stated | None) -> None:
+    def _keep_place(self, cluster: str, id: str, offer: RouteEntry | None, before: RouteEntry | None) -> None:
         """Stand back with an advertisement that its cluster knows on a shorter way; what it calls for may be spare then.
 
         Where others are ahead with other advertisements, nobody steps forward before the next beat: a shorter way may just be
         on its way here, and what is called for would be told twice. Until then it goes on a detour.
         """
         member, behind = self._members[cluster], self._behind.setdefault(cluster, set())
-        known = member.advertisements.about(id).values() if offer is not None else ()
+        known = member.advertisements.by_id(id).values() if offer is not None else ()
         stands_back = offer is not None and any(len(stated.path) < len(offer.path) for stated in known)
         may_be_late = offer is not None and bool(offer.path) and (id in behind or before is None)
         if may_be_late and not stands_back and behind and self._addresses.watched:
@@ -229,34 +229,34 @@ class Merc:
         member, behind = self._members[cluster], self._behind[cluster]
         (behind.add if back else behind.discard)(id)
         for wanted in member.subscriptions.ids():
-            said = member.subscriptions.about(wanted).values()
+            said = member.subscriptions.by_id(wanted).values()
             if any(intersects(filter, stated.filter) for filter in filters for stated in said):
                 self._changed[wanted] = None
                 if back:
-                    self._addresses.lose(wanted)
+                    self._addresses.mark_lost(wanted)
 
     def _step_forward(self) -> None:
         """With what others are not ahead with, still."""
         hesitant, self._hesitant = self._hesitant, {}
         for cluster, id in hesitant:
             member = self._members[cluster]
-            offer = member.advertised.get(id)
-            if offer is not None and all(len(said.path) >= len(offer.path) for said in member.advertisements.about(id).values()):
+            offer = member.local_advertisements.get(id)
+            if offer is not None and all(len(said.path) >= len(offer.path) for said in member.advertisements.by_id(id).values()):
                 self._stand(cluster, id, False, [offer.filter])
 
-    def _is_spare(self, cluster: str, stated: Stated) -> bool:
+    def _is_backup(self, cluster: str, stated: RouteEntry) -> bool:
         """Whether a subscription in a cluster gets what it wants from others: so it was said, or they are nearer."""
-        behind, advertised = self._behind.get(cluster), self._members[cluster].advertised
-        if stated.spare or not behind:
-            return stated.spare
-        return not any(offer.calls_for(stated) for id, offer in advertised.items() if id not in behind)
+        behind, advertised = self._behind.get(cluster), self._members[cluster].local_advertisements
+        if stated.backup or not behind:
+            return stated.backup
+        return not any(offer.intersects(stated) for id, offer in advertised.items() if id not in behind)
 
-    def _ways_to(self, id: str, source: Source) -> list[Way]:
+    def _ways_to(self, id: str, source: Source) -> list[Path]:
         """Who leads to a subscription of others, for what comes from one of the clusters or from clients."""
         if id in self._wanted:
             return []
         return [
-            Way(number, stated.filter, len(stated.path), self._is_spare(cluster, stated))
+            Path(number, stated.filter, len(stated.path), self._is_backup(cluster, stated))
             for cluster, member in self._members.items()
             if cluster != source
             for number, stated in member.wanted_by(id)
@@ -270,59 +270,59 @@ class Merc:
 
     def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
         """See `Routing.arriving`."""
-        return (batch, None) if origin is None else batch.meant_for(self._number)
+        return (batch, None) if origin is None else batch.split_local(self._number)
 
-    def lanes(self, origin: str | None, detour: bool) -> tuple[Hashable, ...]:
+    def lanes(self, origin: str | None, tag: int) -> tuple[Hashable, ...]:
         """See `Routing.lanes`: what came through one cluster goes into the others, another copy may have to go into that one."""
         source = None if origin is None else self._links.get(origin)
-        return tuple((cluster, False) for cluster in self._members) if source is None else ((source.cluster, detour),)
+        return tuple((cluster, 0) for cluster in self._members) if source is None else ((source.cluster, tag),)
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
-        if batch.is_bound():
+        if batch.has_destinations():
             return self._parted(batch, None if origin is None else self._links.get(origin))
         members, source = self._beyond(origin), None if origin is None else self._links.get(origin)
         if not members:
             return self._subscriptions.route(batch, None)
         choices = self._addresses.of(self._source(origin))  # it remembers from now on, also while this one waits
-        if not all(member.ready for member in members) or (source is not None and not source.told_all):
+        if not all(member.converged for member in members) or (source is not None and not source.synced):
             return [(None, batch)]
         here = self._subscriptions.route(batch, None)
-        bound = choices.addressed(batch, detours=origin is None or batch.detour)
+        bound = choices.addressed(batch, detours=origin is None or bool(batch.tag))
         through = members[0] if len(members) == 1 else None
         return [*here, *(forward for some in bound for forward in self._parted(some, through))]
 
-    def _parted(self, batch: Batch, member: Member | None) -> list[Forward]:
+    def _parted(self, batch: Batch, member: ClusterNode | None) -> list[Forward]:
         """Rows by next hop; within one cluster as far as that goes, for brokers tell by it what has to go on into the others."""
         if member is None or len(self._members) == 1:
-            return batch.parted(self._all_ways())
+            return batch.split_by_next_hop(self._all_ways())
         forwards: list[Forward] = []
-        for hop, some in batch.parted(member.ways):
-            forwards += [(hop, some)] if hop is not None else some.parted(self._all_ways())
+        for hop, some in batch.split_by_next_hop(member.ways):
+            forwards += [(hop, some)] if hop is not None else some.split_by_next_hop(self._all_ways())
         return forwards
 
     def instead(self) -> Instead | None:
         """See `Routing.instead`: it goes to those who lead to the same subscription now, as soon as that is known."""
-        if not self._addresses.lost:
+        if not self._addresses.has_lost:
             return None
-        anew = self._addresses.anew(settled=all(member.ready for member in self._members.values()))
+        anew = self._addresses.redirects(settled=all(member.converged for member in self._members.values()))
         return partial(self._match_again, anew) if anew else None
 
-    def _match_again(self, anew: dict[Source, dict[int, Choices]], batch: Batch, origin: str | None) -> Iterator[Batch]:
+    def _match_again(self, anew: dict[Source, dict[int, PathSet]], batch: Batch, origin: str | None) -> Iterator[Batch]:
         for number, choices in anew.get(self._source(origin), {}).items():
-            some, _ = batch.meant_for(number)
+            some, _ = batch.split_local(number)
             if some is not None:
                 # On a detour: who gets it may have seen it, and passed over what it leads to by now.
-                yield from choices.addressed(some.diverted(True), detours=True)
+                yield from choices.addressed(some.with_tag(DETOUR), detours=True)
 
-    def compared_with(self, batch: Batch, origin: str | None) -> int:
-        """See `Routing.compared_with`."""
-        if origin is not None and batch.meant_for(self._number)[0] is None:
+    def match_cost(self, batch: Batch, origin: str | None) -> int:
+        """See `Routing.match_cost`."""
+        if origin is not None and batch.split_local(self._number)[0] is None:
             return 0
         if not self._beyond(origin):
             return len(self._subscriptions)
-        choices, detours = self._addresses.of(self._source(origin)), origin is None or batch.detour
-        return len(self._subscriptions) + len(choices.main) + (len(choices.spare) if detours else 0)
+        choices, detours = self._addresses.of(self._source(origin)), origin is None or bool(batch.tag)
+        return len(self._subscriptions) + len(choices.main) + (len(choices.backup) if detours else 0)
 
     def validate(self) -> None:
         """See `Routing.validate`."""
@@ -332,8 +332,8 @@ class Merc:
             member.validate()
         assert all(member in self._members.values() for member in self._links.values())
 
-    def sizes(self) -> dict[str, int]:
-        """See `Routing.sizes`."""
+    def table_sizes(self) -> dict[str, int]:
+        """See `Routing.table_sizes`."""
         members = self._members.values()
         remote = sum(len(member.subscriptions) for member in members)
         return {
@@ -346,11 +346,11 @@ class Merc:
         """The cluster that publications come from."""
         return None if origin is None else self._links[origin].cluster
 
-    def _beyond(self, origin: str | None) -> list[Member]:
+    def _beyond(self, origin: str | None) -> list[ClusterNode]:
         """The clusters in which publications have not been yet, when they come from a neighbour or a client."""
         return [member for member in self._members.values() if origin is None or member is not self._links.get(origin)]
 
-    def _all_ways(self) -> Ways:
+    def _all_ways(self) -> NextHops:
         """The next hops in all clusters; to a broker that is in several of them, the shortest."""
         ways = [member.ways for member in self._members.values()]
         if len(ways) == 1:
@@ -359,8 +359,8 @@ class Merc:
             self._ways = (ways, self._merged())
         return self._ways[1]
 
-    def _merged(self) -> Ways:
-        nearest: dict[str, tuple[int, Member]] = {}
+    def _merged(self) -> NextHops:
+        nearest: dict[str, tuple[int, ClusterNode]] = {}
         for member in self._members.values():
             for broker, distance in member.topology.distances.items():
                 if distance and (broker not in nearest or distance < nearest[broker][0]):
@@ -374,17 +374,17 @@ class Merc:
             for hop, bits in member.ways.reach:
                 if bits & chosen:
                     reach[hop] = reach.get(hop, 0) | bits & chosen
-        return Ways(reach.items())
+        return NextHops(reach.items())
 
 
-def _best(stated: Iterable[Stated]) -> Stated | None:
+def _best(stated: Iterable[RouteEntry]) -> RouteEntry | None:
     """What is told on: the shortest way, and a spare one only if there is no other."""
-    return min(stated, key=lambda one: (one.spare, len(one.path), one.path), default=None)
+    return min(stated, key=lambda one: (one.backup, len(one.path), one.path), default=None)
 
 
-def _leads_on(heard: Stated, cluster: str, told: Stated) -> bool:
+def _leads_on(heard: RouteEntry, cluster: str, told: RouteEntry) -> bool:
     return cluster in told.path and len(told.path) > len(heard.path)
 
 
-def _differ(stated: Stated | None, told: Stated | None) -> bool:
+def _differ(stated: RouteEntry | None, told: RouteEntry | None) -> bool:
     return (stated and stated[:4]) != (told and told[:4])

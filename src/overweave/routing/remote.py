@@ -17,7 +17,7 @@ Origin = tuple[str, int]
 Entry = tuple[str, Filter, tuple[str, ...], bool, Origin | None]
 
 
-class Stated(NamedTuple):
+class RouteEntry(NamedTuple):
     """A filter that somebody stands for, the clusters that it has passed before (DEST IV), and the statement's number.
 
     A subscription is spare for whom it is told if what it wants comes another way, as long as that is there. The origin is the
@@ -26,11 +26,11 @@ class Stated(NamedTuple):
 
     filter: Filter
     path: tuple[str, ...] = ()
-    spare: bool = False
+    backup: bool = False
     origin: Origin | None = None
     number: int = 0
 
-    def calls_for(self, other: "Stated") -> bool:
+    def intersects(self, other: "RouteEntry") -> bool:
         """Whether an advertisement and a subscription have anything to do with each other; not where one came from the other."""
         return set(self.path).isdisjoint(other.path) and intersects(self.filter, other.filter)
 
@@ -44,11 +44,11 @@ class RemoteTable:
     (True, True, False)
     """
 
-    def __init__(self, changed: Callable[[str, str, Stated | None], None]) -> None:
+    def __init__(self, changed: Callable[[str, str, RouteEntry | None], None]) -> None:
         self._changed = changed
-        self._entries: dict[str, dict[str, Stated]] = {}
+        self._entries: dict[str, dict[str, RouteEntry]] = {}
         #: The same by what they are about.
-        self._about: dict[str, dict[str, Stated]] = {}
+        self._about: dict[str, dict[str, RouteEntry]] = {}
         self._withdrawn: dict[tuple[str, str], int] = {}
         #: Up to which number a broker has told all that holds of it.
         self._told: dict[str, int] = {}
@@ -56,7 +56,7 @@ class RemoteTable:
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))
 
-    def add(self, broker: str, id: str, stated: Stated) -> bool:
+    def add(self, broker: str, id: str, stated: RouteEntry) -> bool:
         """A statement; False when a later one is known."""
         known = self._entries.get(broker, {}).get(id)
         later = max(self._withdrawn.get((broker, id), -1), self._told.get(broker, -1), -1 if known is None else known.number)
@@ -83,11 +83,11 @@ class RemoteTable:
         broker: str,
         entries: Iterable[Entry],
         number: int,
-        among: Callable[[Stated], bool] | None = None,
+        among: Callable[[RouteEntry], bool] | None = None,
     ) -> None:
         """All that a broker has to say up to a number, among some; what it says later stays."""
-        told = {entry[0]: Stated(*entry[1:], number) for entry in entries}
-        for id, stated in list(self.of(broker).items()):
+        told = {entry[0]: RouteEntry(*entry[1:], number) for entry in entries}
+        for id, stated in list(self.by_broker(broker).items()):
             if stated.number <= number and id not in told and (among is None or among(stated)):
                 self.drop(broker, id)
         for id, stated in told.items():
@@ -106,7 +106,7 @@ class RemoteTable:
 
     def forget(self, broker: str) -> None:
         """Forget all statements of a broker."""
-        for id in list(self.of(broker)):
+        for id in list(self.by_broker(broker)):
             self.drop(broker, id)
 
     def validate(self) -> None:
@@ -116,7 +116,7 @@ class RemoteTable:
         assert all(self._entries.values())
         assert all(self._about.values())
 
-    def of(self, broker: str) -> Mapping[str, Stated]:
+    def by_broker(self, broker: str) -> Mapping[str, RouteEntry]:
         """All that holds of one broker."""
         return self._entries.get(broker, {})
 
@@ -124,7 +124,7 @@ class RemoteTable:
         """All who have said something that holds."""
         return list(self._entries)
 
-    def about(self, id: str) -> Mapping[str, Stated]:
+    def by_id(self, id: str) -> Mapping[str, RouteEntry]:
         """What holds about one thing, by broker."""
         return self._about.get(id, {})
 
@@ -133,7 +133,7 @@ class RemoteTable:
         return self._about.keys()
 
 
-class Withdrawn:
+class Tombstones:
     """What clients have withdrawn, by id and origin: whatever is still told of it on other ways means nothing.
 
     >>> from overweave.language.syntax import parse_filter
@@ -147,7 +147,7 @@ class Withdrawn:
     def __init__(self) -> None:
         self._last: dict[tuple[str, str], int] = {}
 
-    def note(self, id: str, origin: Origin) -> bool:
+    def add(self, id: str, origin: Origin) -> bool:
         """A withdrawal; whether it is news."""
         key = id, origin[0]
         if self._last.get(key, -1) >= origin[1]:
@@ -157,16 +157,16 @@ class Withdrawn:
             del self._last[next(iter(self._last))]
         return True
 
-    def means(self, id: str, stated: Stated) -> bool:
+    def covers(self, id: str, stated: RouteEntry) -> bool:
         """Whether a statement has been withdrawn."""
         return stated.origin is not None and self._last.get((id, stated.origin[0]), -1) >= stated.origin[1]
 
-    def sweep(self, table: RemoteTable, id: str) -> None:
+    def purge(self, table: RemoteTable, id: str) -> None:
         """Have a table forget all that is told of something and has been withdrawn."""
-        for broker, stated in list(table.about(id).items()):
-            if self.means(id, stated):
+        for broker, stated in list(table.by_id(id).items()):
+            if self.covers(id, stated):
                 table.drop(broker, id)
 
-    def of(self, id: str, stated: Stated) -> Origin | None:
+    def of(self, id: str, stated: RouteEntry) -> Origin | None:
         """With which origin to pass on that a statement does not hold any more; None: only this way to it has ended."""
-        return stated.origin if self.means(id, stated) else None
+        return stated.origin if self.covers(id, stated) else None

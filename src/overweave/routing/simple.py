@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from overweave.contract.batches import Batch
 from overweave.language.messages import Control, Subscribe, Unsubscribe
-from overweave.routing.base import Forward, Send, Steady, SubscriptionTable
+from overweave.routing.base import Forward, Send, StaticRouting, SubscriptionTable
 
 
-class Simple(Steady):
+class Simple(StaticRouting):
     """Subscriptions are flooded, each on its own, whatever others there are."""
 
     acyclic = True
@@ -43,18 +43,18 @@ class Simple(Steady):
         """See `Routing.route`."""
         return self._table.route(batch, origin)
 
-    def announce(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.announce`."""
+    def snapshot_for(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.snapshot_for`."""
         return [Subscribe(id, filter) for id, filter, of in self._table.items() if of != neighbour]
 
-    def learned(self, neighbour: str) -> Iterable[Control]:
-        """See `Routing.learned`."""
+    def learned_from(self, neighbour: str) -> Iterable[Control]:
+        """See `Routing.learned_from`."""
         return self._table.of(neighbour)
 
     def validate(self) -> None:
         """See `Routing.validate`."""
         self._table.validate()
 
-    def sizes(self) -> dict[str, int]:
-        """See `Routing.sizes`."""
+    def table_sizes(self) -> dict[str, int]:
+        """See `Routing.table_sizes`."""
         return {"subscriptions": len(self._table)}

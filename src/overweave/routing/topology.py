@@ -8,7 +8,7 @@ brokers: so the ways of a message are a tree, and nobody gets it twice.
 
 from collections import deque
 
-from overweave.contract.batches import Ways
+from overweave.contract.batches import NextHops
 from overweave.language.messages import LinkState
 
 #: A link works (UP), does not (DOWN), or has not been tried for long enough (PENDING).
@@ -34,7 +34,7 @@ class Topology:
         #: Who is joined to whom by links of which no end says that they do not work.
         self._joined: dict[str, set[str]] = {broker: set()}
         #: What follows from it, when it was last asked for.
-        self._reached: _Reached | None = None
+        self._reached: _ShortestPaths | None = None
         self._members: dict[str, int] | None = None
         self._whole: bool | None = None
 
@@ -69,7 +69,7 @@ class Topology:
         """The neighbours whose link works."""
         return [neighbour for neighbour, state in self._links.items() if state == UP]
 
-    def untried(self) -> bool:
+    def has_pending_links(self) -> bool:
         """Whether some links have not been tried."""
         return PENDING in self._links.values()
 
@@ -77,7 +77,7 @@ class Topology:
         """Whether there is a link to a peer."""
         return peer in self._links
 
-    def mine(self) -> LinkState:
+    def own_state(self) -> LinkState:
         """The state of this broker's own links."""
         up = tuple(sorted(neighbour for neighbour, state in self._links.items() if state == UP))
         pending = tuple(sorted(neighbour for neighbour, state in self._links.items() if state == PENDING))
@@ -85,7 +85,7 @@ class Topology:
 
     # ---- what others say
 
-    def take(self, state: LinkState) -> bool:
+    def accept(self, state: LinkState) -> bool:
         """Take in what another broker says of its links; whether it is news, to be told on."""
         if state.id == self.broker:
             return False
@@ -96,13 +96,13 @@ class Topology:
         self._find_anew(state.id, known is None or known.incarnation != state.incarnation)
         return True
 
-    def others(self) -> list[LinkState]:
+    def other_states(self) -> list[LinkState]:
         """All that others say of their links."""
         return list(self._states.values())
 
     def states(self) -> list[LinkState]:
         """All that is known."""
-        return [self.mine(), *self.others()]
+        return [self.own_state(), *self.other_states()]
 
     def number_of(self, broker: str) -> int | None:
         """What stands for a broker in destination lists."""
@@ -114,7 +114,7 @@ class Topology:
     # ---- what follows from it
 
     @property
-    def ways(self) -> Ways:
+    def next_hops(self) -> NextHops:
         """The next hops to all who can be reached."""
         return self._reach().ways
 
@@ -123,7 +123,7 @@ class Topology:
         """How far it is to all who can be reached, this broker included."""
         return self._reach().distances
 
-    def joined(self) -> dict[str, list[str]]:
+    def adjacency(self) -> dict[str, list[str]]:
         """All who can be reached, each with those it has a link to that works."""
         states = self._all()
         return {id: [next for next in states[id].up if next in states and id in states[next].up] for id in self.distances}
@@ -137,7 +137,7 @@ class Topology:
         return self._members
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """Whether all that can be reached is known: no link of theirs is untried, no neighbour of theirs unheard of."""
         if self._whole is None:
             states = self._all()
@@ -176,15 +176,15 @@ class Topology:
         return [] if state is None else [*state.up, *state.pending]
 
     def _all(self) -> dict[str, LinkState]:
-        return {**self._states, self.broker: self.mine()}
+        return {**self._states, self.broker: self.own_state()}
 
-    def _reach(self) -> "_Reached":
+    def _reach(self) -> "_ShortestPaths":
         if self._reached is None:
-            self._reached = _Reached(self.broker, self._all())
+            self._reached = _ShortestPaths(self.broker, self._all())
         return self._reached
 
 
-class _Reached:
+class _ShortestPaths:
     """Who can be reached from one broker, and how."""
 
     def __init__(self, broker: str, states: dict[str, LinkState]) -> None:
@@ -202,7 +202,7 @@ class _Reached:
                 first[next] = first.get(at, next)
                 reach[first[next]] = reach.get(first[next], 0) | 1 << state.number
                 queue.append(next)
-        self.ways = Ways(reach.items())
+        self.ways = NextHops(reach.items())
 
 
 def _connected(broker: str, joined: dict[str, set[str]]) -> set[str]:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from overweave.contract.effects import Effect, Refuse, SendFrame, SetTimer
-from overweave.contract.frames import Frame, Synced, WordFrame
+from overweave.contract.effects import Effect, Reject, SendFrame, SetTimer
+from overweave.contract.frames import ControlFrame, Frame, SyncEnd
 from overweave.contract.stimuli import FrameArrived, PeerDisconnected, Stimulus, TimerFired
 
 CLIENT, NEIGHBOUR = "client", "neighbour"
@@ -99,7 +99,7 @@ def check_frames_keep_their_order(driver: DriverUnderTest) -> None:
 
 def check_a_rejection_closes_the_connection(driver: DriverUnderTest) -> None:
     """Whatever its code, a rejection closes the connection, and the core hears of it."""
-    _answer_once(driver, lambda _: [Refuse(CLIENT, "id-in-use", "an id of somebody else")])
+    _answer_once(driver, lambda _: [Reject(CLIENT, "id-in-use", "an id of somebody else")])
     driver.run(0.3)
     assert not driver.is_connected(CLIENT)
     assert any(isinstance(stimulus, PeerDisconnected) and stimulus.peer == CLIENT for stimulus, _ in driver.core.seen)
@@ -113,7 +113,7 @@ def check_effects_of_a_performer_come_after_those_before(driver: DriverUnderTest
         if isinstance(stimulus, PeerDisconnected) and stimulus.peer == CLIENT:
             return [SendFrame(NEIGHBOUR, second)]
         if isinstance(stimulus, FrameArrived) and stimulus.peer == CLIENT:
-            return [Refuse(CLIENT, "id-in-use", "an id of somebody else"), SendFrame(NEIGHBOUR, first)]
+            return [Reject(CLIENT, "id-in-use", "an id of somebody else"), SendFrame(NEIGHBOUR, first)]
         return []
 
     driver.core.answer = answer
@@ -144,4 +144,4 @@ def _twice(first_s: float, second_s: float, now_s: float) -> list[Effect]:
 
 
 def _frame(number: int) -> Frame:
-    return WordFrame(1, 1, number, 0, Synced())
+    return ControlFrame(1, 1, number, 0, SyncEnd())

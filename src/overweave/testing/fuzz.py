@@ -20,12 +20,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 import numpy as np
 
-from overweave.broker.session import Debts, Session
+from overweave.broker.session import AckScheduler, Session
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Effect, SendFrame
-from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, Synced
+from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, SyncEnd
 from overweave.contract.raw import RawRows, encode_rows
-from overweave.contract.wire import BATCH, FRAME_BYTES_MAX, HEAD, Message, Open, Ping, encode
+from overweave.contract.wire import BATCH, FRAME_BYTES_MAX, HEAD, Connect, Message, Ping, encode
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import Client, Subscription, connect
 from overweave.drivers.tcp.connection import FrameReader
@@ -49,7 +49,9 @@ _MISTAKES = ("Traceback", "Fatal error", "Exception", "never retrieved", "Assert
 _BURST, _EVERY_S = 5, 0.01
 _KEY = "key"
 _RESET = struct.pack("ii", 1, 0)
-_CONFIG = BrokerConfig(SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), patience_s=1.0)
+_CONFIG = BrokerConfig(
+    SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005), slow_consumer_timeout_s=1.0
+)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +86,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def fuzz(seconds: float, seed: int) -> Report:
     """Attack a broker of its own for a while; an AssertionError if it does not bear it."""
     raise_descriptor_limit()
-    settings = network_settings(Overlay(["B1"]), grace_s=1.0, heartbeat_s=1.0, config=_CONFIG)
+    settings = network_settings(Overlay(["B1"]), session_expiry_s=1.0, heartbeat_s=1.0, config=_CONFIG)
     with processes(settings) as brokers:
         broker = brokers["B1"]
         report = asyncio.run(_fuzz(broker, seconds, seed))
@@ -235,7 +237,7 @@ class _Attack:
         version = self._draw.choice((1, 1, 0, 2, -1, 2**63))
         async with self._connection() as peer:
             for _ in range(self._draw.randint(1, 3)):
-                await peer.send(_bytes(Open(role, name, "token", self._draw.choice((None, "key")), version)))
+                await peer.send(_bytes(Connect(role, name, "token", self._draw.choice((None, "key")), version)))
             await peer.overhear(0.1)
 
     async def broken_session(self) -> None:
@@ -297,8 +299,8 @@ class _Attack:
             self.bytes_sent += peer.bytes_sent
             peer.close(reset=self._draw.random() < 0.5)
 
-    def _open(self) -> Open:
-        return Open("client", self._new_name(), None, "key")
+    def _open(self) -> Connect:
+        return Connect("client", self._new_name(), None, "key")
 
     def _new_name(self) -> str:
         self._names += 1
@@ -366,23 +368,23 @@ class _Session:
 
     def __init__(self, name: str, draw: random.Random) -> None:
         self._name, self._draw = name, draw
-        self._session = Session("B1", draw.choice((1, 1, 7, 2**64 - 1)), SessionConfig(), Debts())
+        self._session = Session("B1", draw.choice((1, 1, 7, 2**64 - 1)), SessionConfig(), AckScheduler())
         self._number = self._sequence = 0
 
     def opening(self) -> bytes:
-        return _bytes(Open("client", self._name, None, _KEY))
+        return _bytes(Connect("client", self._name, None, _KEY))
 
     def answers(self, heard: list[Message]) -> list[bytes]:
         effects: list[Effect] = []
         for message in heard:
-            if isinstance(message, Open):
+            if isinstance(message, Connect):
                 self._session.connect(effects)
             elif isinstance(message, Hello):
-                self._session.hello(message, [Synced()] if self._session.is_new(message) else [], effects)
+                self._session.on_hello(message, [SyncEnd()] if self._session.is_new(message) else [], effects)
             elif isinstance(message, Acknowledgement):
-                self._session.acknowledgement(message, effects)
+                self._session.on_acknowledgement(message, effects)
             elif isinstance(message, BatchFrame):
-                if self._session.accepts(message, message.batch.count, effects):
+                if self._session.receive(message, message.batch.count, effects):
                     self._session.settle(message.sequence, message.batch.count)
                 self._session.acknowledge(effects)
         return _frames(effects)
@@ -393,9 +395,9 @@ class _Session:
         kind, id = self._draw.randrange(6), f"{self._name}/{self._draw.randrange(4)}"
         filter = parse_filter(f"[class,eq,'noise'],[{self._draw.choice(('n', 'm', f'a{number}'))},>=,{self._draw.randrange(5)}]")
         if kind < 2:
-            self._session.say(self._draw.choice((Advertise, Subscribe, Subscribe))(id, filter), effects)
+            self._session.send_control(self._draw.choice((Advertise, Subscribe, Subscribe))(id, filter), effects)
         elif kind == 2:
-            self._session.say(self._draw.choice((Unsubscribe, Unadvertise))(id), effects)
+            self._session.send_control(self._draw.choice((Unsubscribe, Unadvertise))(id), effects)
         else:
             content = Publication({"class": "noise", "n": number, f"a{number}": 1.5, "t": "text" * self._draw.randrange(9)})
             rows = self._draw.choice((1, 2, 50))

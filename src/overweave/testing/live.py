@@ -55,7 +55,7 @@ async def running(settings: dict[str, BrokerSettings]) -> AsyncIterator[dict[str
             nodes[id] = BrokerNode(each)
             await nodes[id].start()
         await until(
-            lambda: all(node.ailment() is node.degradation() is None for node in nodes.values()),
+            lambda: all(node.health_problem() is node.degradation() is None for node in nodes.values()),
             what="that all brokers are healthy",
         )
         yield nodes

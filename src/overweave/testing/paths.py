@@ -4,14 +4,14 @@ import itertools
 from collections.abc import Collection, Mapping
 
 from overweave.overlay.graph import Overlay
-from overweave.routing.clusters import cluster_of_link, parts_of
+from overweave.routing.clusters import cluster_components, cluster_of_link
 
 Ends = tuple[str, str]
 
 
 def cluster_of_links(overlay: Overlay, *, by_cluster: bool) -> dict[Ends, str]:
     """The cluster that each link lies in, in both directions; all of the overlay is one to protocols that know no clusters."""
-    parts = parts_of(overlay)
+    parts = cluster_components(overlay)
     found: dict[Ends, str] = {}
     for one, other in (link.ends for link in overlay.links):
         cluster = cluster_of_link(overlay, one, other)

@@ -79,7 +79,7 @@ class ToyNetwork:
         self.hops = 0
         self._hops_before = 0
         for id, neighbour in self._queues:
-            self._queues[id, neighbour] += self.brokers[id].announce(neighbour)
+            self._queues[id, neighbour] += self.brokers[id].snapshot_for(neighbour)
             self._send(id, self.brokers[id].link_up(neighbour), None)
         self.rest()
 
@@ -115,7 +115,7 @@ class ToyNetwork:
 
     def sizes(self) -> dict[str, dict[str, int]]:
         """See `World.sizes`."""
-        return {id: routing.sizes() for id, routing in self.brokers.items()}
+        return {id: routing.table_sizes() for id, routing in self.brokers.items()}
 
     def _take(self, broker: str, what: Control | Batch, origin: str | None) -> None:
         if isinstance(what, Control):

@@ -20,12 +20,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Parts
-from overweave.contract.frames import Acknowledgement, BatchFrame, Frame, Hello, Rejected, Word
+from overweave.contract.frames import Acknowledgement, BatchFrame, ControlMessage, Frame, Hello, Rejected
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.nodes import Channel, Node
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, Control, LinkState, Standing, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, LinkState, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker, Link
@@ -99,7 +99,7 @@ class _Runner:
         links = [part.split("-") for part in parts if "-" in part]
         ids = sorted({*clusters, *(id for link in links for id in link)})
         overlay = Overlay([_broker(id, clusters.get(id)) for id in ids], [Link(a, b) for a, b in links])
-        config = BrokerConfig(SessionConfig(resend_s=0.3), heartbeat_s=None if protocol.acyclic else 0.5)
+        config = BrokerConfig(SessionConfig(retransmit_s=0.3), heartbeat_s=None if protocol.acyclic else 0.5)
         self._made = _Recorded(overlay, protocol.make, lambda line: self._lines.append(line), config)
 
     def _say(self, kind: str) -> Callable[[list[str], str], None]:
@@ -180,10 +180,10 @@ def _seconds(milliseconds: str) -> float:
 def _frame_text(frame: Frame) -> str:
     match frame:
         case Hello():
-            heard = " confirmed" if frame.heard else ""
+            heard = " confirmed" if frame.confirmed else ""
             return f"hello {frame.incarnation}/{frame.peer_incarnation} ack={frame.acknowledged} next={frame.expected}{heard}"
         case Acknowledgement():
-            ranges = "".join(f" {start}..{end - 1}" for start, end in frame.ahead)
+            ranges = "".join(f" {start}..{end - 1}" for start, end in frame.ranges)
             unmatched = f" unmatched={frame.unmatched}" if frame.unmatched else ""
             return f"ack={frame.acknowledged} next={frame.expected}{ranges}{unmatched}"
         case BatchFrame():
@@ -193,10 +193,10 @@ def _frame_text(frame: Frame) -> str:
             )
             return f"#{frame.sequence} ack={frame.acknowledged} publish {rows}"
         case _:
-            return f"#{frame.sequence} ack={frame.acknowledged} {_word_text(frame.word)}"
+            return f"#{frame.sequence} ack={frame.acknowledged} {_word_text(frame.message)}"
 
 
-def _word_text(word: Word) -> str:
+def _word_text(word: ControlMessage) -> str:
     kind = str(type(word).__struct_config__.tag)
     match word:
         case Advertise() | Subscribe():
@@ -208,8 +208,8 @@ def _word_text(word: Word) -> str:
             return (
                 f"{kind} {word.id} {word.incarnation}.{word.version} up={'+'.join(word.up)}{pending}{_header_text(word.header)}"
             )
-        case Standing():
-            entries = _joined(f"{id} {filter}{' spare' if spare else ''}" for id, filter, _, spare, _ in word.entries)
+        case StateSnapshot():
+            entries = _joined(f"{id} {filter}{' backup' if backup else ''}" for id, filter, _, backup, _ in word.entries)
             answers = "" if word.answers is None else f" answers={'+'.join(id for id, _ in word.answers)}"
             return f"{kind} {word.id}: {entries}{answers}{' asks' if word.asks else ''}{_header_text(word.header)}"
         case Rejected():

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from overweave.broker.modules.report import Report, ReportOptions
+from overweave.broker.modules.load_report import LoadReporter, LoadReportOptions
 from overweave.broker.modules.self_organise import SelfOrganise, SelfOrganiseOptions
 from overweave.contract.modules import Module
 
@@ -19,6 +19,6 @@ class ModuleKind(NamedTuple):
 
 
 MODULES: Mapping[str, ModuleKind] = {
-    "report": ModuleKind(ReportOptions, Report),
+    "report": ModuleKind(LoadReportOptions, LoadReporter),
     "self_organise": ModuleKind(SelfOrganiseOptions, SelfOrganise, needs_overlay=True),
 }

@@ -20,14 +20,14 @@ import msgspec
 
 from overweave.contract.effects import CloseLink, OpenLink, SetTimer
 from overweave.contract.modules import (
-    KnownOverlay,
+    Delivered,
     ModuleEffect,
     ModuleStimulus,
-    Passed,
     PublishControl,
-    Received,
-    Say,
+    Routed,
+    SendControl,
     Started,
+    TopologyView,
 )
 from overweave.contract.stimuli import TimerFired
 from overweave.errors import InvalidInput
@@ -76,11 +76,11 @@ class _Deal(msgspec.Struct):
 class SelfOrganise:
     """The module at one broker."""
 
-    watches = (Passed,)
+    watches = (Routed,)
 
     def __init__(self, broker: str, options: SelfOrganiseOptions) -> None:
         self._broker, self._options = broker, options
-        self._overlay: KnownOverlay | None = None
+        self._overlay: TopologyView | None = None
         self._counts: Counter[int] = Counter()
         self._crossing: Counter[str] = Counter()
         #: Of the last period: what was sent to others, what went over each link, and what came over it as its other end says.
@@ -97,7 +97,7 @@ class SelfOrganise:
 
     def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterator[ModuleEffect]:
         """See `Module.handle`."""
-        if isinstance(stimulus, Passed):
+        if isinstance(stimulus, Routed):
             self._count(stimulus)
         elif isinstance(stimulus, Started):
             self._overlay = stimulus.overlay
@@ -105,15 +105,15 @@ class SelfOrganise:
                 yield from self._start(now_s)
         elif isinstance(stimulus, TimerFired):
             yield from self._timer(stimulus.name, now_s)
-        elif isinstance(stimulus, Received):
+        elif isinstance(stimulus, Delivered):
             yield from self._hear(stimulus.publish.publication, now_s)
 
     def _start(self, now_s: float) -> Iterator[ModuleEffect]:
         names = (_is("class", CLASS), _is("sender", self._broker))
         texts = (Predicate(name, Operator.PRESENT, "") for name in ("to", "what", "drop"))
         numbers = (Predicate(name, Operator.PRESENT, 0) for name in ("count", "lose"))
-        yield Say(Advertise(f"{self._broker}/organise", Filter((*names, *texts, *numbers))))
-        yield Say(Subscribe(f"{self._broker}/organise", Filter((_is("class", CLASS), _is("to", self._broker)))))
+        yield SendControl(Advertise(f"{self._broker}/organise", Filter((*names, *texts, *numbers))))
+        yield SendControl(Subscribe(f"{self._broker}/organise", Filter((_is("class", CLASS), _is("to", self._broker)))))
         # Not all at the same time.
         phase = zlib.crc32(self._broker.encode()) / (1 << 32)
         yield SetTimer(PERIOD, now_s + self._options.every_s * (0.5 + phase))
@@ -130,14 +130,14 @@ class SelfOrganise:
 
     # ---- collection
 
-    def _count(self, passed: Passed) -> None:
+    def _count(self, passed: Routed) -> None:
         """Count what goes over each link, and what clients of this broker send, by destination."""
         overlay = self._overlay
         if overlay is None or passed.batch.priority() is Priority.CONTROL:
             return
         own = not passed.again and not overlay.is_neighbour(passed.peer)
         for to, batch in passed.to:
-            if to is not None and batch.is_bound():
+            if to is not None and batch.has_destinations():
                 self._crossing[to] += batch.count
                 if own:
                     self._counts.update(batch.destinations())
@@ -178,7 +178,7 @@ class SelfOrganise:
     def _loss(self, neighbour: str) -> float:
         if self._periods - self._made.get(neighbour, -2) < 2:
             return math.inf
-        distances = _distances(self._known().joined(), self._broker, without=neighbour)
+        distances = _distances(self._known().adjacency(), self._broker, without=neighbour)
         if len(distances) < len(self._known().distances):
             return math.inf
         return (self._crossed.get(neighbour, 0) + self._told.get(neighbour, 0)) * (distances[neighbour] - 1)
@@ -270,7 +270,7 @@ class SelfOrganise:
 
     # ---- helpers
 
-    def _known(self) -> KnownOverlay:
+    def _known(self) -> TopologyView:
         assert self._overlay is not None
         return self._overlay
 

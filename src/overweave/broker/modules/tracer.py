@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.contract.batches import Batch, Identity
-from overweave.contract.effects import Note, NoteRows, NoteStatement
-from overweave.contract.modules import Heard, ModuleEffect, ModuleStimulus, Passed
+from overweave.contract.effects import Trace, TraceColumns, TraceStatement
+from overweave.contract.modules import ControlApplied, ModuleEffect, ModuleStimulus, Routed
 from overweave.contract.raw import RawRows
 from overweave.contract.records import Columns, Record, Statement
 from overweave.language.headers import Priority
@@ -53,7 +53,7 @@ class _Client:
 class Tracer:
     """Watches one broker."""
 
-    watches = (Passed, Heard)
+    watches = (Routed, ControlApplied)
 
     def __init__(self, broker: str, run: str) -> None:
         self._broker = broker
@@ -62,21 +62,21 @@ class Tracer:
 
     def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterator[ModuleEffect]:
         """See `Module.handle`."""
-        if isinstance(stimulus, Heard):
+        if isinstance(stimulus, ControlApplied):
             if stimulus.client:
                 self._note(stimulus)
                 yield from self._statements(stimulus, now_s)
-        elif isinstance(stimulus, Passed) and not stimulus.again and stimulus.batch.priority() is not Priority.CONTROL:
+        elif isinstance(stimulus, Routed) and not stimulus.again and stimulus.batch.priority() is not Priority.CONTROL:
             batch = stimulus.batch
             delivered = [(peer, some) for peer, some in stimulus.to if peer in self._clients]
             raw = [(peer, some) for peer, some in delivered if isinstance(some, RawRows)]
             if isinstance(batch, RawRows) and len(raw) == len(delivered):
-                yield NoteRows(self._columns(batch, raw, now_s, stimulus.peer))
+                yield TraceColumns(self._columns(batch, raw, now_s, stimulus.peer))
             else:
                 for record in self._records(batch, delivered, now_s, stimulus.peer):
-                    yield Note(record)
+                    yield Trace(record)
 
-    def _note(self, heard: Heard) -> None:
+    def _note(self, heard: ControlApplied) -> None:
         message = heard.message
         if isinstance(message, Subscribe):
             self._clients.setdefault(heard.peer, _Client()).add(message.id, message.filter)
@@ -86,14 +86,14 @@ class Tracer:
             if not client.filters:
                 del self._clients[heard.peer]
 
-    def _statements(self, heard: Heard, now_s: float) -> Iterator[NoteStatement]:
+    def _statements(self, heard: ControlApplied, now_s: float) -> Iterator[TraceStatement]:
         """What a client said; names with a slash are those of modules."""
         message = heard.message
         if "/" in heard.peer or not isinstance(message, Advertise | Unadvertise | Subscribe | Unsubscribe):
             return
         filter = str(message.filter) if isinstance(message, Advertise | Subscribe) else None
         kind = _KINDS[type(message)]
-        yield NoteStatement(Statement(self._run, now_s, self._broker, heard.peer, kind, message.id, filter, filter is None))
+        yield TraceStatement(Statement(self._run, now_s, self._broker, heard.peer, kind, message.id, filter, filter is None))
 
     def _records(self, batch: Batch, delivered: list[tuple[str, Batch]], now_s: float, peer: str) -> Iterator[Record]:
         found: dict[Identity, list[tuple[str | None, str | None]]] = {}
@@ -104,7 +104,7 @@ class Tracer:
             rows: Iterable[Sequence[object]] = repeat(one, some.count) if index is None else some.ids(index)
             for identity, ids in zip(some.identities(), rows, strict=True):
                 found.setdefault(identity, []).extend((str(id), name) for id in ids)
-        for identity, arrival in zip(batch.identities(), batch.arrivals(), strict=True):
+        for identity, arrival in zip(batch.identities(), batch.trace_fields(), strict=True):
             publisher, sequence, hops, published_at_s, size = arrival
             where = publisher, sequence, self._broker
             # What has taken no hop came from a client.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from overweave.broker.registry import Journal
-from overweave.contract.effects import Keep
+from overweave.contract.effects import Persist
 from overweave.contract.stimuli import JournalFailed, Persisted
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.kernel import Kernel
@@ -26,7 +26,7 @@ class Journals:
         self.takes_time = faults.journal_sync_s is not None or faults.full_every_s is not None
         self._durable: dict[str, dict[tuple[str, str], tuple[str, Filter]]] = {}
         #: What the brokers that run have kept and is not durable, whether a sync is going on, and how many entries are durable.
-        self._pending: dict[str, list[Keep]] = {}
+        self._pending: dict[str, list[Persist]] = {}
         self._syncing: set[Node] = set()
         self._count: dict[Node, int] = {}
         #: Until when disks are full.
@@ -36,7 +36,7 @@ class Journals:
         """What is durable."""
         return self._durable.setdefault(broker, {})
 
-    def keep(self, node: Node, effect: Keep) -> None:
+    def keep(self, node: Node, effect: Persist) -> None:
         """Make something durable before long."""
         if not self.takes_time:
             self._apply(node.id, [effect])
@@ -56,7 +56,7 @@ class Journals:
         if pending:
             self._apply(broker, pending[: int(self._random.integers(len(pending) + 1))])
 
-    def _apply(self, broker: str, effects: Sequence[Keep]) -> None:
+    def _apply(self, broker: str, effects: Sequence[Persist]) -> None:
         entries = self._durable.setdefault(broker, {})
         for effect in effects:
             if effect.value is None:

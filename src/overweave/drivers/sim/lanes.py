@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from overweave.contract.frames import BatchFrame, Frame, WordFrame
+from overweave.contract.frames import BatchFrame, ControlFrame, Frame
 from overweave.language.headers import Priority
 
 _Session = TypeVar("_Session")
@@ -22,7 +22,7 @@ def is_urgent(frame: Frame) -> bool:
 
 def is_numbered(frame: Frame) -> bool:
     """Whether a frame has its place in the order of a session."""
-    return isinstance(frame, WordFrame | BatchFrame)
+    return isinstance(frame, ControlFrame | BatchFrame)
 
 
 class LaneQueue(Generic[_Session]):

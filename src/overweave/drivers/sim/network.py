@@ -97,7 +97,7 @@ class SimulatedNetwork:
     def say(self, client: str, message: Control) -> None:
         """Have a client advertise, subscribe or withdraw."""
         node = self._table.nodes[client]
-        node.run(self.client(client).say(message, node.clock_s()))
+        node.run(self.client(client).send_control(message, node.clock_s()))
 
     def publish(self, client: str, *publications: Publication) -> None:
         """Have a client publish, all of them together."""
@@ -206,4 +206,4 @@ class SimulatedNetwork:
 def _default_config(faults: Faults) -> BrokerConfig:
     """Retransmission and heartbeats only where something can be lost."""
     faulty = faults.lose_frames
-    return BrokerConfig(SessionConfig(resend_s=0.3 if faulty else None), heartbeat_s=0.5 if faulty else None)
+    return BrokerConfig(SessionConfig(retransmit_s=0.3 if faulty else None), heartbeat_s=0.5 if faulty else None)

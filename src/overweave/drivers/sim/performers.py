@@ -7,16 +7,16 @@ from functools import partial
 from overweave.contract.effects import (
     CloseLink,
     Deliver,
-    Keep,
-    Note,
-    NoteRows,
-    NoteStatement,
     Notify,
     OpenLink,
     Parts,
-    Refuse,
+    Persist,
+    Reject,
     Rejection,
     Restart,
+    Trace,
+    TraceColumns,
+    TraceStatement,
 )
 from overweave.contract.records import Record, Statement
 from overweave.contract.stimuli import PeerLeft
@@ -41,7 +41,7 @@ class Outcomes:
         self.deliveries: Counter[tuple[str, int, str]] = Counter()
         self.records: list[Record] = []
         self.statements: list[Statement] = []
-        self.refusals: list[Refuse] = []
+        self.refusals: list[Reject] = []
         #: The brokers that restarted because others knew a later incarnation of them, and that incarnation.
         self.restarts: list[tuple[str, int]] = []
         #: Control messages that brokers did not accept, by client.
@@ -74,14 +74,14 @@ class EffectPerformers:
     def of(self, node: Node) -> Performers:
         """The performers of a node. None is a closure: a copy of the network must not act on the first."""
         if node.id in self._table.clients:
-            return {Deliver: self._deliver, Rejection: partial(self._reject, node)}
+            return {Deliver: self._deliver, Rejection: partial(self._rejected, node)}
         return {
-            Keep: partial(self._journals.keep, node),
-            Note: self._trace,
-            NoteRows: _reject_columns,
-            NoteStatement: self._trace_statement,
+            Persist: partial(self._journals.keep, node),
+            Trace: self._trace,
+            TraceColumns: _reject_columns,
+            TraceStatement: self._trace_statement,
             Notify: self._notify,
-            Refuse: partial(self._refuse, node),
+            Reject: partial(self._reject, node),
             OpenLink: partial(self._open_link, node),
             CloseLink: partial(self._close_link, node),
             Restart: partial(self._restart, node),
@@ -90,17 +90,17 @@ class EffectPerformers:
     def _deliver(self, effect: Deliver) -> None:
         self._on_delivery(effect.parts)
 
-    def _reject(self, node: Node, effect: Rejection) -> None:
+    def _rejected(self, node: Node, effect: Rejection) -> None:
         self._outcomes.rejections.append((node.id, effect))
 
-    def _trace(self, effect: Note) -> None:
+    def _trace(self, effect: Trace) -> None:
         self._outcomes.records.append(effect.record)
 
-    def _trace_statement(self, effect: NoteStatement) -> None:
+    def _trace_statement(self, effect: TraceStatement) -> None:
         self._outcomes.statements.append(effect.statement)
 
     def _notify(self, effect: Notify) -> None:
-        self._outcomes.refusals.append(Refuse(effect.peer, effect.code, effect.text))
+        self._outcomes.refusals.append(Reject(effect.peer, effect.code, effect.text))
 
     def _open_link(self, node: Node, effect: OpenLink) -> None:
         self._host.open_link((node.id, effect.peer))
@@ -112,7 +112,7 @@ class EffectPerformers:
         self._outcomes.restarts.append((node.id, effect.incarnation))
         self._supervisor.restart_above(node, effect.incarnation)
 
-    def _refuse(self, node: Node, effect: Refuse) -> None:
+    def _reject(self, node: Node, effect: Reject) -> None:
         """Close the connection. A neighbour connects again; a client does not, and its session expires."""
         self._outcomes.refusals.append(effect)
         if effect.peer not in self._table.clients:
@@ -129,5 +129,5 @@ class EffectPerformers:
             node.handle(PeerLeft(client))
 
 
-def _reject_columns(effect: NoteRows) -> None:
+def _reject_columns(effect: TraceColumns) -> None:
     raise TypeError(f"the simulator's batches are objects, got {type(effect).__name__}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Parts
-from overweave.contract.modules import ModuleEffect, ModuleStimulus, Passed
+from overweave.contract.modules import ModuleEffect, ModuleStimulus, Routed
 from overweave.drivers.sim.checkers import Ledger, check_deliveries
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.kernel import nothing_dies
@@ -74,7 +74,7 @@ def run_plan(network: PlannedNetwork, seed: int = 1, progress: Callable[[float],
 class _Meter:
     """Counts what passes one broker: a module, as the tracer is."""
 
-    watches = (Passed,)
+    watches = (Routed,)
 
     def __init__(self, hz: Mapping[str, float], bytes_per_s: Mapping[str, float]) -> None:
         self._hz, self._bytes_per_s = hz, bytes_per_s
@@ -83,7 +83,7 @@ class _Meter:
 
     def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterable[ModuleEffect]:  # noqa: ARG002
         """See `Module.handle`."""
-        if isinstance(stimulus, Passed) and stimulus.batch.priority() is not Priority.CONTROL:
+        if isinstance(stimulus, Routed) and stimulus.batch.priority() is not Priority.CONTROL:
             if not stimulus.again:
                 self.input_hz += sum(self._hz[publisher] for publisher, _, _ in stimulus.batch.identities())
             for peer, some in stimulus.to:
@@ -106,7 +106,7 @@ class _Run:
             planned.overlay,
             PROTOCOLS["filter"].make,
             seed,
-            config=BrokerConfig(SessionConfig(resend_s=None)),
+            config=BrokerConfig(SessionConfig(retransmit_s=None)),
             make_modules=lambda broker: {"meter": self._meters[broker]},
             on_delivery=self._delivered,
             own_costs=planned.costs,

@@ -222,5 +222,5 @@ def _config(scenario: Scenario, overlay: Overlay) -> BrokerConfig:
     """Frames may have to be sent again as soon as anything can go wrong; not before an answer can have come."""
     faulty = msgspec.structs.replace(scenario.faults, until_s=math.inf) != Faults()
     delays_s = [scenario.costs.link_delay_s, *(link.delay_s for link in overlay.links if link.delay_s is not None)]
-    resend_s = max(0.3, 4 * max(delays_s)) if faulty else None
-    return BrokerConfig(SessionConfig(resend_s=resend_s))
+    retransmit_s = max(0.3, 4 * max(delays_s)) if faulty else None
+    return BrokerConfig(SessionConfig(retransmit_s=retransmit_s))

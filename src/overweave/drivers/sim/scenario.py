@@ -1,6 +1,6 @@
 """Scenarios: everything that a simulation depends on, as one value read from TOML (``scenario.toml`` of the interfaces).
 
-Whatever is wrong is refused before anything runs, with the path of the field and what was expected (`overweave.drivers.tables`).
+Errors are raised before anything runs, with the path of the field and the expected value (`overweave.drivers.toml_config`).
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from overweave.drivers.capacities import CAPACITIES, with_capacities
 from overweave.drivers.sim.checkers import Checks
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
-from overweave.drivers.tables import (
+from overweave.drivers.toml_config import (
     check_keys,
     check_modules,
     check_suits,

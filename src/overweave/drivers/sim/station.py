@@ -24,12 +24,12 @@ class Station:
         self,
         kernel: Kernel,
         costs: Costs,
-        compared_with: Callable[[str, Batch], int],
+        match_cost: Callable[[str, Batch], int],
         serve: Callable[[str, Frame, float], None],
     ) -> None:
         self._kernel = kernel
         self._costs = costs
-        self._compared_with = compared_with
+        self._match_cost = match_cost
         self._serve = serve
         self._queue: LaneQueue[str] = LaneQueue()
         self._busy = False
@@ -111,7 +111,7 @@ class Station:
 
     def _subscriptions(self, peer: str, frame: Frame) -> tuple[int, int]:
         """The rows of a frame, and the number of subscriptions that each is matched against; control takes no time."""
-        return (frame.batch.count, self._compared_with(peer, frame.batch)) if isinstance(frame, BatchFrame) else (0, 0)
+        return (frame.batch.count, self._match_cost(peer, frame.batch)) if isinstance(frame, BatchFrame) else (0, 0)
 
     def _service_s(self, rows: int, subscriptions: int) -> float:
         return rows * self._costs.service_s(subscriptions) if rows else 0.0

@@ -104,7 +104,7 @@ class BrokerSupervisor:
         node = self._table.nodes[broker] = self.make_node(broker, core)
         costs = self._costs.of(broker)
         if not costs.free:
-            node.station = Station(self._kernel, costs, core.compared_with, node.serve)
+            node.station = Station(self._kernel, costs, core.match_cost, node.serve)
         if modules:
             self._meter(node)
 
@@ -150,7 +150,7 @@ class BrokerSupervisor:
         for client in self._table.clients_of(broker):
             core = self._table.nodes[client].core
             assert isinstance(core, ClientCore)
-            core.come_anew()  # as drivers do: they recognise a broker that has forgotten them by its ticket
+            core.reset()  # as drivers do: they recognise a broker that has forgotten them by its ticket
         assert last > 1, f"{broker}: expected an incarnation before the first"
         self.restart(broker, 1 + int(self._random.integers(last - 1)))
 

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol
 
-from overweave.drivers.tcp.connection import LINGER_S, Connection, Owner
+from overweave.drivers.tcp.connection import LINGER_S, Connection, ConnectionHandler
 
 BACKLOG = 1024
 #: So many are accepted in one turn of the loop.
@@ -24,7 +24,7 @@ _HANDSHAKE_S = 10.0
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
-class Host(Owner, Protocol):
+class Host(ConnectionHandler, Protocol):
     """Who takes connections."""
 
     def may_accept(self) -> bool:

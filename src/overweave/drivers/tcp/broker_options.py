@@ -63,19 +63,19 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
         )
         config = BrokerConfig(
             session=session,
-            stall_s=self.stall_timeout_s or None,
-            patience_s=self.slow_consumer_timeout_s or None,
-            queue_max=self.pending_max,
-            kept_bytes_max=limits.pending_bytes_max,
+            stall_timeout_s=self.stall_timeout_s or None,
+            slow_consumer_timeout_s=self.slow_consumer_timeout_s or None,
+            pending_max=self.pending_max,
+            pending_bytes_max=limits.pending_bytes_max,
             heartbeat_s=self.heartbeat_s,
-            silence_s=self.link_timeout_s,
-            unreachable_s=self.undeliverable_timeout_s,
+            link_timeout_s=self.link_timeout_s,
+            undeliverable_timeout_s=self.undeliverable_timeout_s,
             publisher_window=CLIENT_WINDOW,
         )
         return {
             "config": config,
             "limits": limits,
-            "grace_s": self.session_expiry_s,
+            "session_expiry_s": self.session_expiry_s,
             "heartbeat_s": self.ping_interval_s,
             "drain_timeout_s": self.drain_timeout_s,
         }

@@ -32,7 +32,7 @@ from overweave.contract.config import CLIENT_WINDOW, SessionConfig
 from overweave.contract.effects import Deliver, Rejection
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
-from overweave.contract.wire import Bye, Gap, Message, Notice, Open, Ping, room_for
+from overweave.contract.wire import Connect, Disconnect, Gap, Message, Notice, Ping, payload_max
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.effect_runner import CLIENT_EFFECTS, Alarm, EffectRunner
 from overweave.drivers.tcp.absence import LATE_S
@@ -60,7 +60,7 @@ _RETRY_S, _RETRY_S_MAX = 0.05, 2.0
 _HEARTBEAT_S = 5.0
 _DIAL_S_MAX = 10.0
 #: So much of what is published in one turn goes into a frame; and so much may a single publication take.
-_TOGETHER_ROWS, _TOGETHER_BYTES, _ROW_BYTES_MAX = 1024, 8 << 20, room_for(1)
+_TOGETHER_ROWS, _TOGETHER_BYTES, _ROW_BYTES_MAX = 1024, 8 << 20, payload_max(1)
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -297,7 +297,7 @@ class Client:
             self._send_outbox()
             await self._room()
 
-    async def publish_rows(self, rows: RawRows) -> None:
+    async def publish_encoded(self, rows: RawRows) -> None:
         """Publish rows that are encoded already (see `encode`), again and again if one likes; for those in a hurry.
 
         Rows that `encode` made are advertised like others. Rows from elsewhere have to be advertised before.
@@ -309,13 +309,13 @@ class Client:
         self._send_outbox()
         await self._room()
         now_s = self.now_s()
-        pieces = list(rows.numbered(self._core.next_sequence, now_s).cut(_TOGETHER_BYTES))
+        pieces = list(rows.renumbered(self._core.next_sequence, now_s).chunks(_TOGETHER_BYTES))
         _check_length(max(len(some.data) for some in pieces))
         for some in pieces:
             self._runner.run(self._core.send(some, now_s))
 
     def encode(self, publications: list[Mapping[str, object]], payload: bytes = b"") -> RawRows:
-        """Publications as rows of this client, for `publish_rows`."""
+        """Publications as rows of this client, for `publish_encoded`."""
         contents = [p if isinstance(p, Publication) else Publication(p) for p in publications]
         header = Header(self.name, life=self._core.life)
         rows = EncodedRows(encode_rows(Publish(content, header, payload) for content in contents), len(contents))
@@ -389,7 +389,7 @@ class Client:
             self._dialler.cancel()
             await asyncio.gather(self._dialler, return_exceptions=True)
         if self._connection is not None:
-            self._connection.send(Bye())
+            self._connection.send(Disconnect())
             self._connection.close()
             self._connection = None
         self._runner.cancel_timers()
@@ -407,7 +407,7 @@ class Client:
         except Refused:
             self._subscriptions.pop(subscription.id, None)
             for id in subscription.filters if self._refused is None else ():  # some may be in force
-                self._runner.run(self._core.say(Unsubscribe(id), self.now_s()))
+                self._runner.run(self._core.send_control(Unsubscribe(id), self.now_s()))
             raise
         subscription.in_force = True
 
@@ -421,7 +421,7 @@ class Client:
         if subscription in self._full:
             self._full.remove(subscription)
             if not self._full and self._connection is not None:
-                self._connection.read_on()
+                self._connection.resume_reading()
 
     async def _say(self, *messages: Control, group: str | None = None, wait: bool = True) -> None:
         """Say something and wait until it is settled; `Refused` if the broker has rejected any of it."""
@@ -430,7 +430,7 @@ class Client:
             self._awaited.update(dict.fromkeys(message.id for message in messages))
         try:
             for message in messages:
-                self._runner.run(self._core.say(message, self.now_s(), group))
+                self._runner.run(self._core.send_control(message, self.now_s(), group))
             if wait:
                 await self._settle(until=lambda: any(self._awaited[message.id] is not None for message in messages))
         finally:
@@ -493,7 +493,7 @@ class Client:
                 subscription.put(batch)
                 if subscription.waiting >= QUEUE_MAX and self._connection is not None:
                     self._full.add(subscription)
-                    self._connection.stop_reading()
+                    self._connection.pause_reading()
 
     def _fire(self, name: str) -> None:
         self._handle(TimerFired(name))
@@ -540,15 +540,15 @@ class Client:
                 self._refused = Refused("bad-certificate", str(error))
 
     def connected(self, connection: Connection) -> None:
-        """See `Owner.connected`."""
+        """See `ConnectionHandler.connected`."""
         self._connection = connection
-        connection.trust()
+        connection.mark_authenticated()
         settled = sum(len(each.filters) for each in self._subscriptions.values() if each.in_force and each.wait)
-        connection.send(Open("client", self.name, self._token, self._key, subscriptions=settled))
+        connection.send(Connect("client", self.name, self._token, self._key, subscriptions=settled))
 
     def received(self, connection: Connection, message: Message) -> None:
-        """See `Owner.received`."""
-        if isinstance(message, Ping | Bye):
+        """See `ConnectionHandler.received`."""
+        if isinstance(message, Ping | Disconnect):
             return
         if isinstance(message, RefusedMessage):
             full = message.code == "connection-limit" and not self._ready.is_set()  # who was connected before tries again
@@ -556,7 +556,7 @@ class Client:
                 self._refused = Refused(message.code, message.text)
             connection.close()
             self.lost(connection)
-        elif isinstance(message, Open):
+        elif isinstance(message, Connect):
             self._opened(connection, message)
         elif isinstance(message, Notice):
             self._noticed(message)
@@ -564,7 +564,7 @@ class Client:
             self._handle(FrameArrived(connection.peer, message))
             self._progress.set()
 
-    def _opened(self, connection: Connection, message: Open) -> None:
+    def _opened(self, connection: Connection, message: Connect) -> None:
         self._core.broker = connection.peer = message.name
         is_other, self._ticket = self._ticket not in (None, message.key), message.key
         if is_other:
@@ -577,7 +577,7 @@ class Client:
             if not message.knows:
                 self._lose_session(message.name, message.gap)
             self._notice_number = 0
-            self._core.come_anew()
+            self._core.reset()
         self._window = min(message.window or CONFIG.window, CONFIG.window)
         self._core.set_window(self._window)
         self._handle(PeerConnected(message.name))
@@ -601,7 +601,7 @@ class Client:
             self._notice = NotAdvertised(message.text)
 
     def lost(self, connection: Connection) -> None:
-        """See `Owner.lost`."""
+        """See `ConnectionHandler.lost`."""
         if self._connection is connection:
             # From when nothing was heard: if this process was stopped, it notices late that the connection is gone.
             self._connection, self._lost_s = None, self.now_s() - (time.monotonic() - connection.received_s)

@@ -10,8 +10,8 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from overweave.contract.frames import WordFrame
-from overweave.contract.wire import FRAME_BYTES_MAX, HEAD, OPEN_BYTES_MAX, Message, Refused, decode, encode, is_outdated
+from overweave.contract.frames import ControlFrame
+from overweave.contract.wire import FRAME_BYTES_MAX, HEAD, OPEN_BYTES_MAX, Message, Refused, decode, encode, is_superseded
 from overweave.errors import InvalidInput, WireError
 
 #: What a transport may hold before more waits here, where it is not copied.
@@ -27,7 +27,7 @@ _TURN_S = 0.002
 LINGER_S = 2.0
 
 
-class Owner(Protocol):
+class ConnectionHandler(Protocol):
     """Who has connections."""
 
     def connected(self, connection: "Connection") -> None:
@@ -59,18 +59,18 @@ class FrameReader:
         #: The longest frame that is taken; a peer that has not said who it is gets little.
         self.bytes_max = OPEN_BYTES_MAX
 
-    def room(self) -> memoryview:
+    def get_buffer(self) -> memoryview:
         """Where the next bytes are to be put: always some."""
         return self._buffer[self._filled :]
 
-    def took(self, count: int) -> Iterator[Message]:
+    def buffer_updated(self, count: int) -> Iterator[Message]:
         """The messages that are complete when so many bytes were put there; a `WireError` when something is none."""
         self._filled += count
         at = 0
         try:
             while end := self._end_of_frame(at):
                 frame, at = self._buffer[at:end], end
-                if is_outdated(frame, self._buffer[at : self._filled]):
+                if is_superseded(frame, self._buffer[at : self._filled]):
                     continue
                 kind, body = frame[4], frame[HEAD.size :]
                 if len(frame) >= _LONG_BYTES and 4 * len(frame) >= len(self._buffer):
@@ -94,11 +94,11 @@ class FrameReader:
     def feed(self, data: bytes) -> Iterator[Message]:
         """The messages that are complete with some more bytes, for those who have them already."""
         while data:
-            room = self.room()
+            room = self.get_buffer()
             count = min(len(room), len(data))
             room[:count] = data[:count]
             data = data[count:]
-            yield from self.took(count)
+            yield from self.buffer_updated(count)
 
     def _make_room(self, at: int) -> None:
         """Have the bytes from ``at`` on first in a buffer in which there is room for more of their frame."""
@@ -130,7 +130,7 @@ def _descriptor(transport: asyncio.Transport) -> int | None:
 class Connection(asyncio.BufferedProtocol):
     """One open socket."""
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: ConnectionHandler) -> None:
         self.owner = owner
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
@@ -163,14 +163,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """See `asyncio.BufferedProtocol`."""
-        return self._reader.room()
+        return self._reader.get_buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         """See `asyncio.BufferedProtocol`."""
         if self._transport is None:
             return  # closed by us; over TLS something may still come in
         self.received_s = time.monotonic()
-        self._received = self._reader.took(nbytes)
+        self._received = self._reader.buffer_updated(nbytes)
         self._hand_over()
 
     def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002
@@ -198,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether anything can still be sent."""
         return self._transport is not None
 
-    def trust(self) -> None:
+    def mark_authenticated(self) -> None:
         """The peer has said who it is: it may send long frames."""
         self._reader.bytes_max = FRAME_BYTES_MAX
 
@@ -243,12 +243,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def stop_reading(self) -> None:
+    def pause_reading(self) -> None:
         """Leave what arrives to the operating system, and so to the peer."""
         self.held = True
         self._update_reading()
 
-    def read_on(self) -> None:
+    def resume_reading(self) -> None:
         """Read again."""
         self.held = False
         self._update_reading()
@@ -261,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.owner.received(self, message)
                 if self._closed:
                     break
-                if isinstance(message, WordFrame) and time.perf_counter() > end_s:
+                if isinstance(message, ControlFrame) and time.perf_counter() > end_s:
                     self._update_reading()
                     self._is_scheduled = True
                     asyncio.get_running_loop().call_soon(self._hand_over_more)

@@ -52,7 +52,7 @@ class JournalWriter:
         return len(self._pending)
 
     @property
-    def ailment(self) -> str | None:
+    def health_problem(self) -> str | None:
         """What is wrong with the journal, if anything is."""
         if self._failure is not None:
             return f"the journal {self._file.path} cannot be written: {self._failure}"

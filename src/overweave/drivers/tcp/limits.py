@@ -8,7 +8,7 @@ import resource
 import time
 
 from overweave.broker.core import BrokerCore
-from overweave.contract.frames import WordFrame
+from overweave.contract.frames import ControlFrame
 from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.settings import LimitSettings
 from overweave.errors import Refused
@@ -66,9 +66,9 @@ class Limits:
 
     # ---- what clients say
 
-    def check_word(self, frame: WordFrame, client: str, core: BrokerCore) -> None:
+    def check_word(self, frame: ControlFrame, client: str, core: BrokerCore) -> None:
         """Raise `Refused` if a client advertises or subscribes too much."""
-        word, settings = frame.word, self.settings
+        word, settings = frame.message, self.settings
         if not isinstance(word, Advertise | Subscribe):
             return
         size = len(encode_filter(word.filter))

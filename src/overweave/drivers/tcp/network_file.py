@@ -16,7 +16,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from overweave.drivers.capacities import CAPACITIES, with_capacities
-from overweave.drivers.tables import (
+from overweave.drivers.tcp.addresses import PORT_MAX, Address, parse_address
+from overweave.drivers.tcp.broker_options import OVERRIDES, BrokerOptions
+from overweave.drivers.tcp.security import check_security
+from overweave.drivers.tcp.settings import BrokerSettings, LimitSettings, SecuritySettings
+from overweave.drivers.toml_config import (
     check_keys,
     check_modules,
     check_suits,
@@ -30,11 +34,7 @@ from overweave.drivers.tables import (
     unknown,
     values,
 )
-from overweave.drivers.tcp.addresses import PORT_MAX, Address, parse_address
-from overweave.drivers.tcp.broker_options import OVERRIDES, BrokerOptions
-from overweave.drivers.tcp.security import check_security
-from overweave.drivers.tcp.settings import BrokerSettings, LimitSettings, SecuritySettings
-from overweave.drivers.trace_names import run_name
+from overweave.drivers.tracing.names import run_name
 from overweave.errors import InvalidInput, OverlayError
 from overweave.overlay.checks import nearest
 from overweave.overlay.graph import Overlay

@@ -13,16 +13,16 @@ from overweave.broker.modules.tracer import Tracer
 from overweave.broker.registry import Journal
 from overweave.contract.effects import (
     CloseLink,
-    Keep,
-    Note,
-    NoteRows,
-    NoteStatement,
     Notify,
     OpenLink,
-    Refuse,
+    Persist,
+    Reject,
     Restart,
+    Trace,
+    TraceColumns,
+    TraceStatement,
 )
-from overweave.contract.frames import BatchFrame, Frame, WordFrame
+from overweave.contract.frames import BatchFrame, ControlFrame, Frame
 from overweave.contract.modules import Module
 from overweave.contract.stimuli import (
     FrameArrived,
@@ -34,19 +34,17 @@ from overweave.contract.stimuli import (
     Stimulus,
     TimerFired,
 )
-from overweave.contract.wire import VERSION, Bye, Message, Notice, Open, Ping
+from overweave.contract.wire import VERSION, Connect, Disconnect, Message, Notice, Ping
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.effect_runner import BROKER_EFFECTS, Alarm, EffectRunner, Performers
-from overweave.drivers.live_trace import LiveTrace
 from overweave.drivers.load_meter import MEASURE_S, LoadMeter
 from overweave.drivers.tcp import absence
 from overweave.drivers.tcp.acceptor import Acceptor
 from overweave.drivers.tcp.addresses import parse_address
+from overweave.drivers.tcp.admission import check_frame
 from overweave.drivers.tcp.certificates import warn_of_expiry
 from overweave.drivers.tcp.client_keys import ClientKeys, taken_over
 from overweave.drivers.tcp.connection import Connection
-from overweave.drivers.tcp.dialling import Dialling, why_not
-from overweave.drivers.tcp.door import check_frame
 from overweave.drivers.tcp.garbage import freeze_survivors
 from overweave.drivers.tcp.hangup import Hangup
 from overweave.drivers.tcp.incarnation import next_incarnation
@@ -54,12 +52,14 @@ from overweave.drivers.tcp.journal import JournalFile
 from overweave.drivers.tcp.journal_writer import JournalWriter
 from overweave.drivers.tcp.limits import CONNECTION_LIMIT, FILE_DESCRIPTORS, SPARE, Limits, raise_descriptor_limit
 from overweave.drivers.tcp.logs import Log
+from overweave.drivers.tcp.monitor import MonitorServer, host_and_port
 from overweave.drivers.tcp.network_file import check_listen
-from overweave.drivers.tcp.observe import Observatory, host_and_port
-from overweave.drivers.tcp.security import Gate, Rights, client_context, server_context
+from overweave.drivers.tcp.outbound_handshake import OutboundHandshake, connect_error
+from overweave.drivers.tcp.security import Authenticator, Permissions, client_context, server_context
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.drivers.tcp.tombstones import Tombstones
-from overweave.drivers.trace_names import check_directory
+from overweave.drivers.tracing.live import LiveTrace
+from overweave.drivers.tracing.names import check_directory
 from overweave.errors import InvalidInput, OverweaveError, Refused
 from overweave.routing import PROTOCOLS
 
@@ -79,7 +79,7 @@ class BrokerNode:
         check_listen(settings)
         self.settings = settings
         self._log = Log(settings.id)
-        self._gate = Gate(settings.security)
+        self._gate = Authenticator(settings.security)
         self._limits = Limits(settings.limits, self._log)
         file = JournalFile(settings.state, settings.id, self._log) if settings.state is not None else None
         self._journal = None if file is None else JournalWriter(file, self._log, self._persisted, self._journal_failed)
@@ -96,14 +96,14 @@ class BrokerNode:
         self._connections: dict[str, Connection] = {}
         #: Which end made the connection to a neighbour.
         self._dialled_by: dict[str, str] = {}
-        self._rights: dict[str, Rights] = {}
+        self._rights: dict[str, Permissions] = {}
         self._keys = ClientKeys()
         #: What peers have shown: role, token and certificate. When the tokens change it may be good no more.
         self._proofs: dict[str, tuple[str, str | None, dict[str, object] | None]] = {}
         #: When certificates expire.
         self._expiries: dict[str, float] = {}
         #: What clients are told when they come, and told again when they come back as long as they are remembered.
-        self._tickets: dict[str, Open] = {}
+        self._tickets: dict[str, Connect] = {}
         #: Why sessions were ended, for clients that come back; and what clients were told last without being cut off, for
         #: those whose connection broke meanwhile. When that was logged, by the monotonic clock.
         self._tombstones = Tombstones()
@@ -138,11 +138,11 @@ class BrokerNode:
         await self._acceptor.listen(host, port)
         self._reach_out()
         if self.settings.metrics is not None:
-            observatory = Observatory(
+            observatory = MonitorServer(
                 self.settings.id,
                 lambda: self.core.statistics(),
                 self.gauges,
-                self.ailment,
+                self.health_problem,
                 lambda: self._limits.exceeded,
                 self.degradation,
             )
@@ -192,7 +192,7 @@ class BrokerNode:
     def reload(self) -> None:
         """Read the tokens again; who is here by one that is good no more, or allows less to subscribe to, is disconnected."""
         try:
-            self._gate = Gate(self.settings.security)
+            self._gate = Authenticator(self.settings.security)
         except InvalidInput as error:
             self._log.error("reload-failed", text=f"{error}; the old tokens stay")
             return
@@ -236,12 +236,12 @@ class BrokerNode:
             **{f"{name}_expires_at_s": at_s for name, at_s in self._expiries.items()},
         }
 
-    def ailment(self) -> str | None:
+    def health_problem(self) -> str | None:
         """Why it is unhealthy; None when it is not."""
         if self._draining:
             return "it is stopping"
-        if self._journal is not None and self._journal.ailment is not None:
-            return self._journal.ailment
+        if self._journal is not None and self._journal.health_problem is not None:
+            return self._journal.health_problem
         return None if self._is_routed_around() else self._missing_links()
 
     def degradation(self) -> str | None:
@@ -322,26 +322,26 @@ class BrokerNode:
     def _performers(self) -> Performers:
         """What the effects of the core do, besides frames and timers."""
         return {
-            Keep: self._persist,
-            Refuse: self._refuse,
+            Persist: self._persist,
+            Reject: self._refuse,
             Notify: self._notify,
             OpenLink: lambda effect: self._open_link(effect.peer),
             CloseLink: lambda effect: self._close_link(effect.peer),
             Restart: self._restart,
-            **dict.fromkeys((Note, NoteRows, NoteStatement), self._note),
+            **dict.fromkeys((Trace, TraceColumns, TraceStatement), self._note),
         }
 
-    def _note(self, effect: Note | NoteRows | NoteStatement) -> None:
+    def _note(self, effect: Trace | TraceColumns | TraceStatement) -> None:
         if self._trace is None:
             return
-        if isinstance(effect, NoteRows):
+        if isinstance(effect, TraceColumns):
             self._trace.add_columns(effect.columns)
-        elif isinstance(effect, Note):
+        elif isinstance(effect, Trace):
             self._trace.add(effect.record)
         else:
             self._trace.add_statement(effect.statement)
 
-    def _persist(self, effect: Keep) -> None:
+    def _persist(self, effect: Persist) -> None:
         if self._journal is not None:
             self._journal.keep((effect.key, effect.value))  # type: ignore[arg-type]
 
@@ -351,7 +351,7 @@ class BrokerNode:
     def _fire(self, name: str) -> None:
         self.handle(TimerFired(name))
 
-    def _refuse(self, effect: Refuse) -> None:
+    def _refuse(self, effect: Reject) -> None:
         self._log.warning("refused", peer=effect.peer, code=effect.code, text=effect.text)
         connection = self._connections.get(effect.peer)
         if effect.code == "slow-consumer":
@@ -391,7 +391,7 @@ class BrokerNode:
     # ---- connections
 
     def connected(self, connection: Connection) -> None:
-        """See `Owner.connected`: whoever comes has to say who it is."""
+        """See `ConnectionHandler.connected`: whoever comes has to say who it is."""
         self._open.add(connection)
         self._strangers[connection] = None
 
@@ -426,24 +426,24 @@ class BrokerNode:
         return len(self._open) + (0 if self._acceptor is None else self._acceptor.opening)
 
     def received(self, connection: Connection, message: Message) -> None:
-        """See `Owner.received`."""
+        """See `ConnectionHandler.received`."""
         is_known = self._connections.get(connection.peer) is connection
         if is_known and isinstance(message, Frame):
             self._frame(connection, message)
-        elif isinstance(message, Open):
+        elif isinstance(message, Connect):
             self._opened(connection, message)
         elif isinstance(message, Ping):
             return
         elif not is_known:
             connection.refuse("not-open", "expected to be told who you are first")
-        elif isinstance(message, Bye):
+        elif isinstance(message, Disconnect):
             self._bye(connection)
         elif isinstance(message, RefusedMessage):
             self._log.warning("refused by peer", peer=connection.peer, code=message.code, text=message.text)
             connection.close()
 
     def lost(self, connection: Connection) -> None:
-        """See `Owner.lost`."""
+        """See `ConnectionHandler.lost`."""
         self._open.discard(connection)
         self._strangers.pop(connection, None)
         slowed = self._slowed.pop(connection, None)
@@ -460,7 +460,7 @@ class BrokerNode:
             try:
                 window, life = self.settings.config.session.window, self._keys.life(peer)
                 check_frame(frame, peer, rights, self.core.unsettled_rows(peer), window, life)
-                if isinstance(frame, WordFrame):
+                if isinstance(frame, ControlFrame):
                     self._limits.check_word(frame, peer, self.core)
             except Refused as refused:
                 self._log.warning("refused", peer=peer, code=refused.code, text=refused.text)
@@ -481,15 +481,15 @@ class BrokerNode:
         before = self._slowed.pop(connection, None)
         if before is not None:
             before.cancel()
-        connection.stop_reading()
+        connection.pause_reading()
         self._slowed[connection] = asyncio.get_running_loop().call_later(pause_s, self._read_on, connection)
 
     def _read_on(self, connection: Connection) -> None:
         self._slowed.pop(connection, None)
         connection.received_s = time.monotonic()
-        connection.read_on()
+        connection.resume_reading()
 
-    def _opened(self, connection: Connection, message: Open) -> None:
+    def _opened(self, connection: Connection, message: Connect) -> None:
         self._strangers.pop(connection, None)
         try:
             self._admit(connection, message)
@@ -498,7 +498,7 @@ class BrokerNode:
             log("refused", peer=message.name, code=refused.code, text=refused.text)
             connection.refuse(refused.code, refused.text)
 
-    def _admit(self, connection: Connection, message: Open) -> None:
+    def _admit(self, connection: Connection, message: Connect) -> None:
         name, client = message.name, message.role == "client"
         if message.version != VERSION:
             raise Refused("version", f"expected version {VERSION} of the protocol, got {message.version}")
@@ -534,13 +534,13 @@ class BrokerNode:
             goodbye = self._goodbyes.pop(name, None)
             if goodbye is not None:
                 goodbye.cancel()
-        connection.send(self._answer(message) if client else Open("broker", self.settings.id))
+        connection.send(self._answer(message) if client else Connect("broker", self.settings.id))
         self._log.info("connected", peer=name, role=message.role)
         self.handle(PeerConnected(name, client=client))
         if name in self._notices:
             connection.send(self._notices[name])  # it may have been lost with the last connection
 
-    def _answer(self, message: Open) -> Open:
+    def _answer(self, message: Connect) -> Connect:
         """What a client hears that comes, or comes back: whether its session holds, and if not, why."""
         name = message.name
         answer = self._tickets.get(name)
@@ -550,7 +550,7 @@ class BrokerNode:
             is_whole = self.core.registered("subscription", name) >= message.subscriptions
             knows = gap is None and self.core.knows(name) and is_whole
             window = self.settings.config.session.window
-            answer = Open("broker", self.settings.id, key=secrets.token_hex(8), knows=knows, gap=gap, window=window)
+            answer = Connect("broker", self.settings.id, key=secrets.token_hex(8), knows=knows, gap=gap, window=window)
             self._tickets[name] = answer
         return answer
 
@@ -587,7 +587,7 @@ class BrokerNode:
             self._forget(old, left=False)
             old.close()
         connection.peer = name
-        connection.trust()
+        connection.mark_authenticated()
         self._connections[name] = connection
         self._dialled_by[name] = dialled_by
         if name in self._missing:
@@ -611,7 +611,7 @@ class BrokerNode:
 
     def _expect_back(self, client: str) -> None:
         loop = asyncio.get_running_loop()
-        due_s = loop.time() + self.settings.grace_s
+        due_s = loop.time() + self.settings.session_expiry_s
         self._goodbyes[client] = loop.call_at(due_s, self._has_not_come_back, client, due_s)
 
     def _has_not_come_back(self, client: str, due_s: float) -> None:
@@ -623,8 +623,8 @@ class BrokerNode:
 
     def _expire(self, client: str) -> None:
         """A client was away for too long."""
-        text = f"the client was away for more than {self.settings.grace_s:g} s"
-        self._bury(client, "session-expired", text, self.core.waiting_rows(client), self.settings.grace_s)
+        text = f"the client was away for more than {self.settings.session_expiry_s:g} s"
+        self._bury(client, "session-expired", text, self.core.waiting_rows(client), self.settings.session_expiry_s)
         self._left(client)
 
     def _bury(self, client: str, code: str, text: str, rows: int, ago_s: float = 0.0) -> None:
@@ -671,7 +671,7 @@ class BrokerNode:
         if connection is None:
             self.handle(PeerLeft(neighbour))
             return
-        connection.send(Bye())
+        connection.send(Disconnect())
         self._forget(connection, left=True)
         connection.close()
 
@@ -709,7 +709,7 @@ class BrokerNode:
                 self._unreached.pop(neighbour, None)
             except (OSError, TimeoutError, OverweaveError) as error:
                 if neighbour not in self._connections:  # else it dialled us at the same time
-                    self._could_not_reach(neighbour, why_not(error), retry_s)
+                    self._could_not_reach(neighbour, connect_error(error), retry_s)
             await asyncio.sleep(retry_s)
             retry_s = min(2 * retry_s, RETRY_S_MAX) if missing.is_set() else RETRY_S
 
@@ -723,7 +723,7 @@ class BrokerNode:
     async def _dial(self, neighbour: str) -> None:
         host, port, tls = parse_address(self.settings.urls[neighbour])
         context = client_context(self.settings.security) if tls else None
-        dialling = Dialling(self, neighbour)
+        dialling = OutboundHandshake(self, neighbour)
         loop = asyncio.get_running_loop()
         transport, _ = await loop.create_connection(lambda: Connection(dialling), host, port, ssl=context)
         try:

@@ -24,7 +24,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LINE_MAX = 1 << 16
 
 
-class Died(OverweaveError):
+class ProcessExited(OverweaveError):
     """A process that nobody had asked to stop; the text says which and why."""
 
 
@@ -41,7 +41,7 @@ async def supervise(
     """Run a command for each name until a signal asks us to stop, then stop them all; return when no child is left.
 
     ``on_ready`` is called when all children are ready, ``on_line`` with every line that one writes on its standard error. If one
-    ends before it was asked to, the others are stopped and `Died` is raised. A second signal kills what has not stopped yet.
+    exits early, the others are stopped and `ProcessExited` is raised. A second signal kills the children that still run.
     SIGHUP is passed on to the children, unless it says that our terminal is gone.
     """
     signals: asyncio.Queue[None] = asyncio.Queue()
@@ -90,7 +90,7 @@ class _Child:
         self._on_line = on_line
         self._last_line = ""
         #: Ends when the process has ended and all that it said was read.
-        self.life = asyncio.gather(self._listen(), self._overhear(), process.wait())
+        self.life = asyncio.gather(self._listen(), self._read_stderr(), process.wait())
 
     @classmethod
     async def start(cls, name: str, command: Sequence[str], on_line: Callable[[str, str], None]) -> "_Child":
@@ -99,11 +99,11 @@ class _Child:
         return cls(name, process, on_line)
 
     @property
-    def died(self) -> Died:
+    def died(self) -> ProcessExited:
         """How it ended."""
         code = self.process.returncode or 0
         how = f"ended with status {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
-        return Died(f"{self.name} {how}" + (f": {self._last_line}" if self._last_line else ""))
+        return ProcessExited(f"{self.name} {how}" + (f": {self._last_line}" if self._last_line else ""))
 
     async def _listen(self) -> None:
         assert self.process.stdout is not None
@@ -111,7 +111,7 @@ class _Child:
             if line == READY:
                 self.ready.set()
 
-    async def _overhear(self) -> None:
+    async def _read_stderr(self) -> None:
         assert self.process.stderr is not None
         async for line in _lines(self.process.stderr):
             text = line.decode(errors="backslashreplace").strip()
@@ -121,7 +121,7 @@ class _Child:
 
 
 async def _watch(children: Sequence[_Child], signals: asyncio.Queue[None], on_ready: Callable[[], None]) -> None:
-    """Return when a signal comes, raise `Died` when a child ends."""
+    """Return when a signal comes, raise `ProcessExited` when a child ends."""
     stopped: asyncio.Future[Any] = asyncio.ensure_future(signals.get())
     all_ready: asyncio.Future[Any] = asyncio.gather(*(child.ready.wait() for child in children))
     lives: list[asyncio.Future[Any]] = [child.life for child in children]

@@ -29,9 +29,9 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from overweave.contract.batches import Batch
-from overweave.drivers.tables import check_keys, read_toml, rows
 from overweave.drivers.tcp.certificates import SEPARATOR, names, proves
 from overweave.drivers.tcp.settings import SecuritySettings
+from overweave.drivers.toml_config import check_keys, read_toml, rows
 from overweave.errors import InvalidInput, LanguageError, Refused
 from overweave.language.messages import Advertise, Control, Subscribe
 from overweave.language.predicates import Filter, Operator, Predicate
@@ -46,7 +46,7 @@ _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
 
 
 @dataclass(frozen=True)
-class Rights:
+class Permissions:
     """Which classes a peer may publish and subscribe to.
 
     >>> from overweave.language.syntax import parse_filter
@@ -60,7 +60,7 @@ class Rights:
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
 
-    def may_say(self, message: Control) -> bool:
+    def allows_control(self, message: Control) -> bool:
         """Whether an advertisement or subscription stays within the classes; whoever may say a thing may withdraw it."""
         if isinstance(message, Advertise):
             classes = self.publish
@@ -70,13 +70,13 @@ class Rights:
             return True
         return ANY in classes or any(covers(_filter(each), message.filter) for each in classes)
 
-    def may_publish(self, batch: Batch) -> bool:
+    def allows_publish(self, batch: Batch) -> bool:
         """Whether all rows are of classes that it may publish."""
         if self._published is None:
             return True
-        return sum(allowed.count for _, allowed in batch.spread(self._published)) == batch.count
+        return sum(allowed.count for _, allowed in batch.split_by_link(self._published)) == batch.count
 
-    def includes_subscriptions_of(self, other: "Rights") -> bool:
+    def includes_subscriptions_of(self, other: "Permissions") -> bool:
         """Whether one may subscribe to all that ``other`` allows.
 
         >>> some, more = Rights(subscribe=("A",)), Rights(subscribe=("A", "B"))
@@ -96,17 +96,17 @@ class Rights:
 
 
 #: The rights of those who need not prove anything.
-ALL = Rights((ANY,), (ANY,))
+ALL = Permissions((ANY,), (ANY,))
 
 
-class Gate:
+class Authenticator:
     """Decides who comes in, by the file of tokens, or by certificates alone, or lets everybody in."""
 
     def __init__(self, security: SecuritySettings) -> None:
         self._passes = None if security.tokens is None else read_toml(security.tokens, _passes)
         self._certificates = security.mutual
 
-    def admit(self, role: str, name: str, token: str | None, certificate: Mapping[str, Any] | None) -> Rights:
+    def admit(self, role: str, name: str, token: str | None, certificate: Mapping[str, Any] | None) -> Permissions:
         """The rights of a ``client`` or ``broker`` that calls itself ``name``, or `Refused`.
 
         ``certificate`` is what `ssl.SSLObject.getpeercert` says of it. All tokens are compared, each in the same time, whatever
@@ -184,24 +184,24 @@ class _Broker(_Secret, frozen=True, kw_only=True):
     id: str
 
 
-class _Pass(NamedTuple):
+class _Credential(NamedTuple):
     role: str
     name: str
     digest: bytes
-    rights: Rights
+    rights: Permissions
 
 
-def _passes(document: dict[str, Any]) -> list[_Pass]:
+def _passes(document: dict[str, Any]) -> list[_Credential]:
     check_keys("", document, ("client", "broker"))
     passes = []
     for number, client in enumerate(rows(_Client, "client", document.get("client", []))):
         path = f"client[{number}]"
         for field, classes in (("publish", client.publish), ("subscribe", client.subscribe)):
             _check_classes(f"{path}.{field}", classes)
-        rights = Rights(tuple(client.publish), tuple(client.subscribe))
-        passes.append(_Pass("client", client.name, _secret(path, client), rights))
+        rights = Permissions(tuple(client.publish), tuple(client.subscribe))
+        passes.append(_Credential("client", client.name, _secret(path, client), rights))
     for number, broker in enumerate(rows(_Broker, "broker", document.get("broker", []))):
-        passes.append(_Pass("broker", broker.id, _secret(f"broker[{number}]", broker), ALL))
+        passes.append(_Credential("broker", broker.id, _secret(f"broker[{number}]", broker), ALL))
     return passes
 
 

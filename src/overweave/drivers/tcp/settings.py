@@ -75,14 +75,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     security: SecuritySettings = SecuritySettings()
     config: BrokerConfig = BrokerConfig(
         session=SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005),
-        stall_s=0.5,
-        patience_s=5.0,
+        stall_timeout_s=0.5,
+        slow_consumer_timeout_s=5.0,
         heartbeat_s=0.5,
         publisher_window=CLIENT_WINDOW,
     )
     limits: LimitSettings = LimitSettings()
     #: A client that is gone for so long is taken to have left.
-    grace_s: float = 30.0
+    session_expiry_s: float = 30.0
     #: A peer is pinged after so long without a word, and taken for dead after three times as long.
     heartbeat_s: float = 5.0
     #: A broker that stops waits so long until what is in flight is settled.

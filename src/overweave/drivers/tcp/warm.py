@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from overweave.broker.seen import Seen
-from overweave.contract.batches import Rows, Ways
+from overweave.broker.dedup import DedupWindow
+from overweave.contract.batches import NextHops, Rows
 from overweave.contract.plain_filters import PlainFilters
 from overweave.contract.raw import RawRows, encode_rows
 from overweave.language.headers import Header
@@ -23,22 +23,22 @@ def warm_up() -> None:
     batch = RawRows(encode_rows(publishes), len(publishes))
     batch.check_origin("p")
     batch.validate()
-    batch.numbered(0, 0.0).published_at_s()
+    batch.renumbered(0, 0.0).published_at_s()
     plain = PlainFilters((Filter((Predicate("x", Operator.PRESENT, 0),)),))
     # Rows as they are received, which nobody may write to, and copies of them.
     for some in (batch, RawRows(batch.data.copy(), batch.count)):
-        some.new(Seen(window=64))
+        some.mark_seen(DedupWindow(window=64))
         some.not_admitted(plain)
-        for _, part in some.hopped().spread(index, "B3"):
+        for _, part in some.next_hop().split_by_link(index, "B3"):
             part.take(np.array([0]))
-        addressed = some.addressed([(1, np.array([0, 2])), (2, np.array([2]))])
+        addressed = some.with_destinations([(1, np.array([0, 2])), (2, np.array([2]))])
         if addressed is not None:
             for bound in (addressed, RawRows(addressed.data.tobytes(), addressed.count)):
-                bound.parted(Ways([("B2", 0b10)]))
-                bound.meant_for(1)
+                bound.split_by_next_hop(NextHops([("B2", 0b10)]))
+                bound.split_local(1)
         list(some.ids(index))
     index.links(publishes[0].publication)
-    Rows(tuple(publishes)).spread(index, "B3")  # as routing by trees of advertisements does
+    Rows(tuple(publishes)).split_by_link(index, "B3")  # as routing by trees of advertisements does
     index.remove(0)
     # As routing looks up what calls for a subscription, and what an advertisement calls for.
     intersections = IntersectionIndex[int](holds_advertisements=True)

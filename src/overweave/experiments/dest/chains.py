@@ -62,7 +62,7 @@ def measure(chain: Chain) -> pd.DataFrame:
     latencies_s: list[float] = []
 
     def delivered(parts: Parts) -> None:
-        arrivals = (arrival for _, batch in parts for arrival in batch.arrivals())
+        arrivals = (arrival for _, batch in parts for arrival in batch.trace_fields())
         latencies_s.extend(network.kernel.now_s - arrival.published_at_s for arrival in arrivals)
 
     network = started(overlay, chain.protocol, COSTS, on_delivery=delivered)

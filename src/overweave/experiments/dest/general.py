@@ -123,7 +123,7 @@ class _Run:
         return RATES[self._setup.protocol] if self._setup.duration_s else ()
 
     def _delivered(self, parts: Parts) -> None:
-        arrivals = (arrival for _, batch in parts for arrival in batch.arrivals())
+        arrivals = (arrival for _, batch in parts for arrival in batch.trace_fields())
         self._latencies_s.extend(self._network.kernel.now_s - arrival.published_at_s for arrival in arrivals)
 
     def _advertise(self) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from overweave.contract.batches import Ways, bits_of
+from overweave.contract.batches import NextHops, bits_of
 from overweave.experiments.dest.networks import spread
 from overweave.language.messages import LinkState
 from overweave.overlay.graph import Overlay
@@ -58,7 +58,7 @@ def measure(setup: Setup) -> pd.DataFrame:
     return table.assign(**setup._asdict())
 
 
-def ways_of(overlay: Overlay) -> dict[str, Ways]:
+def ways_of(overlay: Overlay) -> dict[str, NextHops]:
     """The next hops of every broker, found by itself when it has heard of the links of all."""
     states = [LinkState(id, number, 1, 1, tuple(sorted(overlay.neighbours(id)))) for number, id in enumerate(overlay.ids)]
     found = {}
@@ -68,12 +68,12 @@ def ways_of(overlay: Overlay) -> dict[str, Ways]:
             topology.add(neighbour)
             topology.set(neighbour, UP)
         for state in states:
-            topology.take(state)
-        found[id] = topology.ways
+            topology.accept(state)
+        found[id] = topology.next_hops
     return found
 
 
-def carried(ways: dict[str, Ways], source: str, overlay: Overlay, destinations: int) -> Iterator[tuple[str, int]]:
+def carried(ways: dict[str, NextHops], source: str, overlay: Overlay, destinations: int) -> Iterator[tuple[str, int]]:
     """All messages of one event: who sent it, and how many destinations it carried (algorithm 2)."""
     pending = [(source, destinations)]
     while pending:

@@ -25,7 +25,7 @@ BROKERS, DEGREE = 70, 3
 RATE_MAX = 100
 EVERY_S = 6.0
 STEPS = 6
-CONFIG = BrokerConfig(heartbeat_s=1.0, silence_s=3.5)
+CONFIG = BrokerConfig(heartbeat_s=1.0, link_timeout_s=3.5)
 
 
 class Setup(NamedTuple):

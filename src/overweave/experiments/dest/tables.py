@@ -11,7 +11,7 @@ from overweave.experiments.dest.networks import overlay_for, quieten, started
 from overweave.experiments.dest.watching import Counts, Watcher
 from overweave.routing.topology import Topology
 
-CONFIG = BrokerConfig(heartbeat_s=0.5, silence_s=1.2)
+CONFIG = BrokerConfig(heartbeat_s=0.5, link_timeout_s=1.2)
 _NOTICE_S = 3.0
 
 
@@ -34,7 +34,7 @@ def measure(brokers: int = 100, degree: float = 6, seed: int = 1) -> pd.DataFram
 
 def weights(topology: Topology) -> dict[str, int]:
     """Bytes of both tables: what they say, as on the wire with a bit per broker and next hop; and as Python keeps them."""
-    states, reach = topology.states(), topology.ways.reach
+    states, reach = topology.states(), topology.next_hops.reach
     rows = sum((len(states) + 7) // 8 + len(hop) for hop, _ in reach)
     return {"bytes_said": len(msgspec.msgpack.encode(states)) + rows, "bytes_in_python": _deep_bytes([states, reach], set())}
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from overweave.contract.modules import Heard, ModuleEffect, ModuleStimulus, Passed
+from overweave.contract.modules import ControlApplied, ModuleEffect, ModuleStimulus, Routed
 from overweave.language.messages import Advertise, LinkState
 
 
@@ -33,22 +33,22 @@ class Counts:
 class Watcher:
     """At one broker."""
 
-    watches = (Heard, Passed)
+    watches = (ControlApplied, Routed)
 
     def __init__(self, broker: str, number: int, counts: Counts) -> None:
         self._broker, self._number, self._counts = broker, number, counts
 
     def handle(self, stimulus: ModuleStimulus, now_s: float) -> tuple[ModuleEffect, ...]:  # noqa: ARG002
         """See `Module.handle`."""
-        if isinstance(stimulus, Heard) and not stimulus.client:
+        if isinstance(stimulus, ControlApplied) and not stimulus.client:
             destinations = stimulus.message.header.destinations
             if isinstance(stimulus.message, Advertise) and (not destinations or self._number in destinations):
                 self._counts.advertisements[self._broker, stimulus.message.id] += 1
             elif isinstance(stimulus.message, LinkState):
                 self._counts.link_states += 1
-        elif isinstance(stimulus, Passed):
+        elif isinstance(stimulus, Routed):
             for to, batch in stimulus.to:
-                if to is not None and batch.is_bound():
+                if to is not None and batch.has_destinations():
                     for publish in batch.publishes():
                         self._counts.add_list(len(publish.header.destinations), (self._broker, to))
         return ()

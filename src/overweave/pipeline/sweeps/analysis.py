@@ -7,7 +7,7 @@ import msgspec
 from overweave.analysis.hierarchical import analyse
 from overweave.analysis.tree import Tree
 from overweave.analysis.workload import Workload
-from overweave.drivers.tables import converted, shaped, table, values
+from overweave.drivers.toml_config import converted, shaped, table, values
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import SHAPES

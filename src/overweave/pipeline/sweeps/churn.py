@@ -16,7 +16,7 @@ from overweave.analysis.tree import Reals, Tree
 from overweave.analysis.workload import Workload
 from overweave.drivers.sim.churn import LIFETIMES, Churn, Process, measure
 from overweave.drivers.sim.scenario import OverlaySpec
-from overweave.drivers.tables import check_keys, converted, table, unknown, values
+from overweave.drivers.toml_config import check_keys, converted, table, unknown, values
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import SHAPES

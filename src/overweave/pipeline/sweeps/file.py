@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from overweave.drivers.tables import check_keys, read_toml, rows, table, unknown, values
+from overweave.drivers.toml_config import check_keys, read_toml, rows, table, unknown, values
 from overweave.errors import InvalidInput
 from overweave.pipeline.sweeps import EVALUATORS
 from overweave.pipeline.sweeps.base import Document, Evaluator, columns_of

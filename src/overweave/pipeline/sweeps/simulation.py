@@ -3,7 +3,7 @@
 from overweave.drivers.sim.metrics import Metrics
 from overweave.drivers.sim.runner import simulate
 from overweave.drivers.sim.scenario import Scenario, scenario_of
-from overweave.drivers.tables import fields
+from overweave.drivers.toml_config import fields
 from overweave.pipeline.sweeps.base import Document, Evaluator
 
 

@@ -29,8 +29,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     #: How long a subscription that does not stay lives on average, and how many of them there are at a time.
     churn_s: float = 8.0
     churning: int = 3
-    #: Publishers do not wait for clients that stand still (`BrokerConfig.stall_s`).
-    stall_s: float | None = None
+    #: Publishers do not wait for clients that stand still (`BrokerConfig.stall_timeout_s`).
+    stall_timeout_s: float | None = None
 
     def protocol(self, seed: int) -> str:
         """The one that is on with this seed."""
@@ -69,7 +69,8 @@ _ALL = (
         name="filter-tree", protocols=("filter",), overlay=make_overlay("random-tree", brokers=6, degree_max=3, seed=3)
     ),
     Configuration(
-        name="filter-churn", protocols=("filter",), overlay=make_overlay("star", brokers=4), churning=10, churn_s=3.0, stall_s=0.5
+        name="filter-churn", protocols=("filter",), overlay=make_overlay("star", brokers=4),
+        churning=10, churn_s=3.0, stall_timeout_s=0.5,
     ),
     Configuration(
         name="filter-restarts", protocols=("filter",), overlay=make_overlay("chain", brokers=3), faults={"restart-all": 8},
@@ -83,12 +84,13 @@ _ALL = (
         name="destination-graph", protocols=("destination",), overlay=make_overlay("random-graph", brokers=6, degree=3, seed=4)
     ),
     Configuration(
-        name="destination-pauses", protocols=("destination",), overlay=_ring(4), faults={"kill": 1, "stop": 10}, stall_s=0.5
+        name="destination-pauses", protocols=("destination",), overlay=_ring(4),
+        faults={"kill": 1, "stop": 10}, stall_timeout_s=0.5,
     ),
     Configuration(name="merc-row", protocols=("merc",), overlay=_clusters("UV VW")),
     Configuration(name="merc-circle", protocols=("merc",), overlay=_clusters("UV VW UW")),
     Configuration(name="simple-chain", protocols=("simple",), overlay=make_overlay("chain", brokers=4)),
-    Configuration(name="flooding-star", protocols=("flooding",), overlay=make_overlay("star", brokers=4), stall_s=0.5),
+    Configuration(name="flooding-star", protocols=("flooding",), overlay=make_overlay("star", brokers=4), stall_timeout_s=0.5),
     Configuration(
         name="upwards", protocols=("hierarchical-simple", "identity", "covering"),
         overlay=make_overlay("balanced", brokers=5, degree=3), faults={"restart-all": 1},

@@ -29,10 +29,10 @@ class Rules:
     """The rules of one run."""
 
     def __init__(
-        self, configuration: Configuration, protocol: str, struck: list[Struck], *, silence_s: float, session_s: float
+        self, configuration: Configuration, protocol: str, struck: list[Struck], *, link_timeout_s: float, session_s: float
     ) -> None:
         overlay = configuration.overlay
-        self._stall_s, self._silence_s, self._session_s = configuration.stall_s, silence_s, session_s
+        self._stall_s, self._link_timeout_s, self._session_s = configuration.stall_timeout_s, link_timeout_s, session_s
         finds_paths = PROTOCOLS[protocol].make(overlay.ids[0], overlay).watches_links
         self._clusters = cluster_of_links(overlay, by_cluster=protocol == "merc") if finds_paths else None
         self._brokers = frozenset(overlay.ids)
@@ -68,12 +68,12 @@ class Rules:
         """Whether a path stood from a moment before until it was acknowledged. The publisher's broker itself is no excuse."""
         assert self._clusters is not None
         assert sent.acknowledged_s is not None
-        margin_s = _NOTICE_S + self._silence_s
+        margin_s = _NOTICE_S + self._link_timeout_s
         from_s, until_s = sent.at_s - margin_s, sent.acknowledged_s
         down: set[str] = set()
         cut: set[Ends] = set()
         for each in self._struck:
-            if each.until_s - each.from_s > 0.6 * self._silence_s and each.from_s <= until_s and each.until_s >= from_s:
+            if each.until_s - each.from_s > 0.6 * self._link_timeout_s and each.from_s <= until_s and each.until_s >= from_s:
                 if each.target in self._brokers:
                     down.add(each.target)
                 elif tuple(each.target.split(">")) in self._clusters:

@@ -75,10 +75,16 @@ class _Run:
     def __init__(self, configuration: Configuration, schedule: Schedule, directory: Path, state: Path) -> None:
         self._configuration, self._schedule, self._directory = configuration, schedule, directory
         session = SessionConfig(window=16_384, acknowledge_every=256, acknowledge_delay_s=0.005)
-        config = BrokerConfig(session, stall_s=configuration.stall_s, patience_s=5.0, heartbeat_s=0.5, silence_s=SILENCE_S)
+        config = BrokerConfig(
+            session,
+            stall_timeout_s=configuration.stall_timeout_s,
+            slow_consumer_timeout_s=5.0,
+            heartbeat_s=0.5,
+            link_timeout_s=SILENCE_S,
+        )
         settings = with_changes(
             network_settings(configuration.overlay, routing=schedule.protocol, config=config),
-            state=state, grace_s=SESSION_S, heartbeat_s=1.0,
+            state=state, session_expiry_s=SESSION_S, heartbeat_s=1.0,
         )  # fmt: skip
         ports = {id: parse_address(each.listen).port for id, each in settings.items()}
         self._processes = [f"{kind}{i}" for kind, count in PROCESSES.items() for i in range(count)]
@@ -106,7 +112,7 @@ class _Run:
                 await asyncio.to_thread(broker.stop)
         history = read_history(self._directory / f"{process}.jsonl" for process in self._processes)
         rules = Rules(
-            self._configuration, self._schedule.protocol, self._struck, silence_s=SILENCE_S, session_s=SESSION_S
+            self._configuration, self._schedule.protocol, self._struck, link_timeout_s=SILENCE_S, session_s=SESSION_S
         )  # fmt: skip
         return Result(
             schedule=self._schedule, struck=self._struck, verdict=check(history, rules),

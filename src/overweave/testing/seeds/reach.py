@@ -28,9 +28,9 @@ class Reach:
     def __init__(self, scenario: Scenario, network: SimulatedNetwork, until_s: float) -> None:
         overlay = scenario.overlay
         self._network, self._until_s = network, until_s
-        self._silence_s = scenario.config.silence_s
+        self._link_timeout_s = scenario.config.link_timeout_s
         #: To notice a change and tell everybody; and to arrive, with some detours.
-        self._notice_s, self._arrive_s = 0.5 + 3 * self._silence_s, 2.0 + 3 * self._silence_s
+        self._notice_s, self._arrive_s = 0.5 + 3 * self._link_timeout_s, 2.0 + 3 * self._link_timeout_s
         self._looks: list[_Look] = []
         self._cluster = cluster_of_links(overlay, by_cluster=scenario.protocol == "merc")
         self._found: dict[tuple[str, int, int], frozenset[str]] = {}
@@ -51,7 +51,7 @@ class Reach:
 
     def _was_noticed(self, first: int, last: int) -> bool:
         """Whether a link was away for about as long as failure detectors wait, at some time around."""
-        steps = int(0.6 * self._silence_s / STEP_S)
+        steps = int(0.6 * self._link_timeout_s / STEP_S)
         looks = self._looks[max(0, first - steps) : last]
         for ends in {ends for ends in self._cluster if ends[0] < ends[1]}:
             away = (ends not in look.links for look in looks)

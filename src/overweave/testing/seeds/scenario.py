@@ -170,9 +170,9 @@ def _faults(dice: random.Random, classes: Collection[str], detector: str) -> Fau
 
 def _config(dice: random.Random, detector: str) -> BrokerConfig:
     window = dice.choice((4, 16, 1024))
-    session = SessionConfig(window=window, acknowledge_every=min(64, window // 2), resend_s=0.3)
-    heartbeat_s, silence_s = DETECTORS[detector]
-    return BrokerConfig(session, heartbeat_s=heartbeat_s, silence_s=silence_s, unreachable_s=20.0)
+    session = SessionConfig(window=window, acknowledge_every=min(64, window // 2), retransmit_s=0.3)
+    heartbeat_s, link_timeout_s = DETECTORS[detector]
+    return BrokerConfig(session, heartbeat_s=heartbeat_s, link_timeout_s=link_timeout_s, undeliverable_timeout_s=20.0)
 
 
 # ---- clients

@@ -16,7 +16,7 @@ from overweave.planning.allocate.cram.options import CramOptions
 from overweave.planning.allocate.cram.search import SEARCHES
 from overweave.planning.closeness import CLOSENESS
 from overweave.planning.model import Items
-from overweave.planning.problem import Whole, Words
+from overweave.planning.problem import TextSet, Whole
 from overweave.planning.table import ProfileTable
 
 
@@ -26,7 +26,7 @@ class Part:
 
     row_start: Whole
     publisher: Whole
-    words: Words
+    words: TextSet
     item_start: Whole
     #: Numbers in the whole, and what each item weighs.
     items: Whole

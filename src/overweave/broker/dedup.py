@@ -1,7 +1,7 @@
 """Which publications a peer has seen, to drop duplicates by (publisher, life, sequence number) in bounded memory."""
 
 
-class Seen:
+class DedupWindow:
     """Per life of a publisher: the highest number, and a bit for each of the last ``window`` numbers; older ones count as seen.
 
     A life has no more unsettled publications than its session's window, and what is settled comes no more. Whatever numbers it
@@ -30,7 +30,7 @@ class Seen:
         """Whether this publication is new; it is not from now on."""
         mask = self._mask
         at, bit = (sequence & mask) >> 3, 1 << (sequence & 7)
-        highest, ring = self._lives.get((publisher, life)) or self.marks(publisher, life, sequence)
+        highest, ring = self._lives.get((publisher, life)) or self.window_of(publisher, life, sequence)
         ahead = sequence - highest[0]
         if ahead > 0:
             if ahead > 1:
@@ -41,7 +41,7 @@ class Seen:
         ring[at] |= bit
         return True
 
-    def marks(self, publisher: str, life: int, sequence: int) -> tuple[list[int], bytearray]:
+    def window_of(self, publisher: str, life: int, sequence: int) -> tuple[list[int], bytearray]:
         """The highest number of a life and its ring of bits; of a new one, as if all before ``sequence`` were open."""
         whose = publisher, life
         marks = self._lives.get(whose)

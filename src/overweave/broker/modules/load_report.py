@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from overweave.contract.effects import SetTimer
-from overweave.contract.modules import ModuleEffect, ModuleStimulus, PublishControl, Say, Started
+from overweave.contract.modules import ModuleEffect, ModuleStimulus, PublishControl, SendControl, Started
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.errors import InvalidInput
 from overweave.language.messages import Advertise
@@ -21,7 +21,7 @@ CLASS = "BROKER_STATUS"
 _MEASURES = ("input_hz", "output_bytes_per_s", "matching_delay_s", "queue_length")
 
 
-class ReportOptions(msgspec.Struct, frozen=True):
+class LoadReportOptions(msgspec.Struct, frozen=True):
     """How often."""
 
     every_s: float = 1.0
@@ -31,12 +31,12 @@ class ReportOptions(msgspec.Struct, frozen=True):
             raise InvalidInput(f"every_s: expected a time above 0, got {self.every_s:g}")
 
 
-class Report:
+class LoadReporter:
     """The module at one broker."""
 
     watches = ()
 
-    def __init__(self, broker: str, options: ReportOptions) -> None:
+    def __init__(self, broker: str, options: LoadReportOptions) -> None:
         self._broker = broker
         self._options = options
         self._load = LoadMeasured(0.0, 0.0, 0.0, 0)
@@ -46,7 +46,7 @@ class Report:
         if isinstance(stimulus, LoadMeasured):
             self._load = stimulus
         elif isinstance(stimulus, Started):
-            yield Say(Advertise(f"{self._broker}/report", self._advertisement()))
+            yield SendControl(Advertise(f"{self._broker}/report", self._advertisement()))
             yield SetTimer("report", now_s + self._options.every_s)
         elif isinstance(stimulus, TimerFired):
             measures = {name: getattr(self._load, name) for name in _MEASURES}

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from overweave.drivers.live_trace_wire import Answer, Buffers, Order, Start, receive, send, shared_memory
+from overweave.drivers.tracing.writer_wire import Answer, Buffers, Order, Start, receive, send, shared_memory
 
 #: How often an order is given, if the process dies of it.
 _ATTEMPTS = 2
@@ -73,7 +73,7 @@ class WriterProcess:
         """The process. Ctrl-C in a terminal goes to the group that the broker is in: this one is not."""
         if self._process is None:
             # -P, or a file in this directory could stand in for ours.
-            command = [sys.executable, "-P", "-m", "overweave.drivers.live_trace_writer"]
+            command = [sys.executable, "-P", "-m", "overweave.drivers.tracing.writer_main"]
             pipe, memory = subprocess.PIPE, self._start.memory
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, pass_fds=[memory], process_group=0)
             send(self._process.stdin, self._start)  # type: ignore[arg-type]

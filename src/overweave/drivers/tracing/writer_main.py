@@ -11,8 +11,8 @@ import signal
 import sys
 from pathlib import Path
 
-from overweave.drivers.live_trace_files import Files, StatementFiles, table_of, warm_up
-from overweave.drivers.live_trace_wire import Answer, Buffers, Order, Start, receive, send
+from overweave.drivers.tracing.live_files import Files, StatementFiles, table_of, warm_up
+from overweave.drivers.tracing.writer_wire import Answer, Buffers, Order, Start, receive, send
 
 #: Behind a busy broker, and still with a quarter of a processor that is fought for: ten times what it needs.
 NICENESS = 5

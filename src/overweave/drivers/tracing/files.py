@@ -19,7 +19,7 @@ import pyarrow
 import pyarrow.parquet
 
 from overweave.contract.records import Record, Statement
-from overweave.drivers.trace_names import STATEMENTS, check_directory, run_name
+from overweave.drivers.tracing.names import STATEMENTS, check_directory, run_name
 
 #: The columns of `Record` besides ``run``.
 SCHEMA = pyarrow.schema(

@@ -11,7 +11,7 @@ from overweave.language.predicates import Filter
 from overweave.matching.index import Index
 
 
-class Choice:
+class DestinationTable:
     """The brokers of each subscription, by their numbers in destination lists.
 
     >>> from overweave.language.syntax import parse_filter
@@ -53,6 +53,6 @@ class Choice:
         else:
             self._chosen.pop(id, None)
 
-    def wanting(self, batch: Batch) -> list[tuple[int, NDArray[np.int64]]]:
+    def destinations_of(self, batch: Batch) -> list[tuple[int, NDArray[np.int64]]]:
         """The brokers that publications are meant for, with the rows that each is to get."""
-        return list(batch.matching(self._index)) if self._chosen else []  # type: ignore[arg-type]
+        return list(batch.match_rows(self._index)) if self._chosen else []  # type: ignore[arg-type]

@@ -19,9 +19,9 @@ import pyarrow.parquet
 from numpy.typing import NDArray
 
 from overweave.contract.records import Statement
-from overweave.drivers.live_trace_wire import CODES, NUMBERS, Buffer, Order
-from overweave.drivers.trace import SCHEMA, STATEMENTS_SCHEMA, statements_table
-from overweave.drivers.trace_names import STATEMENTS, run_name
+from overweave.drivers.tracing.files import SCHEMA, STATEMENTS_SCHEMA, statements_table
+from overweave.drivers.tracing.names import STATEMENTS, run_name
+from overweave.drivers.tracing.writer_wire import CODES, NUMBERS, Buffer, Order
 
 _NAME_MAX = 100
 _TEXTS = ("publisher", "broker", "subscription", "client", "previous_hop")

@@ -74,11 +74,11 @@ class Snapshot(msgspec.Struct, frozen=True):
     degraded: bool = False
 
 
-class Unobservable(OverweaveError):
+class MonitorError(OverweaveError):
     """Somebody could not be asked, or gave no answer of a broker; the text says why."""
 
 
-class Observatory:
+class MonitorServer:
     """What one broker shows: all arguments but its name are asked anew for every answer."""
 
     def __init__(
@@ -86,14 +86,14 @@ class Observatory:
         broker: str,
         statistics: Callable[[], Statistics],
         gauges: Callable[[], Mapping[str, float]] = dict,
-        ailment: Callable[[], str | None] = lambda: None,
+        health_problem: Callable[[], str | None] = lambda: None,
         limits_exceeded: Callable[[], Mapping[str, int]] = dict,
         degradation: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._broker = broker
         self._statistics = statistics
         self._gauges = gauges
-        self._ailment, self._degradation = ailment, degradation
+        self._ailment, self._degradation = health_problem, degradation
         self._limits_exceeded = limits_exceeded
         self._log = Log(broker)
         self._since_s = time.monotonic()
@@ -107,10 +107,10 @@ class Observatory:
     def snapshot(self) -> Snapshot:
         """The broker now."""
         gauges: dict[str, float | None] = dict(self._gauges())
-        ailment, degradation = self._ailment(), self._degradation()
+        health_problem, degradation = self._ailment(), self._degradation()
         uptime_s, exceeded = time.monotonic() - self._since_s, dict(self._limits_exceeded())
-        reason, degraded = ailment or degradation, ailment is None and degradation is not None
-        return Snapshot(self._broker, ailment is None, uptime_s, self._statistics(), gauges, reason, exceeded, degraded)
+        reason, degraded = health_problem or degradation, health_problem is None and degradation is not None
+        return Snapshot(self._broker, health_problem is None, uptime_s, self._statistics(), gauges, reason, exceeded, degraded)
 
     async def serve_http(self, host: str, port: int) -> asyncio.Server:
         """Answer from now on, in the running loop, until the server that this returns is closed."""
@@ -171,9 +171,9 @@ class Observatory:
         return 200, _PROMETHEUS, generate_latest(self.registry)
 
     def _health(self) -> tuple[int, str, bytes]:
-        ailment, degradation = self._ailment(), self._degradation()
-        if ailment is not None:
-            return 503, _JSON, msgspec.json.encode({"broker": self._broker, "status": "unhealthy", "reason": ailment})
+        health_problem, degradation = self._ailment(), self._degradation()
+        if health_problem is not None:
+            return 503, _JSON, msgspec.json.encode({"broker": self._broker, "status": "unhealthy", "reason": health_problem})
         if degradation is not None:
             return 200, _JSON, msgspec.json.encode({"broker": self._broker, "status": "degraded", "reason": degradation})
         return 200, _JSON, msgspec.json.encode({"broker": self._broker, "status": "ok"})
@@ -183,22 +183,22 @@ class Observatory:
 
 
 async def ask(address: str, timeout_s: float = ANSWER_S_MAX) -> Snapshot:
-    """The snapshot that a broker serves at ``HOST:PORT``, or `Unobservable`."""
+    """The snapshot that a broker serves at ``HOST:PORT``, or `MonitorError`."""
     host, port = host_and_port(address)
     try:
         async with asyncio.timeout(timeout_s):
             answer = await _get(host, port, "/statistics")
     except TimeoutError:
-        raise Unobservable(f"no answer within {timeout_s:g} s") from None
+        raise MonitorError(f"no answer within {timeout_s:g} s") from None
     except OSError as error:
-        raise Unobservable(printable(_text(error))) from None
+        raise MonitorError(printable(_text(error))) from None
     head, _, body = answer.partition(b"\r\n\r\n")
     if not re.match(rb"HTTP/1\.[01] 200 ", head):
-        raise Unobservable(f"no broker's answer: {printable(head.partition(bytes([13]))[0], 40) or 'nothing'}")
+        raise MonitorError(f"no broker's answer: {printable(head.partition(bytes([13]))[0], 40) or 'nothing'}")
     try:
         return msgspec.json.decode(body, type=Snapshot)
     except msgspec.DecodeError:
-        raise Unobservable("no broker's answer: not a snapshot in JSON") from None
+        raise MonitorError("no broker's answer: not a snapshot in JSON") from None
 
 
 def host_and_port(text: str) -> tuple[str, int]:

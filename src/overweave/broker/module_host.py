@@ -5,10 +5,20 @@ To the rest of the broker a module is a client without a connection.
 
 from collections.abc import Callable, Mapping
 
-from overweave.broker.turn import Turn
+from overweave.broker.step import StepContext
 from overweave.contract.batches import Batch, Rows
 from overweave.contract.effects import SetTimer
-from overweave.contract.modules import Heard, KnownOverlay, Module, ModuleStimulus, Passed, PublishControl, Received, Say, Started
+from overweave.contract.modules import (
+    ControlApplied,
+    Delivered,
+    Module,
+    ModuleStimulus,
+    PublishControl,
+    Routed,
+    SendControl,
+    Started,
+    TopologyView,
+)
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.language.headers import Header, Priority
 from overweave.language.messages import Control, Publish, Subscribe, Unsubscribe
@@ -18,14 +28,14 @@ from overweave.language.relations import matches
 _PUBLICATIONS_MAX = 1 << 20
 
 
-class Desk:
+class ModuleHost:
     """The modules of one broker, by name."""
 
     def __init__(
         self,
         broker: str,
         modules: Mapping[str, Module],
-        turn: Turn,
+        step: StepContext,
         say: Callable[[str, Control], None],
         publish: Callable[[str, Batch], None],
         incarnation: int = 1,
@@ -33,23 +43,23 @@ class Desk:
     ) -> None:
         self._modules = {f"{broker}/{name}": module for name, module in modules.items()}
         #: Whether there are any.
-        self.staffed = bool(modules)
-        self._turn, self._say, self._publish = turn, say, publish
+        self.has_modules = bool(modules)
+        self._step, self._say, self._publish = step, say, publish
         self._subscriptions: dict[str, dict[str, Subscribe]] = {peer: {} for peer in self._modules}
         #: What was published in an earlier life has been seen: none of it must have the same identity, nor number in traces.
         self._life = life
         self._sequences = dict.fromkeys(self._modules, incarnation * _PUBLICATIONS_MAX)
         self._watching = {
-            kind: [peer for peer, module in self._modules.items() if kind in module.watches] for kind in (Passed, Heard)
+            kind: [peer for peer, module in self._modules.items() if kind in module.watches] for kind in (Routed, ControlApplied)
         }
-        self.watches_passed = bool(self._watching[Passed])
+        self.watches_passed = bool(self._watching[Routed])
 
-    def start(self, overlay: KnownOverlay | None) -> None:
+    def start(self, overlay: TopologyView | None) -> None:
         """Tell all modules that they are in place."""
         for peer in self._modules:
             self._tell(peer, Started(overlay))
 
-    def watch(self, stimulus: Passed | Heard) -> None:
+    def watch(self, stimulus: Routed | ControlApplied) -> None:
         """Show something to those who watch for it."""
         for peer in self._watching[type(stimulus)]:
             self._tell(peer, stimulus)
@@ -74,22 +84,22 @@ class Desk:
                 continue
             for subscription in list(self._subscriptions[peer].values()):
                 if matches(subscription.filter, publish.publication):
-                    self._tell(peer, Received(publish, subscription.id))
+                    self._tell(peer, Delivered(publish, subscription.id))
 
     def _tell(self, peer: str, stimulus: ModuleStimulus) -> None:
-        for effect in self._modules[peer].handle(stimulus, self._turn.now_s):
+        for effect in self._modules[peer].handle(stimulus, self._step.now_s):
             match effect:
-                case Say(message):
+                case SendControl(message):
                     self._note(peer, message)
                     self._say(peer, message)
                 case PublishControl(publication):
-                    header = Header(peer, self._sequences[peer], self._turn.now_s, self._life, priority=Priority.CONTROL)
+                    header = Header(peer, self._sequences[peer], self._step.now_s, self._life, priority=Priority.CONTROL)
                     self._sequences[peer] += 1
                     self._publish(peer, Rows((Publish(publication, header),)))
                 case SetTimer(name, at_s):
-                    self._turn.effects.append(SetTimer(f"{peer}:{name}", at_s))
+                    self._step.effects.append(SetTimer(f"{peer}:{name}", at_s))
                 case _:
-                    self._turn.effects.append(effect)
+                    self._step.effects.append(effect)
 
     def _note(self, peer: str, message: Control) -> None:
         if isinstance(message, Subscribe):

@@ -20,7 +20,7 @@ def control_key(message: Control) -> ControlKey | None:
     return None
 
 
-class Custody:
+class PendingAck:
     """What keeps an incoming content unsettled: the copies of its rows that went on and are not settled yet."""
 
     __slots__ = ("_control", "_followers", "_remaining", "_rows", "_sequence", "_session", "_stream", "unmatched")
@@ -34,7 +34,7 @@ class Custody:
         self._remaining = 1
         #: How many of its rows, which a client published, matched nobody here.
         self.unmatched = 0
-        self._followers: list[Custody] | None = None
+        self._followers: list[PendingAck] | None = None
 
     @property
     def peer(self) -> str:
@@ -42,7 +42,7 @@ class Custody:
         return self._session.peer
 
     @property
-    def done(self) -> bool:
+    def acked(self) -> bool:
         """Whether all copies are settled, or it has expired."""
         return self._remaining <= 0
 
@@ -52,15 +52,15 @@ class Custody:
         return self._remaining < 0
 
     @property
-    def void(self) -> bool:
+    def orphaned(self) -> bool:
         """Whether the sender may not know any more that it gave us this content."""
         return self._session.stream != self._stream or not self._session.established
 
-    def hold(self) -> None:
+    def retain(self) -> None:
         """One more has to be done with it."""
         self._remaining += 1
 
-    def spread(self, copies: int) -> None:
+    def fan_out(self, copies: int) -> None:
         """Where it goes is known: so many copies go on."""
         if copies:
             self._remaining += copies - 1
@@ -84,30 +84,30 @@ class Custody:
 
     def expire(self) -> None:
         """Be settled whatever it waits for."""
-        if not self.done:
+        if not self.acked:
             self._remaining = 1
             self.release()
             self._remaining = _EXPIRED
 
-    def wait_for(self, earlier: "Custody") -> None:
+    def wait_for(self, earlier: "PendingAck") -> None:
         """Not be settled before ``earlier`` is."""
-        if not earlier.done:
-            self.hold()
+        if not earlier.acked:
+            self.retain()
             earlier._followers = earlier._followers or []
             earlier._followers.append(self)
 
-    def follow(self, first: "Custody") -> bool:
+    def follow_first_copy(self, first: "PendingAck") -> bool:
         """Not be settled before ``first`` is, of which this has a duplicate: until then its sender must keep it.
 
         That is so if nobody else has to: the sender of the first copy may have crashed. False: it is not.
         """
-        if first.done or not first.void:
+        if first.acked or not first.orphaned:
             return False
-        self.hold()
+        self.retain()
         first._followers = [*(first._followers or ()), self]
         return True
 
-    def leave(self, first: "Custody") -> None:
+    def stop_following(self, first: "PendingAck") -> None:
         """Follow no longer."""
         if first._followers is not None and self in first._followers:
             first._followers = [follower for follower in first._followers if follower is not self]
@@ -125,39 +125,39 @@ class Waiters:
 
     __slots__ = ("_custodies", "_latest", "id", "key")
 
-    def __init__(self, latest: "dict[ControlKey, Waiters]", key: "ControlKey", id: str, custody: Custody | None) -> None:
+    def __init__(self, latest: "dict[ControlKey, Waiters]", key: "ControlKey", id: str, ack: PendingAck | None) -> None:
         #: The last control message in flight by key, of which this is one until it is settled.
         self._latest, self.key, self.id = latest, key, id
-        self._custodies = [] if custody is None else [custody]
+        self._custodies = [] if ack is None else [ack]
         latest[key] = self
 
-    def add(self, custody: Custody) -> None:
+    def add(self, ack: PendingAck) -> None:
         """Have one more wait."""
-        custody.hold()
-        self._custodies.append(custody)
+        ack.retain()
+        self._custodies.append(ack)
 
     def release(self) -> None:
         """The peer has settled the message."""
-        for custody in self.leave():
-            custody.release()
+        for ack in self.leave():
+            ack.release()
 
-    def leave(self) -> list[Custody]:
+    def leave(self) -> list[PendingAck]:
         """Be out of flight; the custodies, which still wait."""
         if self._latest.get(self.key) is self:
             del self._latest[self.key]
-        custodies, self._custodies = self._custodies, []
-        return custodies
+        acks, self._custodies = self._custodies, []
+        return acks
 
 
-class Kept:
+class BufferedBytes:
     """What a session keeps on its own account, because its peer stands still and nobody is to wait for that."""
 
     __slots__ = ("_session", "bytes")
 
     def __init__(self, session: "Session", bytes: int) -> None:
         self._session, self.bytes = session, bytes
-        session.kept_bytes += bytes
+        session.pending_bytes += bytes
 
     def release(self) -> None:
         """The peer has settled it."""
-        self._session.kept_bytes -= self.bytes
+        self._session.pending_bytes -= self.bytes

@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from overweave.contract.config import BrokerConfig
 
 
-class Pulse:
+class FailureDetector:
     """When each neighbour was heard last, as far as anybody wants to know."""
 
     def __init__(self, config: BrokerConfig, wanted: bool) -> None:
-        self.beat_s = config.heartbeat_s if wanted else None
-        self._silence_s, self._unreachable_s = config.silence_s, config.unreachable_s
+        self.tick_s = config.heartbeat_s if wanted else None
+        self._link_timeout_s, self._undeliverable_timeout_s = config.link_timeout_s, config.undeliverable_timeout_s
         self._heard_s: dict[str, float] = {}
         self._silent: set[str] = set()
         #: After how much time without any stimulus the broker itself was away: neighbours may have found it silent then.
         beat_s = config.heartbeat_s or 0.0
-        self.away_s = max(2 * beat_s, config.silence_s - 2 * beat_s) if wanted and beat_s else float("inf")
+        self.away_s = max(2 * beat_s, config.link_timeout_s - 2 * beat_s) if wanted and beat_s else float("inf")
         #: Since when it listens, and to whom; whether anybody has come back.
         self._listens_since_s = 0.0
         self._awaited: set[str] = set()
@@ -34,7 +34,7 @@ class Pulse:
         """A sign of life."""
         self._heard_s[neighbour] = now_s
 
-    def lives(self, neighbour: str) -> None:
+    def alive(self, neighbour: str) -> None:
         """The link works."""
         self._silent.discard(neighbour)
         self._has_heard |= neighbour in self._awaited
@@ -55,18 +55,18 @@ class Pulse:
 
     def stop_listening(self, now_s: float) -> bool:
         """Whether it has listened for long enough, just now: longer while nobody at all has come back."""
-        limit_s = self._silence_s if self._has_heard else self._unreachable_s
+        limit_s = self._link_timeout_s if self._has_heard else self._undeliverable_timeout_s
         if not self._awaited or now_s - self._listens_since_s <= limit_s:
             return False
         self._awaited.clear()
         return True
 
-    def fallen_silent(self, neighbours: list[str], now_s: float) -> list[str]:
+    def expired(self, neighbours: list[str], now_s: float) -> list[str]:
         """Those whose link has just been found not to work."""
         silent = [
             neighbour
             for neighbour in neighbours
-            if neighbour not in self._silent and now_s - self._heard_s.setdefault(neighbour, now_s) > self._silence_s
+            if neighbour not in self._silent and now_s - self._heard_s.setdefault(neighbour, now_s) > self._link_timeout_s
         ]
         self._silent.update(silent)
         return silent

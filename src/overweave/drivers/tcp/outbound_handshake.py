@@ -4,14 +4,14 @@ import asyncio
 import ssl
 from typing import Protocol
 
-from overweave.contract.wire import Message, Open
+from overweave.contract.wire import Connect, Message
 from overweave.contract.wire import Refused as RefusedMessage
-from overweave.drivers.tcp.connection import Connection, Owner
+from overweave.drivers.tcp.connection import Connection, ConnectionHandler
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.errors import OverweaveError, Refused
 
 
-class Caller(Owner, Protocol):
+class Caller(ConnectionHandler, Protocol):
     """Who calls."""
 
     settings: BrokerSettings
@@ -20,7 +20,7 @@ class Caller(Owner, Protocol):
         """The neighbour has answered; `Refused` if there is a better connection to it."""
 
 
-class Dialling:
+class OutboundHandshake:
     """Owns a connection until the neighbour at its other end has said who it is; then the node does."""
 
     def __init__(self, node: Caller, neighbour: str) -> None:
@@ -29,12 +29,12 @@ class Dialling:
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connected(self, connection: Connection) -> None:
-        """See `Owner.connected`."""
-        connection.send(Open("broker", self._node.settings.id, self._node.settings.security.token))
+        """See `ConnectionHandler.connected`."""
+        connection.send(Connect("broker", self._node.settings.id, self._node.settings.security.token))
 
     def received(self, connection: Connection, message: Message) -> None:
-        """See `Owner.received`."""
-        if isinstance(message, Open) and message.name == self._neighbour:
+        """See `ConnectionHandler.received`."""
+        if isinstance(message, Connect) and message.name == self._neighbour:
             connection.owner = self._node
             try:
                 self._node.dialled(connection, self._neighbour)
@@ -49,7 +49,7 @@ class Dialling:
             connection.close()
 
     def lost(self, connection: Connection) -> None:
-        """See `Owner.lost`."""
+        """See `ConnectionHandler.lost`."""
         self._settle(OverweaveError("it closed the connection"))
         self._node.lost(connection)
 
@@ -61,7 +61,7 @@ class Dialling:
                 self.answered.set_exception(error)
 
 
-def why_not(error: Exception) -> str:
+def connect_error(error: Exception) -> str:
     """Why a connection could not be had, for people.
 
     >>> why_not(ConnectionRefusedError(111, "Connection refused"))

@@ -3,7 +3,7 @@
 from overweave.contract.effects import Effect
 
 
-class Turn:
+class StepContext:
     """What time it is, and where effects go."""
 
     __slots__ = ("effects", "now_s")

@@ -13,19 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.broker.advertised import Advertised, shown
-from overweave.broker.custody import Custody
-from overweave.broker.desk import Desk
-from overweave.broker.patience import Patience
-from overweave.broker.seen import Seen
+from overweave.broker.dedup import DedupWindow
+from overweave.broker.module_host import ModuleHost
+from overweave.broker.neighbour_sync import NeighbourSync
+from overweave.broker.pending_ack import PendingAck
 from overweave.broker.session import Session
+from overweave.broker.slow_consumers import SlowConsumerPolicy
+from overweave.broker.step import StepContext
 from overweave.broker.story import Story
-from overweave.broker.telling import Telling
-from overweave.broker.turn import Turn
 from overweave.contract.batches import Batch, Identity
 from overweave.contract.config import BrokerConfig
-from overweave.contract.effects import Notify, Refuse
+from overweave.contract.effects import Notify, Reject
 from overweave.contract.frames import BatchFrame, is_addressed
-from overweave.contract.modules import Passed
+from overweave.contract.modules import Routed
 from overweave.errors import InvalidInput, WireError
 from overweave.language.headers import Priority
 from overweave.language.messages import Control
@@ -37,7 +37,7 @@ class _Held(NamedTuple):
 
     what: Batch | Control
     peer: str
-    custody: Custody | None
+    ack: PendingAck | None
     since_s: float
     #: Whether it was routed before, and whether it is for others than this broker's clients.
     again: bool = False
@@ -48,40 +48,40 @@ class _Orphan(NamedTuple):
     """What was in flight on a link that is closed, and goes nowhere else."""
 
     batch: Batch
-    custody: Custody
+    ack: PendingAck
     since_s: float
 
 
-class Traffic:
+class Forwarder:
     """The publications of one broker; sessions and neighbours are the broker's own, and ``tell_again`` is for control it held."""
 
     def __init__(
         self,
-        turn: Turn,
+        step: StepContext,
         config: BrokerConfig,
         routing: Routing,
-        telling: Telling,
+        telling: NeighbourSync,
         sessions: dict[str, Session],
         neighbours: dict[str, None],
-        desk: Desk,
-        tell_again: Callable[[Control, str, Custody | None], None],
+        desk: ModuleHost,
+        tell_again: Callable[[Control, str, PendingAck | None], None],
     ) -> None:
-        self._turn, self._config = turn, config
-        self._routing, self._telling = routing, telling
-        self._sessions, self._neighbours, self._desk = sessions, neighbours, desk
+        self._step, self._config = step, config
+        self._routing, self._sync = routing, telling
+        self._sessions, self._neighbours, self._modules = sessions, neighbours, desk
         self._tell_again = tell_again
         self._held: deque[_Held] = deque()
         self._orphans: list[_Orphan] = []
         #: Duplicates that wait for the copies that came first, and since when: after crashes they might do so in a circle.
-        self._following: deque[tuple[float, Custody, Custody]] = deque()
+        self._following: deque[tuple[float, PendingAck, PendingAck]] = deque()
         #: What has come, for this broker's clients and by lane; and the lanes of what comes from neighbours and clients (None).
         self._seen_size = 2 * max(config.session.window, config.publisher_window)
-        self._seen = Seen(self._seen_size)
-        self._seen_on: dict[Hashable, Seen] = {}
-        self._lanes: dict[tuple[str | None, bool], list[Seen]] = {}
+        self._seen = DedupWindow(self._seen_size)
+        self._seen_on: dict[Hashable, DedupWindow] = {}
+        self._lanes: dict[tuple[str | None, int], list[DedupWindow]] = {}
         #: Whether the broker was away, and does not know yet who is there: what its clients publish waits.
         self.listens = False
-        self.patience = Patience(config)
+        self.patience = SlowConsumerPolicy(config)
         self.story = Story(config.story_length)
         #: Whether somebody wants to know of each batch where it goes.
         self._observed = self.story.length > 0 or desk.watches_passed
@@ -96,98 +96,98 @@ class Traffic:
 
     # ---- what arrives
 
-    def take(self, frame: BatchFrame, peer: str, session: Session) -> None:
+    def on_batch(self, frame: BatchFrame, peer: str, session: Session) -> None:
         """Publications have arrived."""
         batch, origin = frame.batch, peer if peer in self._neighbours else None
         count = batch.count
-        if not session.accepts(frame, count, self._turn.effects):
+        if not session.receive(frame, count, self._step.effects):
             return
-        custody = Custody(session, frame.sequence, count)
+        ack = PendingAck(session, frame.sequence, count)
         try:
             here, passing = self._routing.arriving(batch, origin)
             if here is not None:
-                here.look()
+                here.validate_layout()
             if passing is not None and (self._observed or passing.ttl <= 1):
-                passing.look()  # it is going to be looked at, where nobody expects that it is not sound
+                passing.validate_layout()  # it is going to be looked at, where nobody expects that it is not sound
         except InvalidInput as error:
             # It is settled all the same: whoever sent it has nothing better, and would send it again for ever.
-            self._turn.effects.append(Refuse(peer, "bad-frame", str(error)))
-            custody.release()
+            self._step.effects.append(Reject(peer, "bad-frame", str(error)))
+            ack.release()
             return
-        if self._desk.staffed and _is_control(batch):
+        if self._modules.has_modules and _is_control(batch):
             self.control_in += count
         else:
             self.rows_in += count
         if passing is not None:
-            custody.hold()
-            if here is not None and self._desk.watches_passed:
-                self._route_apart(passing, here, peer, custody)
+            ack.retain()
+            if here is not None and self._modules.watches_passed:
+                self._route_apart(passing, here, peer, ack)
             else:
-                self._route_or_hold(passing, peer, custody)
+                self._route_or_hold(passing, peer, ack)
         if here is None:
-            custody.release()
+            ack.release()
             return
-        lanes = self._lanes.get((origin, batch.detour))
+        lanes = self._lanes.get((origin, batch.tag))
         if lanes is None:
-            lanes = self._lanes_of(origin, batch.detour)
-        new = here.new(lanes[0] if lanes and origin is not None else self._seen)
+            lanes = self._lanes_of(origin, batch.tag)
+        new = here.mark_seen(lanes[0] if lanes and origin is not None else self._seen)
         if new is not None:
-            self._follow_first_copies(here, new, peer, custody)
+            self._follow_first_copies(here, new, peer, ack)
             if not len(new):
-                custody.release()
+                ack.release()
                 return
             here = here.take(new)
         if not lanes:
-            self._route_or_hold(here, peer, custody)
+            self._route_or_hold(here, peer, ack)
         else:
-            self._route_on_lanes(here, origin, peer, custody, lanes)
+            self._route_on_lanes(here, origin, peer, ack, lanes)
 
-    def take_own(self, batch: Batch, module: str) -> None:
+    def publish_local(self, batch: Batch, module: str) -> None:
         """A module of this broker publishes."""
         for seen in (self._seen, *self._lanes_of(None, False)):
-            batch.new(seen)
+            batch.mark_seen(seen)
         self._route_or_hold(batch, module, None)
 
-    def links_change(self) -> None:
+    def on_neighbours_changed(self) -> None:
         """Neighbours come or go."""
         self._lanes.clear()
 
-    def _lanes_of(self, origin: str | None, detour: bool) -> list[Seen]:
-        size, names = self._seen_size, self._routing.lanes(origin, detour)
-        found = self._lanes[origin, detour] = [self._seen_on.setdefault(lane, Seen(size)) for lane in names]
+    def _lanes_of(self, origin: str | None, tag: int) -> list[DedupWindow]:
+        size, names = self._seen_size, self._routing.lanes(origin, tag)
+        found = self._lanes[origin, tag] = [self._seen_on.setdefault(lane, DedupWindow(size)) for lane in names]
         return found
 
-    def _route_on_lanes(self, batch: Batch, origin: str | None, peer: str, custody: Custody, lanes: list[Seen]) -> None:
+    def _route_on_lanes(self, batch: Batch, origin: str | None, peer: str, ack: PendingAck, lanes: list[DedupWindow]) -> None:
         """Route what is new on its lane; what has come on another one before goes to no client of this broker again."""
         if origin is None:
             for lane in lanes:
-                batch.new(lane)
-            self._route_or_hold(batch, peer, custody)
+                batch.mark_seen(lane)
+            self._route_or_hold(batch, peer, ack)
             return
-        new = batch.new(self._seen)
+        new = batch.mark_seen(self._seen)
         if new is None:
-            self._route_or_hold(batch, peer, custody)
+            self._route_or_hold(batch, peer, ack)
             return
-        self._follow_first_copies(batch, new, peer, custody)
+        self._follow_first_copies(batch, new, peer, ack)
         is_new = np.isin(np.arange(batch.count), new)
         for rows in np.split(np.arange(batch.count), np.flatnonzero(np.diff(is_new)) + 1):  # in their order
-            custody.hold()
-            self._route_or_hold(batch.take(rows), peer, custody, elsewhere=not is_new[rows[0]])
-        custody.release()
+            ack.retain()
+            self._route_or_hold(batch.take(rows), peer, ack, elsewhere=not is_new[rows[0]])
+        ack.release()
 
-    def _route_apart(self, passing: Batch, here: Batch, peer: str, custody: Custody) -> None:
+    def _route_apart(self, passing: Batch, here: Batch, peer: str, ack: PendingAck) -> None:
         """Route what passes so that modules see each publication come once: those that are looked at here too, they see then."""
         known = set(here.identities())
         only = np.array([row for row, identity in enumerate(passing.identities()) if identity not in known], np.int64)
         both = np.setdiff1d(np.arange(passing.count), only)
         for rows, again in ((only, False), (both, True)):
             if len(rows):
-                custody.hold()
+                ack.retain()
                 some = passing.take(rows)
-                self._route_or_hold(some.hopped() if again else some, peer, custody, again)
-        custody.release()
+                self._route_or_hold(some.next_hop() if again else some, peer, ack, again)
+        ack.release()
 
-    def _follow_first_copies(self, batch: Batch, new: NDArray[np.int64], peer: str, custody: Custody) -> None:
+    def _follow_first_copies(self, batch: Batch, new: NDArray[np.int64], peer: str, ack: PendingAck) -> None:
         """Keep duplicates unsettled as long as the copies that came first are; they are few, so the search may take long.
 
         A copy from a neighbour does not wait for those that only passed here: it may be one of them, come back.
@@ -195,74 +195,74 @@ class Traffic:
         known = set(batch.identities()) - set(batch.take(new).identities() if len(new) else ())
         self.duplicates += len(known)
         for other, first in self._under_way(self._sessions):
-            if first is None or first is custody or not first.void or (other.is_bound() and peer in self._neighbours):
+            if first is None or first is ack or not first.orphaned or (other.has_destinations() and peer in self._neighbours):
                 continue
-            if not known.isdisjoint(other.identities()) and custody.follow(first):
-                self._following.append((self._turn.now_s, custody, first))
-        while self._following and self._following[0][2].done:
+            if not known.isdisjoint(other.identities()) and ack.follow_first_copy(first):
+                self._following.append((self._step.now_s, ack, first))
+        while self._following and self._following[0][2].acked:
             self._following.popleft()
 
     # ---- where it goes
 
     def _route_or_hold(
-        self, batch: Batch, peer: str, custody: Custody | None, again: bool = False, elsewhere: bool = False
+        self, batch: Batch, peer: str, ack: PendingAck | None, again: bool = False, elsewhere: bool = False
     ) -> None:
-        if (not self._telling.unsynced or self._telling.knows_all_but(peer)) and not (
-            self.listens and peer not in self._neighbours and not batch.is_bound()
+        if (not self._sync.unsynced or self._sync.synced_except(peer)) and not (
+            self.listens and peer not in self._neighbours and not batch.has_destinations()
         ):
-            self._route(batch, peer, custody, again, elsewhere)
+            self._route(batch, peer, ack, again, elsewhere)
         else:
-            self._held.append(_Held(batch, peer, custody, self._turn.now_s, again, elsewhere))
+            self._held.append(_Held(batch, peer, ack, self._step.now_s, again, elsewhere))
 
-    def _route(self, batch: Batch, peer: str, custody: Custody | None, again: bool, elsewhere: bool) -> None:
-        sessions, neighbours, effects = self._sessions, self._neighbours, self._turn.effects
+    def _route(self, batch: Batch, peer: str, ack: PendingAck | None, again: bool, elsewhere: bool) -> None:
+        sessions, neighbours, effects = self._sessions, self._neighbours, self._step.effects
         from_neighbour = peer in neighbours
         # What is under way never waits for room between brokers: they might wait for each other in a circle.
-        under_way = from_neighbour or (again and batch.is_bound())
+        under_way = from_neighbour or (again and batch.has_destinations())
         if self.advertised is not None and not under_way and peer in sessions:
-            some = self._only_advertised(self.advertised, batch, peer, custody)
+            some = self._only_advertised(self.advertised, batch, peer, ack)
             if some is None:
                 return
             batch = some
-        after = batch if again else batch.hopped()
+        after = batch if again else batch.next_hop()
         try:
             forwards = self._routing.route(after, peer if from_neighbour else None)
         except InvalidInput as error:
-            effects.append(Refuse(peer, "bad-frame" if isinstance(error, WireError) else "not-advertised", str(error)))
+            effects.append(Reject(peer, "bad-frame" if isinstance(error, WireError) else "not-advertised", str(error)))
             forwards = []
         if elsewhere:
             forwards = [(to, some) for to, some in forwards if to is None or to in neighbours]
         if self._observed:
-            self._observe(Passed(batch, peer, forwards, again), after)
+            self._observe(Routed(batch, peer, forwards, again), after)
         if after.ttl <= 0:
             forwards = list(self._without_the_tired(forwards))
-        if custody is not None:
+        if ack is not None:
             if not under_way:
-                custody.unmatched += _unmatched(after, forwards)
-            custody.spread(len(forwards))
+                ack.unmatched += _unmatched(after, forwards)
+            ack.fan_out(len(forwards))
         for to, some in forwards:
             if to is None:
-                self.hold(some, peer, custody, elsewhere)
+                self.defer(some, peer, ack, elsewhere)
                 continue
             session = sessions.get(to)
             if session is None:
-                self._desk.receive(to, some)
-                if custody is not None:
-                    custody.release()
+                self._modules.receive(to, some)
+                if ack is not None:
+                    ack.release()
                 continue
             if to not in neighbours:
-                session.send(some, custody, effects)
+                session.send(some, ack, effects)
                 self.rows_to_clients += some.count
                 if self.patience.needed:
-                    self.patience.watch(session, self._turn.now_s)
+                    self.patience.watch(session, self._step.now_s)
                 continue
-            session.send(some, custody, effects, under_way)
-            if self._desk.staffed and _is_control(some):
+            session.send(some, ack, effects, under_way)
+            if self._modules.has_modules and _is_control(some):
                 self.control_out += some.count
             else:
                 self.rows_out += some.count
 
-    def _only_advertised(self, advertised: Advertised, batch: Batch, client: str, custody: Custody | None) -> Batch | None:
+    def _only_advertised(self, advertised: Advertised, batch: Batch, client: str, ack: PendingAck | None) -> Batch | None:
         """The rows that their client has advertised. The others, which no other broker wants, go to nobody; it is told."""
         uncovered = advertised.uncovered(client, batch)
         if uncovered is None:
@@ -270,108 +270,108 @@ class Traffic:
         self.unadvertised += len(uncovered)
         first = shown(batch.take(uncovered[:1]).publishes()[0].publication)
         text = f"publication {first}: expected one within an advertisement of {client!r}; {len(uncovered):,} went to nobody"
-        self._turn.effects.append(Notify(client, "not-advertised", text, self.unadvertised))
-        if custody is not None:
-            custody.unmatched += len(uncovered)
+        self._step.effects.append(Notify(client, "not-advertised", text, self.unadvertised))
+        if ack is not None:
+            ack.unmatched += len(uncovered)
         if len(uncovered) < batch.count:
             return batch.take(np.setdiff1d(np.arange(batch.count), uncovered))
-        if custody is not None:
-            custody.release()
+        if ack is not None:
+            ack.release()
         return None
 
-    def _observe(self, passed: Passed, after: Batch) -> None:
+    def _observe(self, passed: Routed, after: Batch) -> None:
         """Show where a batch goes to those who want to know."""
         if self.story.length and not passed.again:
-            self.story.routed(self._turn.now_s, passed.peer, after, passed.to)
-        if self._desk.watches_passed:
-            self._desk.watch(passed)
+            self.story.routed(self._step.now_s, passed.peer, after, passed.to)
+        if self._modules.watches_passed:
+            self._modules.watch(passed)
 
     def _without_the_tired(self, forwards: list[Forward]) -> Iterator[Forward]:
         """Publications that took too many hops go to clients only."""
         for to, some in forwards:
-            alive = some.alive() if to in self._neighbours else some
+            alive = some.unexpired() if to in self._neighbours else some
             if alive is not None:
                 yield to, alive
 
     # ---- what is held, and goes on
 
-    def hold(self, what: Batch | Control, peer: str, custody: Custody | None, elsewhere: bool = False) -> None:
+    def defer(self, what: Batch | Control, peer: str, ack: PendingAck | None, elsewhere: bool = False) -> None:
         """Keep what has nowhere to go at present."""
-        self._held.append(_Held(what, peer, custody, self._turn.now_s, True, elsewhere))
+        self._held.append(_Held(what, peer, ack, self._step.now_s, True, elsewhere))
 
-    def holds_of(self, client: str) -> bool:
+    def has_deferred_from(self, client: str) -> bool:
         """Whether something waits here that a client published, or said after that."""
         return any(held.peer == client and not _is_bound(held.what) for held in self._held)
 
-    def let_go(self) -> None:
+    def flush_deferred(self) -> None:
         """Route what was held, as far as it is known now where it goes."""
         held, self._held = self._held, deque()
         for entry in held:
             before = len(self._held)
-            self.go_on(entry.what, entry.peer, entry.custody, entry.again, entry.elsewhere)
+            self.resume(entry.what, entry.peer, entry.ack, entry.again, entry.elsewhere)
             if len(self._held) > before:
                 self._held[-1] = self._held[-1]._replace(since_s=entry.since_s)
 
-    def go_on(
-        self, what: Batch | Control, peer: str, custody: Custody | None, again: bool = True, elsewhere: bool = False
+    def resume(
+        self, what: Batch | Control, peer: str, ack: PendingAck | None, again: bool = True, elsewhere: bool = False
     ) -> None:
         """What was held, or went a way that does not lead on, goes where it can."""
         if not isinstance(what, Control):
-            self._route_or_hold(what, peer, custody, again, elsewhere)
+            self._route_or_hold(what, peer, ack, again, elsewhere)
             return
-        self._tell_again(what, peer, custody)
-        if custody is not None:
-            custody.release()
+        self._tell_again(what, peer, ack)
+        if ack is not None:
+            ack.release()
 
-    def look_again(self) -> None:
+    def on_routes_changed(self) -> None:
         """Links, or what others want, have changed: some of what is under way may go where it could not."""
         instead = self._routing.instead()
         if instead is not None:
             self._go_instead(instead)
         if self._held:
-            self.let_go()
+            self.flush_deferred()
 
     def _go_instead(self, instead: Instead) -> None:
         """Send copies of what is under way elsewhere; not to brokers that copies are under way to, or they would be ever more."""
-        bound = [(batch, custody) for batch, custody in self._under_way(self._neighbours) if batch.is_bound()]
-        copies: list[tuple[Batch, Custody]] = []
-        for batch, custody in bound:
-            if custody is not None:
+        bound = [(batch, ack) for batch, ack in self._under_way(self._neighbours) if batch.has_destinations()]
+        copies: list[tuple[Batch, PendingAck]] = []
+        for batch, ack in bound:
+            if ack is not None:
                 # Rows that only pass, and are not sound, are refused where they are looked at, not by whoever changes ways.
                 with suppress(InvalidInput):
-                    origin = custody.peer if custody.peer in self._neighbours else None
-                    copies += [(some, custody) for some in instead(batch, origin)]
+                    origin = ack.peer if ack.peer in self._neighbours else None
+                    copies += [(some, ack) for some in instead(batch, origin)]
         if not copies:
             return
-        known: dict[tuple[int, bool], set[Identity]] = {}
+        known: dict[tuple[int, int], set[Identity]] = {}
         for batch, _ in bound:
             with suppress(InvalidInput):
                 _unknown(batch, known)
-        for some, custody in copies:
+        for some, ack in copies:
             for new in _unknown(some, known):
                 for to, part in self._routing.route(new, None):
-                    custody.hold()
+                    ack.retain()
                     if to is None:
-                        self.hold(part, "", custody)
+                        self.defer(part, "", ack)
                     else:
-                        self._sessions[to].send(part, custody, self._turn.effects, under_way=True)
+                        self._sessions[to].send(part, ack, self._step.effects, under_way=True)
                         self.rows_out += part.count
 
     def was_away(self, away_s: float) -> None:
         """The broker was paused: for what it keeps for others that time does not count."""
         self._held = deque(entry._replace(since_s=entry.since_s + away_s) for entry in self._held)
-        self._following = deque((since_s + away_s, custody, first) for since_s, custody, first in self._following)
+        self._following = deque((since_s + away_s, ack, first) for since_s, ack, first in self._following)
 
-    def give_up(self) -> None:
+    def expire_deferred(self) -> None:
         """Let go of what is meant for brokers that could not be reached for too long, and of what waits as long for others."""
-        late_s = self._turn.now_s - self._config.unreachable_s
+        late_s = self._step.now_s - self._config.undeliverable_timeout_s
         while self._following and self._following[0][0] < late_s:
-            _, custody, first = self._following.popleft()
-            custody.leave(first)
+            _, ack, first = self._following.popleft()
+            ack.stop_following(first)
         for entry in [entry for entry in self._held if entry.again and entry.since_s < late_s and _is_bound(entry.what)]:
             self._held.remove(entry)
-            if entry.custody is not None:
-                entry.custody.release()
+            if entry.ack is not None:
+                entry.ack.release()
 
     # ---- links that are closed
 
@@ -380,51 +380,51 @@ class Traffic:
         """Whether something waits that was in flight on a link which is closed."""
         return bool(self._orphans)
 
-    def redirect(self, batch: Batch, custody: Custody | None) -> None:
+    def redirect(self, batch: Batch, ack: PendingAck | None) -> None:
         """What was in flight on a link that is closed goes where routing sends it now, or waits until there is a way."""
-        if custody is not None:
-            self._redirect(_Orphan(batch, custody, self._turn.now_s))
+        if ack is not None:
+            self._redirect(_Orphan(batch, ack, self._step.now_s))
 
     def retry_orphans(self) -> None:
         """Try again what found no way, and give it up after a while."""
         orphans, self._orphans = self._orphans, []
         for orphan in orphans:
-            if orphan.since_s < self._turn.now_s - self._config.unreachable_s:
+            if orphan.since_s < self._step.now_s - self._config.undeliverable_timeout_s:
                 self.undeliverable += orphan.batch.count
-                orphan.custody.release()
+                orphan.ack.release()
             else:
                 self._redirect(orphan)
 
     def _redirect(self, orphan: _Orphan) -> None:
-        batch, custody, since_s = orphan
+        batch, ack, since_s = orphan
         forwards: list[Forward] = []
         with suppress(InvalidInput):  # its advertisement is gone: it is of no tree any more
-            forwards = self._routing.route(batch, custody.peer if custody.peer in self._neighbours else None)
+            forwards = self._routing.route(batch, ack.peer if ack.peer in self._neighbours else None)
         gone: set[Identity] = set()
         for to, some in forwards:
             if to is not None and to in self._neighbours:
-                custody.hold()
-                self._sessions[to].send(some, custody, self._turn.effects, under_way=True)
+                ack.retain()
+                self._sessions[to].send(some, ack, self._step.effects, under_way=True)
                 self.rows_out += some.count
                 gone.update(some.identities())
         left = np.array([row for row, identity in enumerate(batch.identities()) if identity not in gone], np.int64)
         if len(left):
-            self._orphans.append(_Orphan(batch.take(left), custody, since_s))
+            self._orphans.append(_Orphan(batch.take(left), ack, since_s))
         else:
-            custody.release()
+            ack.release()
 
     def validate(self) -> None:
         """Check what must always hold."""
         self.patience.validate()
-        assert all(held.custody is None or not held.custody.done or held.custody.expired for held in self._held)
-        assert all(not orphan.custody.done or orphan.custody.expired for orphan in self._orphans)
+        assert all(held.ack is None or not held.ack.acked or held.ack.expired for held in self._held)
+        assert all(not orphan.ack.acked or orphan.ack.expired for orphan in self._orphans)
         times = [since_s for since_s, _, _ in self._following]
         assert times == sorted(times)
 
-    def _under_way(self, peers: dict[str, Session] | dict[str, None]) -> list[tuple[Batch, Custody | None]]:
+    def _under_way(self, peers: dict[str, Session] | dict[str, None]) -> list[tuple[Batch, PendingAck | None]]:
         """The publications that some peers have not settled, and those that are held."""
-        sent: list[tuple[Batch, Custody | None]] = [entry for peer in peers for entry in self._sessions[peer].batches()]
-        return [*sent, *((held.what, held.custody) for held in self._held if not isinstance(held.what, Control))]
+        sent: list[tuple[Batch, PendingAck | None]] = [entry for peer in peers for entry in self._sessions[peer].batches()]
+        return [*sent, *((held.what, held.ack) for held in self._held if not isinstance(held.what, Control))]
 
 
 def _is_control(batch: Batch) -> bool:
@@ -445,22 +445,22 @@ def _unmatched(batch: Batch, forwards: list[Forward]) -> int:
     return count - forwards[0][1].count if forwards else count
 
 
-def _unknown(batch: Batch, known: dict[tuple[int, bool], set[Identity]]) -> list[Batch]:
+def _unknown(batch: Batch, known: dict[tuple[int, int], set[Identity]]) -> list[Batch]:
     """The rows of a batch by the brokers they are meant for, as far as that is not known; it is from now on."""
     found: list[Batch] = []
     for number in batch.destinations():
-        meant, _ = batch.meant_for(number)
+        meant, _ = batch.split_local(number)
         assert meant is not None
-        there = known.setdefault((number, batch.detour), set())
+        there = known.setdefault((number, batch.tag), set())
         identities = list(meant.identities())
         rows = np.array([row for row, identity in enumerate(identities) if identity not in there], np.int64)
         if len(rows):
             there.update(identities)
-            some = meant.take(rows).addressed([(number, np.arange(len(rows)))])
+            some = meant.take(rows).with_destinations([(number, np.arange(len(rows)))])
             assert some is not None
             found.append(some)
     return found
 
 
 def _is_bound(what: Batch | Control) -> bool:
-    return is_addressed(what) if isinstance(what, Control) else what.is_bound()
+    return is_addressed(what) if isinstance(what, Control) else what.has_destinations()

@@ -5,13 +5,13 @@ ahead: nobody waits in a circle, whoever restarts. Where there are cycles a brok
 it knows all, or that it has just started and has said all it knows.
 """
 
-from overweave.contract.frames import Announced, Synced, Word
+from overweave.contract.frames import AdvertisementsEnd, ControlMessage, SyncEnd
 
 #: How many ticks brokers that have all just started wait for each other, and until what one wants then is in force everywhere.
 _WAIT_TICKS, HOLD_TICKS = 4, 4
 
 
-class Telling:
+class NeighbourSync:
     """The state of knowledge between a broker and its neighbours."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Telling:
         for several in (self._unannounced, self.unsynced, self._announced_to, self._synced_to):
             several.discard(neighbour)
 
-    def forgotten_by(self, neighbour: str) -> None:
+    def reset(self, neighbour: str) -> None:
         """A neighbour has restarted: it has to be told anew."""
         self._announced_to.discard(neighbour)
         self._synced_to.discard(neighbour)
@@ -47,29 +47,29 @@ class Telling:
     def tick(self) -> None:
         """Some time has passed."""
 
-    def knows_all_but(self, peer: str) -> bool:
+    def synced_except(self, peer: str) -> bool:
         """Whether all neighbours but ``peer`` have told what they want."""
         return not self.unsynced or self.unsynced == {peer}
 
-    def marks(self, neighbour: str) -> list[Word]:
+    def pending_markers(self, neighbour: str) -> list[ControlMessage]:
         """What can now be said to be complete for a neighbour, and was not yet."""
-        marks: list[Word] = []
+        marks: list[ControlMessage] = []
         if neighbour not in self._announced_to and self._unannounced <= {neighbour}:
             self._announced_to.add(neighbour)
-            marks.append(Announced())
-        if neighbour not in self._synced_to and neighbour not in self._unannounced and self.knows_all_but(neighbour):
+            marks.append(AdvertisementsEnd())
+        if neighbour not in self._synced_to and neighbour not in self._unannounced and self.synced_except(neighbour):
             self._synced_to.add(neighbour)
-            marks.append(Synced())
+            marks.append(SyncEnd())
         return marks
 
 
-class TellingInCycles(Telling):
+class GraphSync(NeighbourSync):
     """Likewise where the overlay has cycles.
 
-    There waits may form a circle of brokers that have all just started. Without ticks nobody waits, and one ``Announced``
+    There waits may form a circle of brokers that have all just started. Without ticks nobody waits, and one ``AdvertisementsEnd``
     stands for all that such a broker knows and wants. With ticks it says so twice, when it knows all advertisements and when it
     has said all that it wants, and waits as in a tree, but only for some ticks once all that it waits for are there.
-    ``Synced``, after which neighbours drop what its earlier incarnation said, comes last: what it wants is in force again.
+    ``SyncEnd``, after which neighbours drop what its earlier incarnation said, comes last: what it wants is in force again.
     """
 
     def __init__(self, ticks: bool = False) -> None:
@@ -83,31 +83,31 @@ class TellingInCycles(Telling):
         self._settles = HOLD_TICKS if ticks else 0
 
     def remove(self, neighbour: str) -> None:
-        """See `Telling.remove`."""
+        """See `NeighbourSync.remove`."""
         super().remove(neighbour)
         self._complete_to.discard(neighbour)
 
-    def forgotten_by(self, neighbour: str) -> None:
-        """See `Telling.forgotten_by`; it begins again itself."""
-        super().forgotten_by(neighbour)
+    def reset(self, neighbour: str) -> None:
+        """See `NeighbourSync.reset`; it begins again itself."""
+        super().reset(neighbour)
         self._complete_to.discard(neighbour)
         self._met.add(neighbour)
         if neighbour in self.unsynced:
             self._unannounced.add(neighbour)
 
     def announced(self, neighbour: str) -> None:
-        """See `Telling.announced`; the second time it has said what it wants, too."""
+        """See `NeighbourSync.announced`; the second time it has said what it wants, too."""
         if neighbour not in self._unannounced or not self._ticks:
             self.unsynced.discard(neighbour)
         super().announced(neighbour)
 
     def synced(self, neighbour: str) -> None:
-        """See `Telling.synced`."""
+        """See `NeighbourSync.synced`."""
         super().announced(neighbour)
         super().synced(neighbour)
 
     def tick(self) -> None:
-        """See `Telling.tick`; whoever is not there is waited for without end, as publications are held for it anyway."""
+        """See `NeighbourSync.tick`; whoever is not there is waited for without end, as publications are held for it anyway."""
         if self._unannounced and self._waits:
             self._waits -= self._unannounced <= self._met
         elif self.unsynced and self._waits_for_wants:
@@ -115,30 +115,30 @@ class TellingInCycles(Telling):
         elif not self.unsynced and self._settles:
             self._settles -= 1
 
-    def marks(self, neighbour: str) -> list[Word]:
-        """See `Telling.marks`."""
-        marks: list[Word] = []
+    def pending_markers(self, neighbour: str) -> list[ControlMessage]:
+        """See `NeighbourSync.pending_markers`."""
+        marks: list[ControlMessage] = []
         if neighbour not in self._announced_to and (not self._waits or self._unannounced <= {neighbour}):
             self._announced_to.add(neighbour)
-            marks.append(Announced())
+            marks.append(AdvertisementsEnd())
         if neighbour not in self._announced_to:
             return marks
-        knows = neighbour not in self._unannounced and self.knows_all_but(neighbour)
+        knows = neighbour not in self._unannounced and self.synced_except(neighbour)
         if self._ticks and neighbour not in self._complete_to and (knows or not self._waits_for_wants):
             self._complete_to.add(neighbour)
-            marks.append(Announced())
+            marks.append(AdvertisementsEnd())
         if neighbour not in self._synced_to and not self.unsynced and not self._settles:
             self._synced_to.add(neighbour)
-            marks.append(Synced())
+            marks.append(SyncEnd())
         return marks
 
 
-class TellingByRouting(Telling):
+class NoSync(NeighbourSync):
     """Where routing itself finds out who has told what."""
 
     def add(self, neighbour: str) -> None:
-        """See `Telling.add`; nobody waits."""
+        """See `NeighbourSync.add`; nobody waits."""
 
-    def marks(self, neighbour: str) -> list[Word]:  # noqa: ARG002
-        """See `Telling.marks`."""
+    def pending_markers(self, neighbour: str) -> list[ControlMessage]:  # noqa: ARG002
+        """See `NeighbourSync.pending_markers`."""
         return []

@@ -1,19 +1,19 @@
 """The door of a broker: what a client's frames must be before the core sees them. Brokers trust each other's."""
 
 from overweave.contract.config import CLIENT_WINDOW
-from overweave.contract.frames import Announced, BatchFrame, Frame, Rejected, Synced, WordFrame
+from overweave.contract.frames import AdvertisementsEnd, BatchFrame, ControlFrame, Frame, Rejected, SyncEnd
 from overweave.contract.raw import RawRows
-from overweave.contract.wire import room_for
-from overweave.drivers.tcp.security import Rights
+from overweave.contract.wire import payload_max
+from overweave.drivers.tcp.security import Permissions
 from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, LinkState, Standing, Subscribe
+from overweave.language.messages import Advertise, LinkState, StateSnapshot, Subscribe
 from overweave.language.values import excerpt
 
 _PLAIN = Header()
 
 
-def check_frame(frame: Frame, client: str, rights: Rights, unsettled: int, window: int, life: int) -> None:
+def check_frame(frame: Frame, client: str, rights: Permissions, unsettled: int, window: int, life: int) -> None:
     """Raise `Refused` unless ``client``, of whom so many rows are ``unsettled``, may send this in its ``life``."""
     if isinstance(frame, BatchFrame):
         _check_batch(frame, client, rights, life)
@@ -21,13 +21,13 @@ def check_frame(frame: Frame, client: str, rights: Rights, unsettled: int, windo
         most = 2 * max(window, CLIENT_WINDOW)
         if unsettled > most:
             raise Refused("window-exceeded", f"expected at most {most:,} unsettled publications, got {unsettled:,}")
-    elif isinstance(frame, WordFrame):
+    elif isinstance(frame, ControlFrame):
         _check_word(frame, client, rights)
 
 
-def _check_batch(frame: BatchFrame, client: str, rights: Rights, life: int) -> None:
+def _check_batch(frame: BatchFrame, client: str, rights: Permissions, life: int) -> None:
     assert isinstance(frame.batch, RawRows)
-    room = room_for(frame.batch.count)
+    room = payload_max(frame.batch.count)
     if len(frame.batch.data) > room:
         raise Refused("bad-publication", f"expected publications of at most {room:,} bytes, got {len(frame.batch.data):,}")
     try:
@@ -35,19 +35,19 @@ def _check_batch(frame: BatchFrame, client: str, rights: Rights, life: int) -> N
         frame.batch.validate()
     except InvalidInput as error:
         raise Refused("bad-publication", str(error)) from None
-    if not rights.may_publish(frame.batch):
+    if not rights.allows_publish(frame.batch):
         raise Refused("not-allowed", f"client {client!r} may not publish this; {_allowed('publish', rights.publish)}")
 
 
-def _check_word(frame: WordFrame, client: str, rights: Rights) -> None:
-    word = frame.word
-    if isinstance(word, Synced):
+def _check_word(frame: ControlFrame, client: str, rights: Permissions) -> None:
+    word = frame.message
+    if isinstance(word, SyncEnd):
         return
-    if isinstance(word, Announced | Rejected | LinkState | Standing) or word.header != _PLAIN:
+    if isinstance(word, AdvertisementsEnd | Rejected | LinkState | StateSnapshot) or word.header != _PLAIN:
         raise Refused("bad-frame", "expected what clients say")
     if not word.id.startswith(f"{client}/"):
         raise Refused("bad-id", f"id {word.id[:64]!r}: expected one that begins with {client + '/'!r}")
-    if not rights.may_say(word):
+    if not rights.allows_control(word):
         assert isinstance(word, Advertise | Subscribe)
         what, classes = ("advertise", rights.publish) if isinstance(word, Advertise) else ("subscribe to", rights.subscribe)
         raise Refused("not-allowed", f"client {client!r} may not {what} {excerpt(str(word.filter))}; {_allowed(what, classes)}")

@@ -1,9 +1,9 @@
-"""Traces of live brokers: the table of `overweave.drivers.trace`, ``DIR/run=RUN/part-BROKER-00000.parquet`` and so on.
+"""Traces of live brokers: the table of `overweave.drivers.tracing.files`, ``DIR/run=RUN/part-BROKER-00000.parquet`` and so on.
 
 Unlike a simulated run, a live one has many writers and no end. Every broker writes files of its own, and a file appears when it
 is complete: it is written under a hidden name, which readers pass over, and renamed after so many rows or seconds.
 
-The broker only puts rows into buffers, which a process of its own makes files of (`overweave.drivers.live_trace_writer`). Where
+The broker only puts rows into buffers, which a process of its own makes files of (`overweave.drivers.tracing.writer_main`). Where
 that cannot keep up, or the disk is full, rows are dropped and counted: a trace may have gaps, but it never holds up a
 publication. A crash of the broker loses the buffer that was being filled, a crash of that process the file that was open.
 """
@@ -18,10 +18,10 @@ from types import TracebackType
 import numpy as np
 
 from overweave.contract.records import Columns, Record, Statement
-from overweave.drivers.live_trace_kernels import enter_rows
-from overweave.drivers.live_trace_process import WriterProcess
-from overweave.drivers.live_trace_wire import CODES, MISSING, NUMBERS, Answer, Buffer, Order
-from overweave.drivers.trace_names import check_directory, run_name
+from overweave.drivers.tracing.kernels import enter_rows
+from overweave.drivers.tracing.names import check_directory, run_name
+from overweave.drivers.tracing.writer_process import WriterProcess
+from overweave.drivers.tracing.writer_wire import CODES, MISSING, NUMBERS, Answer, Buffer, Order
 from overweave.errors import OverweaveError
 
 #: A file is closed and the next one begun after so many rows, or so long after its first row came.

@@ -13,7 +13,7 @@ from overweave.matching.index import Index
 _MANY = 16
 
 
-class Offers:
+class ForwardedSubscriptions:
     """What one neighbour knows."""
 
     def __init__(self) -> None:

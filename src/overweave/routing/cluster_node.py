@@ -2,18 +2,18 @@
 
 Everything that goes from one broker to others carries the list of those it is meant for, and is split where ways part.
 Advertisements go to everybody, subscriptions to those with advertisements that they intersect. Two brokers who come to know
-of each other tell each other all that stands (`Standing`), and from then on what changes.
+of each other tell each other all that stands (`StateSnapshot`), and from then on what changes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from overweave.contract.batches import Ways, bits_of, numbers_of
+from overweave.contract.batches import NextHops, bits_of, numbers_of
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, Control, LinkState, Standing, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, LinkState, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Send
-from overweave.routing.remote import Entry, Origin, RemoteTable, Stated, Withdrawn
+from overweave.routing.remote import Entry, Origin, RemoteTable, RouteEntry, Tombstones
 from overweave.routing.topology import UP, Topology
 
 #: A life of a broker has at most so many statements.
@@ -22,7 +22,7 @@ STATEMENTS_MAX = 1 << 20
 _EARLY_MAX = 10_000
 
 
-class Member:
+class ClusterNode:
     """One broker's part in a cluster, or in the whole overlay where there is only one.
 
     ``changed`` hears which subscriptions of others have changed, ``offered`` which advertisements, by broker and id. In a
@@ -34,23 +34,23 @@ class Member:
         self,
         broker: str,
         number: int,
-        changed: Callable[[str, str, Stated | None], None],
+        changed: Callable[[str, str, RouteEntry | None], None],
         cluster: str | None = None,
-        offered: Callable[[str, str, Stated | None], None] = lambda _, __, ___: None,
-        knows: Callable[[str, Stated], bool] = lambda _, __: True,
-        withdrawn: tuple[Withdrawn, Withdrawn] | None = None,
+        offered: Callable[[str, str, RouteEntry | None], None] = lambda _, __, ___: None,
+        knows: Callable[[str, RouteEntry], bool] = lambda _, __: True,
+        withdrawn: tuple[Tombstones, Tombstones] | None = None,
     ) -> None:
         #: What clients have withdrawn, advertisements and subscriptions.
-        self._ended, self._unwanted = withdrawn or (Withdrawn(), Withdrawn())
+        self._ended, self._unwanted = withdrawn or (Tombstones(), Tombstones())
         self.cluster = cluster
         self.topology = Topology(broker, number)
         self._broker = broker
         self._statement = STATEMENTS_MAX
         #: What this broker stands for towards the others.
-        self.advertised: dict[str, Stated] = {}
+        self.local_advertisements: dict[str, RouteEntry] = {}
         #: The number of the statement that told each of these advertisements first, as it is now.
         self._advertised_since: dict[str, int] = {}
-        self.wanted: dict[str, Stated] = {}
+        self.local_subscriptions: dict[str, RouteEntry] = {}
         #: What others stand for: R-SRT and R-PRT.
         self.advertisements, self.subscriptions = RemoteTable(offered), RemoteTable(changed)
         self._offered, self._changed = offered, changed
@@ -84,11 +84,11 @@ class Member:
             return []
         if state != UP:
             return self._tell_links()
-        self._withheld = self.topology.untried()
-        missed: list[Send] = [(neighbour, told) for told in self.announce(neighbour)]
+        self._withheld = self.topology.has_pending_links()
+        missed: list[Send] = [(neighbour, told) for told in self.snapshot_for(neighbour)]
         return [*missed, *(self._meet() if self._withheld else self._tell_links())]
 
-    def beat(self) -> list[Send]:
+    def tick(self) -> list[Send]:
         """Some time has passed: a link that was not tried by now may not be for long."""
         return self._tell_links() if self._withheld else []
 
@@ -97,15 +97,15 @@ class Member:
         self.topology.remove(neighbour)
         return self._tell_links()
 
-    def announce(self, neighbour: str) -> list[Control]:
+    def snapshot_for(self, neighbour: str) -> list[Control]:
         """All that a neighbour must know of the overlay, unless it is told when its link works."""
         if neighbour not in self.topology.up():
             return []
-        return list(self._marked(self.topology.others() if self._withheld else self.topology.states()))
+        return list(self._marked(self.topology.other_states() if self._withheld else self.topology.states()))
 
     def _tell_links(self) -> list[Send]:
         self._withheld = False
-        return [*self._flood(self.topology.mine(), None), *self._meet()]
+        return [*self._flood(self.topology.own_state(), None), *self._meet()]
 
     def _flood(self, state: LinkState, but: str | None) -> list[Send]:
         return [(neighbour, marked) for marked in self._marked([state]) for neighbour in self.topology.up() if neighbour != but]
@@ -116,12 +116,12 @@ class Member:
 
     # ---- what this broker has to say
 
-    def advertise(self, id: str, stated: Stated) -> list[Send]:
+    def advertise(self, id: str, stated: RouteEntry) -> list[Send]:
         """Stand for an advertisement."""
-        before = self.advertised.get(id)
-        self.advertised[id] = stated
+        before = self.local_advertisements.get(id)
+        self.local_advertisements[id] = stated
         if before is not None:
-            self._drop_called_for_by(before)
+            self._drop_unadvertised(before)
         sends = self._say(Advertise(id, stated.filter), self._everybody(), stated)
         self._advertised_since[id] = self._statement
         self._answers.pop(id, None)
@@ -131,28 +131,28 @@ class Member:
 
     def unadvertise(self, id: str) -> list[Send]:
         """Stand for it no more; subscriptions that only it had called for are forgotten."""
-        gone = self.advertised.pop(id)
+        gone = self.local_advertisements.pop(id)
         self._unanswered.pop(id, None)
         self._answers.pop(id, None)
         del self._advertised_since[id]
-        self._drop_called_for_by(gone)
+        self._drop_unadvertised(gone)
         return self._say(Unadvertise(id), self._everybody(), origin=self._ended.of(id, gone))
 
-    def _drop_called_for_by(self, gone: Stated) -> None:
+    def _drop_unadvertised(self, gone: RouteEntry) -> None:
         """Forget subscriptions that only an advertisement had called for which does not hold any more."""
         called_for = [
             (broker, subscription)
             for broker in self.subscriptions.brokers()
-            for subscription, wanted in self.subscriptions.of(broker).items()
-            if gone.calls_for(wanted) and not _any_calls_for(self.advertised, wanted)
+            for subscription, wanted in self.subscriptions.by_broker(broker).items()
+            if gone.intersects(wanted) and not _any_intersects(self.local_advertisements, wanted)
         ]
         for broker, subscription in called_for:
             self.subscriptions.drop(broker, subscription)
 
-    def subscribe(self, id: str, stated: Stated) -> list[Send]:
+    def subscribe(self, id: str, stated: RouteEntry) -> list[Send]:
         """Want something."""
-        before, towards = self.wanted.get(id), self._towards(stated)
-        self.wanted[id] = stated
+        before, towards = self.local_subscriptions.get(id), self._towards(stated)
+        self.local_subscriptions[id] = stated
         sends = self._say(Subscribe(id, stated.filter), towards, stated)
         # Those who were told another version of it, which this one does not concern, are told that it holds no more.
         no_more = 0 if before is None else self._towards(before) & ~towards
@@ -160,7 +160,7 @@ class Member:
 
     def unsubscribe(self, id: str) -> list[Send]:
         """Want it no more."""
-        gone = self.wanted.pop(id)
+        gone = self.local_subscriptions.pop(id)
         return self._say(Unsubscribe(id), self._towards(gone), origin=self._unwanted.of(id, gone))
 
     # ---- what others have to say
@@ -168,7 +168,7 @@ class Member:
     def handle(self, message: Control, peer: str) -> list[Send]:
         """Something from a neighbour: for us, for others, or both."""
         if isinstance(message, LinkState):
-            return [*self._flood(message, peer), *self._meet()] if self.topology.take(message) else []
+            return [*self._flood(message, peer), *self._meet()] if self.topology.accept(message) else []
         mine, destinations = 1 << self.topology.number, bits_of(message.header.destinations)
         sends = self.pass_on(message, destinations & ~mine)
         return [*sends, *self._hear(message)] if destinations & mine else sends
@@ -177,7 +177,7 @@ class Member:
         """A message by next hop, each with the part of its destination list that lies there."""
         return [
             (hop, msgspec.structs.replace(message, header=msgspec.structs.replace(message.header, destinations=numbers_of(part))))
-            for hop, part in self.topology.ways.parts(destinations)
+            for hop, part in self.topology.next_hops.parts(destinations)
         ]
 
     def _hear(self, message: Control) -> list[Send]:
@@ -187,53 +187,53 @@ class Member:
             return []
         match message:
             case Advertise(id, filter, header):
-                stated = Stated(filter, header.path, False, header.origin, number)
-                if not self._ended.means(id, stated) and self.advertisements.add(source, id, stated):
+                stated = RouteEntry(filter, header.path, False, header.origin, number)
+                if not self._ended.covers(id, stated) and self.advertisements.add(source, id, stated):
                     if self.cluster is not None:
                         return self._owe(source, [id], number)
                     return [
                         send
-                        for id, wanted in self.wanted.items()
-                        if stated.calls_for(wanted)
+                        for id, wanted in self.local_subscriptions.items()
+                        if stated.intersects(wanted)
                         for send in self._say(Subscribe(id, wanted.filter), self._only(source), wanted)
                     ]
             case Unadvertise(id, header):
-                if header.origin is not None and self._ended.note(id, header.origin):
+                if header.origin is not None and self._ended.add(id, header.origin):
                     self._offered(source, id, None)
                 self.advertisements.remove(source, id, number)
             case Subscribe(id, filter, header):
-                stated = Stated(filter, header.path, header.spare, header.origin, number)
-                if self._unwanted.means(id, stated):
+                stated = RouteEntry(filter, header.path, header.backup, header.origin, number)
+                if self._unwanted.covers(id, stated):
                     self.subscriptions.remove(source, id, number)
                     return []
                 # If all advertisements that call for it were answered later, it was told then, or holds no more.
-                calling = [id for id, advertised in self.advertised.items() if advertised.calls_for(stated)]
+                calling = [id for id, advertised in self.local_advertisements.items() if advertised.intersects(stated)]
                 if any(self._answers.get(of, {}).get(source, -1) < number for of in calling):
                     self.subscriptions.add(source, id, stated)
                 elif not calling:
                     self.subscriptions.remove(source, id, number)  # what was known of it holds no more all the same
             case Unsubscribe(id, header):
-                if header.origin is not None and self._unwanted.note(id, header.origin):
+                if header.origin is not None and self._unwanted.add(id, header.origin):
                     self._changed(source, id, None)
                 self.subscriptions.remove(source, id, number)
-            case Standing(_, entries, answers=None):
+            case StateSnapshot(_, entries, answers=None):
                 if number >= self._met[source] * STATEMENTS_MAX:  # else it is of an earlier life
                     self._untold.discard(source)
-                standing = [entry for entry in entries if not self._ended.means(entry[0], Stated(*entry[1:]))]
+                standing = [entry for entry in entries if not self._ended.covers(entry[0], RouteEntry(*entry[1:]))]
                 self.advertisements.replace(source, standing, number)
                 sends = self._owe(source, [id for id, *_ in entries], number)
-                stands = message.asks and (self.advertised or self.cluster is not None)
+                stands = message.asks and (self.local_advertisements or self.cluster is not None)
                 return [*sends, *(self._stand_before([source], asks=False) if stands else [])]
-            case Standing(_, entries, answers=answers) if answers is not None:
+            case StateSnapshot(_, entries, answers=answers) if answers is not None:
                 # Advertisements may have been withdrawn meanwhile, or be others than those that were answered.
                 answered = {
-                    id: self.advertised[id]
+                    id: self.local_advertisements[id]
                     for id, asked in answers
-                    if id in self.advertised and asked >= max(self._advertised_since[id], self._stood.get(source, 0))
+                    if id in self.local_advertisements and asked >= max(self._advertised_since[id], self._stood.get(source, 0))
                 }
-                held = [entry for entry in entries if not self._unwanted.means(entry[0], Stated(*entry[1:]))]
-                called_for = [entry for entry in held if _any_calls_for(answered, Stated(*entry[1:]))]
-                self.subscriptions.replace(source, called_for, number, lambda stated: _any_calls_for(answered, stated))
+                held = [entry for entry in entries if not self._unwanted.covers(entry[0], RouteEntry(*entry[1:]))]
+                called_for = [entry for entry in held if _any_intersects(answered, RouteEntry(*entry[1:]))]
+                self.subscriptions.replace(source, called_for, number, lambda stated: _any_intersects(answered, stated))
                 for id in answered:
                     told = self._answers.setdefault(id, {})
                     told[source] = max(number, told.get(source, number))
@@ -254,7 +254,7 @@ class Member:
         return [send for source in list(self._owed) for send in self._answer(source)]
 
     def _answer(self, source: str) -> list[Send]:
-        owed, advertised = self._owed[source], self.advertisements.of(source)
+        owed, advertised = self._owed[source], self.advertisements.by_broker(source)
         known = {id: number for id, number in owed.items() if id not in advertised or self._knows(id, advertised[id])}
         self._owed[source] = {id: number for id, number in owed.items() if id not in known}
         if not self._owed[source]:
@@ -262,9 +262,9 @@ class Member:
         answered = {id: advertised[id] for id in known if id in advertised}
         if not answered:
             return []
-        wanted = {id: stated for id, stated in self.wanted.items() if _any_calls_for(answered, stated)}
+        wanted = {id: stated for id, stated in self.local_subscriptions.items() if _any_intersects(answered, stated)}
         numbers = tuple((id, known[id]) for id in answered)
-        return self._say(Standing(self._broker, _entries(wanted), answers=numbers), self._only(source))
+        return self._say(StateSnapshot(self._broker, _entries(wanted), answers=numbers), self._only(source))
 
     def _expect_answers(self, id: str, brokers: Iterable[str]) -> None:
         unanswered = dict.fromkeys(brokers, self._statement)
@@ -283,23 +283,23 @@ class Member:
         return id in self._unanswered
 
     def _stand_before(self, brokers: list[str], asks: bool) -> list[Send]:
-        sends = self._say(Standing(self._broker, _entries(self.advertised), asks=asks), self._some(brokers))
+        sends = self._say(StateSnapshot(self._broker, _entries(self.local_advertisements), asks=asks), self._some(brokers))
         self._stood.update(dict.fromkeys(brokers, self._statement))
-        for id in self.advertised:
+        for id in self.local_advertisements:
             self._expect_answers(id, brokers)
         return sends
 
     # ---- who is there
 
     @property
-    def ready(self) -> bool:
+    def converged(self) -> bool:
         """Whether it is known what everybody wants."""
-        return not self._unanswered and self.topology.whole
+        return not self._unanswered and self.topology.complete
 
     @property
-    def told_all(self) -> bool:
+    def synced(self) -> bool:
         """Whether it is known what everybody stands for."""
-        return not self._untold and self.topology.whole
+        return not self._untold and self.topology.complete
 
     def _meet(self) -> list[Send]:
         """Tell newcomers what stands, and forget those who are gone, after a change of the overlay."""
@@ -340,9 +340,9 @@ class Member:
         self.topology.validate()
         self.advertisements.validate()
         self.subscriptions.validate()
-        assert self.advertised.keys() == self._advertised_since.keys()
-        assert self._answers.keys() <= self.advertised.keys()
-        assert self._unanswered.keys() <= self.advertised.keys()
+        assert self.local_advertisements.keys() == self._advertised_since.keys()
+        assert self._answers.keys() <= self.local_advertisements.keys()
+        assert self._unanswered.keys() <= self.local_advertisements.keys()
         assert self._untold <= self._met.keys()
         # Only brokers that are known, and known of, have anything in the remote tables.
         assert {*self.advertisements.brokers(), *self.subscriptions.brokers()} <= self._met.keys()
@@ -351,32 +351,34 @@ class Member:
     # ---- destination lists
 
     @property
-    def ways(self) -> Ways:
+    def ways(self) -> NextHops:
         """The next hops to all who can be reached."""
-        return self.topology.ways
+        return self.topology.next_hops
 
-    def wanted_by(self, id: str) -> list[tuple[int, Stated]]:
+    def wanted_by(self, id: str) -> list[tuple[int, RouteEntry]]:
         """The numbers of the others who stand for a subscription, and what they say of it."""
         return [
             (number, stated)
-            for broker, stated in self.subscriptions.about(id).items()
+            for broker, stated in self.subscriptions.by_id(id).items()
             if (number := self.topology.number_of(broker)) is not None
         ]
 
-    def _say(self, message: Control, destinations: int, stated: Stated | None = None, origin: Origin | None = None) -> list[Send]:
+    def _say(
+        self, message: Control, destinations: int, stated: RouteEntry | None = None, origin: Origin | None = None
+    ) -> list[Send]:
         self._statement += 1
-        path, spare, origin = ((), False, origin) if stated is None else stated[1:4]
+        path, backup, origin = ((), False, origin) if stated is None else stated[1:4]
         header = Header(
-            source=self._broker, sequence=self._statement, cluster=self.cluster, path=path, spare=spare, origin=origin
+            source=self._broker, sequence=self._statement, cluster=self.cluster, path=path, backup=backup, origin=origin
         )
         return self.pass_on(msgspec.structs.replace(message, header=header), destinations) if destinations else []
 
     def _everybody(self) -> int:
         return self._some(self._met)
 
-    def _towards(self, wanted: Stated) -> int:
+    def _towards(self, wanted: RouteEntry) -> int:
         brokers = self.advertisements.brokers()
-        return self._some(broker for broker in brokers if _any_calls_for(self.advertisements.of(broker), wanted))
+        return self._some(broker for broker in brokers if _any_intersects(self.advertisements.by_broker(broker), wanted))
 
     def _only(self, broker: str) -> int:
         return self._some((broker,))
@@ -385,9 +387,9 @@ class Member:
         return bits_of(number for broker in brokers if (number := self.topology.number_of(broker)) is not None)
 
 
-def _any_calls_for(advertised: Mapping[str, Stated], wanted: Stated) -> bool:
-    return any(advertisement.calls_for(wanted) for advertisement in advertised.values())
+def _any_intersects(advertised: Mapping[str, RouteEntry], wanted: RouteEntry) -> bool:
+    return any(advertisement.intersects(wanted) for advertisement in advertised.values())
 
 
-def _entries(stated: Mapping[str, Stated]) -> tuple[Entry, ...]:
-    return tuple((id, some.filter, some.path, some.spare, some.origin) for id, some in stated.items())
+def _entries(stated: Mapping[str, RouteEntry]) -> tuple[Entry, ...]:
+    return tuple((id, some.filter, some.path, some.backup, some.origin) for id, some in stated.items())

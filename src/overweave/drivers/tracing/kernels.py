@@ -1,9 +1,9 @@
-"""The kernel that enters rows into a buffer (see `overweave.drivers.live_trace_wire` for its layout)."""
+"""The kernel that enters rows into a buffer (see `overweave.drivers.tracing.writer_wire` for its layout)."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.drivers.live_trace_wire import MISSING
+from overweave.drivers.tracing.writer_wire import MISSING
 from overweave.matching.kernels.compile import bits_of, kernel
 
 _Codes = NDArray[np.int32]
