@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overweave.batches.objects import Rows
+from overweave.batches.plain_filters import PlainFilters
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.broker import advertised as module
 from overweave.broker.advertised import Advertised
-from overweave.contract.batches import Rows
-from overweave.contract.plain_filters import PlainFilters
-from overweave.contract.raw import RawRows, encode_rows
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
 from overweave.language.publications import Publication

@@ -2,13 +2,14 @@
 
 import pytest
 
+from overweave.batches.objects import Rows
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.broker.core import BrokerCore
 from overweave.broker.dedup import DedupWindow
-from overweave.contract.batches import Rows
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Persist, Reject, SendFrame
 from overweave.contract.frames import BatchFrame
-from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerLeft
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.headers import Header
@@ -190,7 +191,7 @@ def got(made, subscription):
     return sum(count for (_, _, id), count in made.deliveries.items() if id == subscription)
 
 
-@pytest.mark.parametrize("stall_s", [None, 0.1])
+@pytest.mark.parametrize("stall_timeout_s", [None, 0.1])
 def test_a_client_that_stands_still_holds_its_publishers_back_only_for_a_moment(stall_timeout_s):
     made = subscribed(session=SessionConfig(window=8), stall_timeout_s=stall_timeout_s, slow_consumer_timeout_s=60.0)
     made._nodes["slow"].pause_reading()

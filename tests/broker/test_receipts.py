@@ -2,9 +2,9 @@
 
 import pytest
 
+from overweave.batches.objects import Rows
 from overweave.broker.pending_ack import PendingAck
 from overweave.broker.session import AckScheduler, Session
-from overweave.contract.batches import Rows
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Notify
 from overweave.contract.frames import Acknowledgement, BatchFrame

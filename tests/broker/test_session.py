@@ -5,9 +5,9 @@ from collections import deque
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overweave.batches.objects import Rows
 from overweave.broker.pending_ack import PendingAck
 from overweave.broker.session import AckScheduler, Session
-from overweave.contract.batches import Rows
 from overweave.contract.config import SessionConfig
 from overweave.contract.frames import Acknowledgement, BatchFrame, ControlFrame, Hello, SyncEnd
 from overweave.language.headers import Header

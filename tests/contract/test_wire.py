@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overweave.contract.batches import NextHops, Rows
+from overweave.batches.destinations import NextHops, encode_list
+from overweave.batches.objects import Rows
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.contract.frames import Acknowledgement, AdvertisementsEnd, BatchFrame, ControlFrame, Hello, Rejected, SyncEnd
-from overweave.contract.raw import RawRows, encode_list, encode_rows
 from overweave.contract.wire import (
     BATCH,
     CONTROL,

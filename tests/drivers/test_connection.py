@@ -8,8 +8,9 @@ import time
 import numpy as np
 import pytest
 
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.contract.frames import BatchFrame, ControlFrame
-from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.wire import FRAME_BYTES_MAX, Disconnect, Ping, encode
 from overweave.drivers.tcp.connection import Connection, FrameReader
 from overweave.language.headers import Header

@@ -13,7 +13,8 @@ import pyarrow.dataset
 import pyarrow.parquet
 import pytest
 
-from overweave.contract.records import Columns, Record, Statement
+from overweave.batches.trace_fields import Columns
+from overweave.contract.records import Record, Statement
 from overweave.drivers.tracing import live
 from overweave.drivers.tracing.files import SCHEMA
 from overweave.drivers.tracing.live import LiveTrace

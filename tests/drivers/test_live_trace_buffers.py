@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overweave.contract.records import Columns
+from overweave.batches.trace_fields import Columns
 from overweave.drivers.tracing.live import _Filling
 from overweave.drivers.tracing.live_files import table_of
 from overweave.drivers.tracing.writer_wire import CODES, NUMBERS, Answer, Buffer, Buffers, Order, receive, send, shared_memory

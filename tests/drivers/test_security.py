@@ -8,7 +8,7 @@ import threading
 import pytest
 import trustme
 
-from overweave.contract.batches import Rows
+from overweave.batches.objects import Rows
 from overweave.contract.frames import ControlFrame, Rejected
 from overweave.drivers.tcp.admission import check_frame
 from overweave.drivers.tcp.certificates import common_name

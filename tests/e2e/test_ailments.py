@@ -7,8 +7,9 @@ import logging
 import pytest
 import trustme
 
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.contract.config import BrokerConfig, SessionConfig
-from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.wire import Connect, encode
 from overweave.drivers.tcp import node as node_module
 from overweave.drivers.tcp.addresses import parse_address

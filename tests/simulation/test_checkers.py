@@ -86,7 +86,7 @@ def test_checks_are_checked():
 
 
 def test_control_goes_first_but_nothing_overtakes_its_own_peer():
-    from overweave.contract.batches import Rows
+    from overweave.batches.objects import Rows
 
     served, kernel = [], Kernel()
     station = Station(kernel, Costs(matching_delay_base_s=1.0), lambda *_: 0, lambda peer, frame, _: served.append((peer, frame)))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from overweave.contract.batches import Rows
+from overweave.batches.objects import Rows
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import SetTimer
 from overweave.contract.frames import Acknowledgement, BatchFrame, ControlFrame, Hello

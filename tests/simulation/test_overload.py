@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from overweave.contract.batches import Rows
+from overweave.batches.objects import Rows
 from overweave.contract.frames import BatchFrame, ControlFrame
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.kernel import Kernel

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
 
-from overweave.contract.raw import RawRows
+from overweave.batches.raw import RawRows
 from overweave.drivers.tcp.client import Client, Subscription, connect
 from overweave.drivers.tcp.ports import free_ports
 from overweave.errors import OverweaveError

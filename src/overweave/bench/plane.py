@@ -15,10 +15,10 @@ from time import perf_counter
 import numpy as np
 import pyarrow.dataset
 
+from overweave.batches.raw import RawRows
 from overweave.bench import mqtt
 from overweave.bench.base import Progress, Row
 from overweave.bench.flows import CONTENT_BYTES, Flow, advertised, arrive, counting, flowing, network, payload, quote, subscribed
-from overweave.contract.raw import RawRows
 from overweave.drivers.tcp.client import Subscription, connect
 
 FILTERS = 10_000

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.contract.batches import Batch
-from overweave.contract.plain_filters import PlainFilters
+from overweave.batches.base import Batch
+from overweave.batches.plain_filters import PlainFilters
 from overweave.language.constraints import constraints
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication

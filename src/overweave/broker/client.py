@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from overweave.batches.base import Batch
+from overweave.batches.objects import Rows
 from overweave.broker.dedup import DedupWindow
 from overweave.broker.session import AckScheduler, Mark, Session
-from overweave.contract.batches import Batch, Rows
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Deliver, Effect, Rejection, SetTimer
 from overweave.contract.frames import Acknowledgement, BatchFrame, ControlFrame, ControlMessage, Frame, Hello, Rejected, SyncEnd

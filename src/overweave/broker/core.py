@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from overweave.batches.base import Batch
 from overweave.broker.durability import Durability
 from overweave.broker.failure_detector import FailureDetector
 from overweave.broker.forwarder import Forwarder
@@ -22,7 +23,6 @@ from overweave.broker.settlement import ControlSettlement
 from overweave.broker.slow_consumers import CHECK_SLOW, CHECK_SLOW_FAST
 from overweave.broker.step import StepContext
 from overweave.broker.story import Step
-from overweave.contract.batches import Batch
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Effect, Reject, Restart, SetTimer
 from overweave.contract.frames import (

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from overweave.batches.base import Batch, Identity
 from overweave.broker.advertised import Advertised, shown
 from overweave.broker.dedup import DedupWindow
 from overweave.broker.module_host import ModuleHost
@@ -21,7 +22,6 @@ from overweave.broker.session import Session
 from overweave.broker.slow_consumers import SlowConsumerPolicy
 from overweave.broker.step import StepContext
 from overweave.broker.story import Story
-from overweave.contract.batches import Batch, Identity
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Notify, Reject
 from overweave.contract.frames import BatchFrame, is_addressed

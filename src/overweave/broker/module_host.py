@@ -5,8 +5,9 @@ To the rest of the broker a module is a client without a connection.
 
 from collections.abc import Callable, Mapping
 
+from overweave.batches.base import Batch
+from overweave.batches.objects import Rows
 from overweave.broker.step import StepContext
-from overweave.contract.batches import Batch, Rows
 from overweave.contract.effects import SetTimer
 from overweave.contract.modules import (
     ControlApplied,

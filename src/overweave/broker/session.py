@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
+from overweave.batches.base import Batch
 from overweave.broker.pending_ack import BufferedBytes, ControlKey, PendingAck, Waiters, control_key
-from overweave.contract.batches import Batch
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Effect, SendFrame
 from overweave.contract.frames import (

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.language.messages import Control
 
 

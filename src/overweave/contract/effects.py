@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
+from overweave.batches.trace_fields import Columns
 from overweave.contract.frames import Frame
-from overweave.contract.records import Columns, Record, Statement
+from overweave.contract.records import Record, Statement
 
 #: Subscriptions with what each of them gets.
 Parts = Sequence[tuple[str, Batch]]

@@ -6,7 +6,7 @@ Sequence numbers count rows of publications, and all other contents as one each,
 
 import msgspec
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.language.messages import Control
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.contract.effects import CloseLink, OpenLink, SetTimer, Trace, TraceColumns, TraceStatement
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe

@@ -18,7 +18,7 @@
     BATCH           := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u32 rows, u8 hops that they have
                        taken since they were written, u8 least ttl that one was written with, u8 tag of the routing protocol
                        (0 or 1), u8 d, d bytes destination list (the brokers that all of them together are meant for; each is
-                       for all of these unless rows have lists, which all have or none), rows (`contract.raw`)
+                       for all of these unless rows have lists, which all have or none), rows (`batches.raw`)
 """
 
 import struct
@@ -27,6 +27,9 @@ from typing import Annotated
 
 import msgspec
 
+from overweave.batches.destinations import NUMBERS_MAX, decode_list
+from overweave.batches.kernels import LIST_BYTES_MAX
+from overweave.batches.raw import RawRows, encode_batch
 from overweave.contract.frames import (
     Acknowledgement,
     AdvertisementsEnd,
@@ -38,8 +41,6 @@ from overweave.contract.frames import (
     Rejected,
     SyncEnd,
 )
-from overweave.contract.raw import NUMBERS_MAX, RawRows, decode_list, encode_batch
-from overweave.contract.row_kernels import LIST_BYTES_MAX
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header
@@ -147,7 +148,7 @@ _links_decoder, _standing_decoder = msgspec.msgpack.Decoder(_Links), msgspec.msg
 def payload_max(rows: int) -> int:
     """How many bytes so many rows of a client may take: on their way brokers write destination lists into them and their frame.
 
-    >>> room_for(1)
+    >>> payload_max(1)
     16776665
     """
     return FRAME_BYTES_MAX - 1 - _BATCH.size - LIST_BYTES_MAX * (rows + 1)
@@ -194,7 +195,7 @@ def is_superseded(frame: memoryview, following: memoryview) -> bool:
     """Whether a frame says nothing that the one after it does not: acknowledgements come in flocks, and each would be passed on.
 
     >>> older, newer = (memoryview(b"".join(encode(Acknowledgement(1, 1, number, number)))) for number in (7, 9))
-    >>> is_outdated(older, newer), is_outdated(older, newer[:-1])
+    >>> is_superseded(older, newer), is_superseded(older, newer[:-1])
     (True, False)
     """
     if frame[4] != ACKNOWLEDGEMENT or len(frame) != HEAD.size + _ACKNOWLEDGEMENT.size:

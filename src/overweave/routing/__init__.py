@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from overweave.contract.raw import NUMBERS_MAX
+from overweave.batches.destinations import NUMBERS_MAX
 from overweave.overlay.graph import Overlay
 from overweave.overlay.paths import path_between
 from overweave.routing.base import Routing

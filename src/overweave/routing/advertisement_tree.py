@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
 from overweave.matching.index import Index

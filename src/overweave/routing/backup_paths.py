@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.language.predicates import Filter
 from overweave.routing.destination_table import DestinationTable
 

@@ -7,7 +7,7 @@ peer is a client of this broker. It keeps the tables; sessions and time are not 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.contract.modules import TopologyView
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter

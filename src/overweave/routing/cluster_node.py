@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from overweave.contract.batches import NextHops, bits_of, numbers_of
+from overweave.batches.destinations import NextHops, bits_of, numbers_of
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, LinkState, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Send

@@ -6,7 +6,7 @@ The local tables (L-SRT, L-PRT) are here, the remote ones (R-SRT, R-PRT) and the
 
 from collections.abc import Hashable, Iterable
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.contract.modules import TopologyView
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Forward, Send, SubscriptionTable

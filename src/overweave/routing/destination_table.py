@@ -6,7 +6,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.language.predicates import Filter
 from overweave.matching.index import Index
 

@@ -4,7 +4,7 @@ advertisements they intersect, publications follow the subscriptions back and ar
 
 from collections.abc import Iterable
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.matching.intersections import IntersectionIndex

@@ -16,7 +16,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from overweave.contract.batches import Batch, Rows
+from overweave.batches.base import Batch
+from overweave.batches.objects import Rows
 from overweave.errors import InvalidInput
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe

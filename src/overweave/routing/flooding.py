@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.language.messages import Control, Subscribe, Unsubscribe
 from overweave.routing.base import Forward, Send, StaticRouting, SubscriptionTable
 

@@ -12,7 +12,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.matching.intersections import IntersectionIndex

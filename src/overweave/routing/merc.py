@@ -15,7 +15,8 @@ its way there is matched again by those who keep it, and goes elsewhere. So noth
 from collections.abc import Hashable, Iterable, Iterator
 from functools import partial
 
-from overweave.contract.batches import Batch, NextHops
+from overweave.batches.base import Batch
+from overweave.batches.destinations import NextHops
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects

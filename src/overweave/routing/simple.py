@@ -5,7 +5,7 @@ Acyclic overlays only. No advertisements are needed, and none are kept.
 
 from collections.abc import Iterable
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.language.messages import Control, Subscribe, Unsubscribe
 from overweave.routing.base import Forward, Send, StaticRouting, SubscriptionTable
 

@@ -20,11 +20,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 import numpy as np
 
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.broker.session import AckScheduler, Session
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Effect, SendFrame
 from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, SyncEnd
-from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.wire import BATCH, FRAME_BYTES_MAX, HEAD, Connect, Message, Ping, encode
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import Client, Subscription, connect

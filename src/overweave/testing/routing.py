@@ -12,7 +12,8 @@ from typing import Protocol
 
 import numpy as np
 
-from overweave.contract.batches import Batch, Rows
+from overweave.batches.base import Batch
+from overweave.batches.objects import Rows
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe

@@ -11,11 +11,12 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.contract.batches import Batch, Identity
+from overweave.batches.base import Batch, Identity
+from overweave.batches.raw import RawRows
+from overweave.batches.trace_fields import Columns
 from overweave.contract.effects import Trace, TraceColumns, TraceStatement
 from overweave.contract.modules import ControlApplied, ModuleEffect, ModuleStimulus, Routed
-from overweave.contract.raw import RawRows
-from overweave.contract.records import Columns, Record, Statement
+from overweave.contract.records import Record, Statement
 from overweave.language.headers import Priority
 from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter

@@ -6,7 +6,7 @@ Frames wait in one input queue, urgent ones first, and are served one at a time;
 from collections import Counter, deque
 from collections.abc import Callable
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.contract.frames import BatchFrame, Frame
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.kernel import Kernel

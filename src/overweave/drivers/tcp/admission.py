@@ -1,8 +1,8 @@
 """The door of a broker: what a client's frames must be before the core sees them. Brokers trust each other's."""
 
+from overweave.batches.raw import RawRows
 from overweave.contract.config import CLIENT_WINDOW
 from overweave.contract.frames import AdvertisementsEnd, BatchFrame, ControlFrame, Frame, Rejected, SyncEnd
-from overweave.contract.raw import RawRows
 from overweave.contract.wire import payload_max
 from overweave.drivers.tcp.security import Permissions
 from overweave.errors import InvalidInput, Refused

@@ -26,11 +26,12 @@ from types import TracebackType
 
 import msgspec
 
+from overweave.batches.base import Batch
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.broker.client import ClientCore
-from overweave.contract.batches import Batch
 from overweave.contract.config import CLIENT_WINDOW, SessionConfig
 from overweave.contract.effects import Deliver, Rejection
-from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected, Stimulus, TimerFired
 from overweave.contract.wire import Connect, Disconnect, Gap, Message, Notice, Ping, payload_max
 from overweave.contract.wire import Refused as RefusedMessage

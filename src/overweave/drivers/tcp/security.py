@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from overweave.contract.batches import Batch
+from overweave.batches.base import Batch
 from overweave.drivers.tcp.certificates import SEPARATOR, names, proves
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.drivers.toml_config import check_keys, read_toml, rows

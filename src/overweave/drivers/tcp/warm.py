@@ -2,10 +2,12 @@
 
 import numpy as np
 
+from overweave.batches.destinations import NextHops
+from overweave.batches.objects import Rows
+from overweave.batches.plain_filters import PlainFilters
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.broker.dedup import DedupWindow
-from overweave.contract.batches import NextHops, Rows
-from overweave.contract.plain_filters import PlainFilters
-from overweave.contract.raw import RawRows, encode_rows
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
 from overweave.language.predicates import Filter, Operator, Predicate

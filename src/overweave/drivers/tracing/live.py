@@ -17,7 +17,8 @@ from types import TracebackType
 
 import numpy as np
 
-from overweave.contract.records import Columns, Record, Statement
+from overweave.batches.trace_fields import Columns
+from overweave.contract.records import Record, Statement
 from overweave.drivers.tracing.kernels import enter_rows
 from overweave.drivers.tracing.names import check_directory, run_name
 from overweave.drivers.tracing.writer_process import WriterProcess

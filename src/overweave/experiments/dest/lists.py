@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from overweave.contract.batches import NextHops, bits_of
+from overweave.batches.destinations import NextHops, bits_of
 from overweave.experiments.dest.networks import spread
 from overweave.language.messages import LinkState
 from overweave.overlay.graph import Overlay

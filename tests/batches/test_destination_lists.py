@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overweave.contract.batches import NextHops, Rows, bits_of
-from overweave.contract.raw import RawRows, encode_rows
-from overweave.contract.row_kernels import HEAD, LIST_LENGTH
+from overweave.batches.destinations import NextHops, bits_of
+from overweave.batches.kernels import HEAD, LIST_LENGTH
+from overweave.batches.objects import Rows
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.errors import LanguageError, WireError
 from overweave.language.headers import Header
 from overweave.language.messages import Publish

@@ -1,4 +1,4 @@
-"""Kernels over rows of publications as bytes (see `overweave.contract.raw` for the layout). Little-endian, bounds checked."""
+"""Kernels over rows of publications as bytes (see `overweave.batches.raw` for the layout). Little-endian, bounds checked."""
 
 import numpy as np
 
@@ -263,7 +263,7 @@ def check_contents(data, content_starts, content_ends, verdicts):
 
 @kernel
 def find_not_admitted(data, starts, ends, texts, predicates, stops, found):
-    """Which contents are admitted by none of some plain filters (see `overweave.contract.plain_filters`); how many."""
+    """Which contents are admitted by none of some plain filters (see `overweave.batches.plain_filters`); how many."""
     count, filters, last = 0, len(stops) - 1, 0
     for row in range(len(starts)):
         admitted = False

@@ -1,19 +1,18 @@
-"""Batches: publications on their way, some rows at a time.
-
-A batch is a value with two backings: objects, here, for the simulator and for whatever comes alone; and the bytes that came off a
-socket (`overweave.contract.raw`). Cores and routing protocols see only what both can do.
-"""
+"""Batches of objects: publications of the simulator, and single ones."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.contract.plain_filters import PlainFilters
-from overweave.contract.row_kernels import mark_seen
+from overweave.batches.base import Batch, Identity, SeenRows
+from overweave.batches.destinations import NextHops, bits_of, numbers_of
+from overweave.batches.kernels import mark_seen
+from overweave.batches.plain_filters import PlainFilters
+from overweave.batches.trace_fields import TraceFields
 from overweave.language.codec import address_of_publication, encode_publication
 from overweave.language.headers import Priority
 from overweave.language.messages import Publish
@@ -22,157 +21,6 @@ from overweave.matching.index import Index
 
 _NO_ROWS = np.empty(0, np.int64)
 _FIRST_ROW = np.zeros(1, np.int64)
-#: What tells a publication from all others: its publisher, the life of that, and its sequence number.
-Identity = tuple[str, int, int]
-
-
-class TraceFields(NamedTuple):
-    """What a trace tells of one row."""
-
-    publisher: str
-    sequence: int
-    hops: int
-    published_at_s: float
-    bytes: int
-
-
-class SeenRows(Protocol):
-    """What a peer has seen, by life of a publisher and sequence number (`overweave.broker.dedup`)."""
-
-    def add(self, publisher: str, life: int, sequence: int) -> bool:
-        """Whether a publication is new; it is not from now on."""
-
-    def window_of(self, publisher: str, life: int, sequence: int) -> tuple[list[int], bytearray]:
-        """The highest number of a life and the ring of bits up to it, for the caller to go on from ``sequence``."""
-
-
-class NextHops:
-    """The next hops of one broker: over which neighbour which brokers are reached, as sets of bits by their numbers.
-
-    >>> Ways([("B2", 0b110), ("B5", 0b1000)]).parts(0b11010)
-    [('B2', 2), ('B5', 8), (None, 16)]
-    """
-
-    __slots__ = ("known", "reach")
-
-    def __init__(self, reach: Iterable[tuple[str, int]]) -> None:
-        self.reach = tuple(reach)
-        self.known = 0
-        for _, bits in self.reach:
-            self.known |= bits
-
-    def parts(self, destinations: int) -> list[tuple[str | None, int]]:
-        """A destination list by next hop."""
-        parts: list[tuple[str | None, int]] = [(hop, destinations & bits) for hop, bits in self.reach if destinations & bits]
-        lost = destinations & ~self.known
-        return [*parts, (None, lost)] if lost else parts
-
-
-def bits_of(numbers: Iterable[int]) -> int:
-    """Numbers as a set of bits.
-
-    >>> bin(bits_of((0, 3)))
-    '0b1001'
-    """
-    bits = 0
-    for number in numbers:
-        bits |= 1 << number
-    return bits
-
-
-def numbers_of(bits: int) -> tuple[int, ...]:
-    """The numbers in a set of bits, in order.
-
-    >>> numbers_of(0b1001)
-    (0, 3)
-    """
-    numbers = []
-    while bits:
-        lowest = bits & -bits
-        numbers.append(lowest.bit_length() - 1)
-        bits ^= lowest
-    return tuple(numbers)
-
-
-class Batch(Protocol):
-    """Rows of publications; a frozen value."""
-
-    #: How many rows.
-    count: int
-    #: So many hops are left to every row, at least.
-    ttl: int
-    #: Whether they go a way that is taken only because another one is gone (`overweave.routing.merc`).
-    tag: int
-
-    def validate_layout(self) -> None:
-        """Refuse rows that are not sound (`WireError`): of those that came as bytes it is not known before."""
-
-    def publishes(self) -> Sequence[Publish]:
-        """The rows as objects."""
-
-    def identities(self) -> Iterable[Identity]:
-        """The publisher, its life and the sequence number of each row."""
-
-    def mark_seen(self, seen: SeenRows) -> NDArray[np.int64] | None:
-        """Which rows are new; None when all are."""
-
-    def take(self, rows: NDArray[np.int64]) -> "Batch":
-        """Some of the rows."""
-
-    def next_hop(self) -> "Batch":
-        """All rows after one more hop."""
-
-    def with_tag(self, tag: int) -> "Batch":
-        """All rows under another tag."""
-
-    def unexpired(self) -> "Batch | None":
-        """The rows that may hop once more."""
-
-    def has_destinations(self) -> bool:
-        """Whether rows have destination lists: all have, or none has."""
-
-    def destinations(self) -> Mapping[int, int]:
-        """How many rows are meant for each broker, by its number."""
-
-    def match_rows(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
-        """The numbers of the rows that match on each link of an index."""
-
-    def not_admitted(self, filters: PlainFilters) -> NDArray[np.int64] | None:
-        """The rows that none of some filters admits, as far as that is seen at once; None when there are none."""
-
-    def attribute_counts(self) -> NDArray[np.int64]:
-        """How many attributes each row has."""
-
-    def sequences(self) -> NDArray[np.int64]:
-        """The sequence number of each row."""
-
-    def with_destinations(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "Batch | None":
-        """The rows that are meant for some brokers, given which rows are meant for each, with their destination lists."""
-
-    def split_by_next_hop(self, ways: NextHops) -> "list[tuple[str | None, Batch]]":
-        """The rows by next hop, each with the part of its destination list that lies there; None: there is no way."""
-
-    def split_local(self, number: int) -> "tuple[Batch | None, Batch | None]":
-        """The rows that one broker is meant to get, without their lists; and the rows that others are, without that broker."""
-
-    def split_by_link(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, Batch]]":
-        """Which rows match on which link of an index."""
-
-    def ids(self, index: Index) -> Iterable[list[Id]]:
-        """The ids of all filters in an index that each row matches."""
-
-    def trace_fields(self) -> Iterable[TraceFields]:
-        """What a trace tells of each row."""
-
-    def size_bytes(self) -> int:
-        """The content and payload of all rows."""
-
-    @property
-    def wire_bytes(self) -> int:
-        """What the rows take on the wire and in memory; 0 of those that are objects and never went over a wire."""
-
-    def priority(self) -> Priority:
-        """Who goes first in a queue."""
 
 
 class Rows:
@@ -180,7 +28,7 @@ class Rows:
 
     >>> from overweave.language.headers import Header
     >>> from overweave.language.publications import Publication
-    >>> batch = Rows((Publish(Publication({"x": 1}), Header("p", 7)),)).hopped()
+    >>> batch = Rows((Publish(Publication({"x": 1}), Header("p", 7)),)).next_hop()
     >>> batch.publishes()[0].header.hops, list(batch.identities())
     (1, [('p', 0, 7)])
     """

@@ -1,9 +1,9 @@
-"""Where rows of publications lie in bytes, and what is read of each of them (see `overweave.contract.raw`)."""
+"""Where rows of publications lie in bytes, and what is read of each of them (see `overweave.batches.raw`)."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.contract.row_kernels import HEAD, walk_rows
+from overweave.batches.kernels import HEAD, walk_rows
 from overweave.errors import WireError
 
 Bytes = NDArray[np.uint8]

@@ -5,9 +5,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overweave.contract.batches import Rows
+from overweave.batches.objects import Rows
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.contract.frames import BatchFrame
-from overweave.contract.raw import RawRows, encode_rows
 from overweave.contract.wire import HEAD, decode, encode
 from overweave.experiments.dest.lists import ways_of
 from overweave.language.headers import Header

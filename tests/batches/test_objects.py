@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from overweave.batches.objects import Rows
 from overweave.broker.dedup import DedupWindow
-from overweave.contract.batches import Rows
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
 from overweave.language.publications import Publication

@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overweave.batches.kernels import CONTENT_LENGTH, HEAD
+from overweave.batches.objects import Rows
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
 from overweave.broker.dedup import DedupWindow
 from overweave.broker.modules.tracer import Tracer
-from overweave.contract.batches import Rows
 from overweave.contract.modules import ControlApplied, Routed
-from overweave.contract.raw import RawRows, encode_rows
-from overweave.contract.row_kernels import CONTENT_LENGTH, HEAD
 from overweave.errors import LanguageError, WireError
 from overweave.language.codec import decode_publication, encode_publication
 from overweave.language.headers import Header

@@ -16,25 +16,22 @@ on the same way does not even look where they begin. Nothing is decoded but what
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.contract.batches import Batch, Identity, NextHops, SeenRows, TraceFields, bits_of, numbers_of
-from overweave.contract.plain_filters import PlainFilters
-from overweave.contract.records import Columns
-from overweave.contract.row_kernels import (
+from overweave.batches.base import Batch, Identity, SeenRows
+from overweave.batches.destinations import NUMBERS_MAX, NextHops, bits_of, encode_list, numbers_of, words_of
+from overweave.batches.kernels import (
     BAD,
-    BITMAP,
     FROM_BROKERS,
     GOOD,
     HEAD,
     LIST_BYTES_MAX,
     LIST_LENGTH,
-    NUMBERS,
     PRIORITY,
     TTL,
     check_contents,
@@ -47,36 +44,19 @@ from overweave.contract.row_kernels import (
     write_destinations,
     write_heads,
 )
-from overweave.contract.row_layout import Bytes, Layout
+from overweave.batches.layout import Bytes, Layout
+from overweave.batches.plain_filters import PlainFilters
+from overweave.batches.row_codec import PLAIN_HEADER, ROW_HEAD, decode_name, encode_rows, header_decoder
+from overweave.batches.trace_fields import Columns, TraceFields
 from overweave.errors import InvalidInput, LanguageError, WireError
-from overweave.language.codec import decode_publication, encode_publication
-from overweave.language.headers import Header, Priority
+from overweave.language.codec import decode_publication
+from overweave.language.headers import Priority
 from overweave.language.messages import Publish
 from overweave.matching.base import Id, Link
 from overweave.matching.index import Index
 
-_ROW = struct.Struct("<IQQdBBBBHHI")
 _U64 = struct.Struct("<Q")
 _F64 = struct.Struct("<d")
-#: The fields of a header that rows carry on their own; the others are the rest.
-_PLAIN = Header()
-_FIXED = {
-    "publisher": "", "sequence": 0, "published_at_s": 0.0, "life": 0, "hops": 0, "ttl": _PLAIN.ttl,
-    "priority": _PLAIN.priority, "destinations": (),
-}  # fmt: skip
-_header_decoder = msgspec.msgpack.Decoder(Header)
-#: The numbers of brokers in destination lists are below this, so that a bitmap of them is short enough.
-NUMBERS_MAX = 8 * (LIST_BYTES_MAX - 1)
-
-
-def encode_rows(publishes: Iterable[Publish]) -> bytes:
-    """Rows of publications one after the other.
-
-    >>> from overweave.language.publications import Publication
-    >>> len(encode_rows([Publish(Publication({"x": 1}), Header("p", 7))]))
-    54
-    """
-    return b"".join(map(_encode_row, publishes))
 
 
 class EncodedBatch(NamedTuple):
@@ -112,6 +92,7 @@ class RawRows:
     for all of them unless rows have destination lists, which all have or none; if the set is empty, only the lists tell. Where
     the set is told, with the least ttl of any row, rows are not looked at before somebody has to.
 
+    >>> from overweave.language.headers import Header
     >>> from overweave.language.publications import Publication
     >>> rows = RawRows(encode_rows([Publish(Publication({"x": i}), Header("p", i)) for i in range(3)]), 3)
     >>> rows.take(np.array([0, 2])).publishes()[1].header.sequence
@@ -454,8 +435,8 @@ class RawRows:
     def _publisher(self, row: int) -> tuple[str, int]:
         """The publisher of a row, and its life."""
         at = int(self._layout.starts[row])
-        _, _, life, _, _, _, _, _, length, _, _ = _ROW.unpack_from(self._data.data, at)
-        return _text(self._data[at + HEAD : at + HEAD + length].tobytes(), at), life
+        _, _, life, _, _, _, _, _, length, _, _ = ROW_HEAD.unpack_from(self._data.data, at)
+        return decode_name(self._data[at + HEAD : at + HEAD + length].tobytes(), at), life
 
     def _numbers(self, row: int) -> tuple[int, ...]:
         return numbers_of(int.from_bytes(self._lists[row].tobytes(), "little"))
@@ -468,74 +449,18 @@ class RawRows:
     def _publish(self, row: int) -> Publish:
         start, end = int(self._layout.starts[row]), int(self._layout.starts[row + 1])
         data = self._data[start:end].tobytes()
-        _, sequence, life, published_at_s, hops, ttl, priority, listed, publisher, extra, content = _ROW.unpack_from(data)
+        _, sequence, life, published_at_s, hops, ttl, priority, listed, publisher, extra, content = ROW_HEAD.unpack_from(data)
         rest_at = HEAD + publisher + listed
         content_at = rest_at + extra
         try:
-            rest = _header_decoder.decode(data[rest_at:content_at]) if extra else _PLAIN
+            rest = header_decoder.decode(data[rest_at:content_at]) if extra else PLAIN_HEADER
             header = msgspec.structs.replace(
-                rest, publisher=_text(data[HEAD : HEAD + publisher], start), sequence=sequence, published_at_s=published_at_s,
-                life=life, hops=min(hops + self.passed, 255), ttl=max(ttl - self.passed, 0), priority=Priority(priority),
+                rest, publisher=decode_name(data[HEAD : HEAD + publisher], start), sequence=sequence,
+                published_at_s=published_at_s, life=life, hops=min(hops + self.passed, 255), ttl=max(ttl - self.passed, 0),
+                priority=Priority(priority),
                 destinations=self._numbers(row) if listed else numbers_of(self.bound),
             )  # fmt: skip
         except (msgspec.MsgspecError, LanguageError, ValueError) as error:
             raise WireError(start, f"a header in its wire form: {error}") from None
         publication = decode_publication(data[content_at : content_at + content])
         return Publish(publication, header, data[content_at + content :])
-
-
-def words_of(bits: int, width: int) -> NDArray[np.uint64]:
-    """A set of bits as so many words."""
-    return np.frombuffer((bits & ((1 << 64 * width) - 1)).to_bytes(8 * width, "little"), np.uint64)
-
-
-@lru_cache(maxsize=4096)
-def encode_list(numbers: tuple[int, ...]) -> bytes:
-    """A destination list in its shorter form."""
-    if not numbers:
-        return b""
-    bits = bits_of(numbers)
-    bitmap = bits.to_bytes(bits.bit_length() + 7 >> 3, "little")
-    plain = b"".join(bytes((number,)) if number < 128 else bytes((128 | number & 127, number >> 7)) for number in numbers)
-    encoded = bytes((BITMAP,)) + bitmap if len(bitmap) <= len(plain) else bytes((NUMBERS,)) + plain
-    if numbers[-1] >= NUMBERS_MAX:
-        raise LanguageError(f"destinations: expected numbers below {NUMBERS_MAX:,}, got {numbers[-1]:,}")
-    return encoded
-
-
-@lru_cache(maxsize=4096)
-def decode_list(data: bytes) -> int:
-    """A destination list as a set of bits.
-
-    >>> bin(decode_list(encode_list((1, 9))))
-    '0b1000000010'
-    """
-    row = np.zeros(HEAD + len(data), np.uint8)
-    row[LIST_LENGTH], row[HEAD:] = len(data), np.frombuffer(data, np.uint8)
-    words = np.empty(-(-NUMBERS_MAX // 64), np.uint64)
-    highest, _ = unite_destinations(row, np.array([0, len(row)]), words)
-    if highest < -1:
-        raise WireError(0, "a destination list in its wire form")
-    return int.from_bytes(words.astype("<u8").tobytes(), "little")
-
-
-def _encode_row(publish: Publish) -> bytes:
-    header, content = publish.header, encode_publication(publish.publication)
-    publisher = header.publisher.encode()
-    if not 0 < len(publisher) < 65_536:
-        raise LanguageError(f"publisher {header.publisher!r}: expected a name of 1 to 65,535 bytes")
-    rest = msgspec.structs.replace(header, **_FIXED)
-    extra, listed = b"" if rest == _PLAIN else msgspec.msgpack.encode(rest), encode_list(header.destinations)
-    length = _ROW.size - 4 + len(publisher) + len(listed) + len(extra) + len(content) + len(publish.payload)
-    head = _ROW.pack(
-        length, header.sequence, header.life, header.published_at_s, min(header.hops, 255), min(header.ttl, 255), header.priority,
-        len(listed), len(publisher), len(extra), len(content),
-    )  # fmt: skip
-    return b"".join((head, publisher, listed, extra, content, publish.payload))
-
-
-def _text(data: bytes, at: int) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise WireError(at, "a publisher's name in UTF-8") from None

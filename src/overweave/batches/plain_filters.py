@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.contract.row_kernels import find_not_admitted
+from overweave.batches.kernels import find_not_admitted
 from overweave.language.predicates import Filter, Operator
 from overweave.language.values import is_number
 
