@@ -61,10 +61,10 @@ def simulated():
         network.add_client(client, "B1")
     network.say("p", Advertise("a", parse_filter(ANY)))
     network.say("s", Subscribe("s", parse_filter("[x,>,0]")))
-    network.kernel.run(1.5)
+    network.scheduler.run(1.5)
     for number in range(COUNT):
-        network.kernel.at(1.5 + number * PERIOD_S, lambda _: network.publish("p", Publication(CONTENT)))
-    network.kernel.run(6.0)
+        network.scheduler.at(1.5 + number * PERIOD_S, lambda _: network.publish("p", Publication(CONTENT)))
+    network.scheduler.run(6.0)
     return totals
 
 

@@ -9,11 +9,11 @@ from overweave.contract.frames import Acknowledgement, BatchFrame, ControlFrame,
 from overweave.contract.modules import Delivered, PublishControl, SendControl, Started
 from overweave.contract.stimuli import TimerFired
 from overweave.drivers.sim.costs import FRAME_BYTES, Costs
-from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.lanes import LaneQueue, is_urgent
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.runner import simulate
 from overweave.drivers.sim.scenario import scenario_of
+from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.uplink import Uplink
 from overweave.language.headers import Header, Priority
 from overweave.language.messages import Advertise, Publish, Subscribe, Unsubscribe
@@ -66,37 +66,37 @@ def test_a_session_without_waiting_data_is_urgent_again():
 class Line:
     """One direction of a connection that writes down when frames leave."""
 
-    def __init__(self, kernel):
-        self._kernel, self.open, self.left = kernel, True, []
+    def __init__(self, scheduler):
+        self._scheduler, self.open, self.left = scheduler, True, []
 
     def depart(self, frame):
-        self.left.append((round(self._kernel.now_s, 6), type(frame).__name__))
+        self.left.append((round(self._scheduler.now_s, 6), type(frame).__name__))
 
 
 def test_an_uplink_finishes_the_frame_it_sends_and_then_sends_urgent_ones():
-    kernel = Kernel()
-    uplink, line = Uplink(kernel, bandwidth_bytes_per_s=FRAME_BYTES), Line(kernel)
+    scheduler = Scheduler()
+    uplink, line = Uplink(scheduler, bandwidth_bytes_per_s=FRAME_BYTES), Line(scheduler)
     for frame in (WORD, ACK, WORD, ACK):
         uplink.send(line, frame)
-    kernel.run()
+    scheduler.run()
     assert line.left == [(1.0, "ControlFrame"), (2.0, "Acknowledgement"), (3.0, "ControlFrame"), (4.0, "Acknowledgement")]
     line.left.clear()
     data_s = (FRAME_BYTES + DATA.batch.size_bytes()) / FRAME_BYTES
     for frame in (DATA, DATA, ACK):
         uplink.send(line, frame)
-    kernel.run()
+    scheduler.run()
     assert [name for _, name in line.left] == ["BatchFrame", "Acknowledgement", "BatchFrame"]
     assert uplink.offered_s == pytest.approx(5 + 2 * data_s)
 
 
 def test_frames_of_a_closed_connection_take_no_bandwidth():
-    kernel = Kernel()
-    uplink, closed, other = Uplink(kernel, bandwidth_bytes_per_s=FRAME_BYTES), Line(kernel), Line(kernel)
+    scheduler = Scheduler()
+    uplink, closed, other = Uplink(scheduler, bandwidth_bytes_per_s=FRAME_BYTES), Line(scheduler), Line(scheduler)
     uplink.send(other, ACK)
     uplink.send(closed, ACK)
     uplink.send(other, ACK)
     closed.open = False
-    kernel.run()
+    scheduler.run()
     assert (closed.left, [at_s for at_s, _ in other.left]) == ([], [1.0, 2.0])
 
 
@@ -136,18 +136,18 @@ def test_control_does_not_wait_behind_data_for_others_at_an_overloaded_uplink():
     network.add_client("p", "B1")
     network.add_client("s", "B2")
     network.say("p", Advertise("a", parse_filter("[x,isPresent,0]")))
-    network.kernel.run(1.0)
+    network.scheduler.run(1.0)
     network.say("s", Subscribe("s", parse_filter("[x,>,0]")))
-    network.kernel.run(2.0)
+    network.scheduler.run(2.0)
     for number in range(1000):
-        network.kernel.at(2.0 + number / 100, lambda _: network.publish("p", Publication({"x": 1})))
-    network.kernel.run(12.0)
+        network.scheduler.at(2.0 + number / 100, lambda _: network.publish("p", Publication({"x": 1})))
+    network.scheduler.run(12.0)
     assert network.station("B1").uplink_offered_s() > 12.0
     for pair in (("B1", "B3"), ("B2", "B3"), ("B3", "B1"), ("B2", "B1")):
         assert len(delays_s[pair]) >= 10
         assert max(delays_s[pair]) < 0.2
     # The same session as the data: waits until sessions have lanes of their own.
-    network.kernel.run(60.0)
+    network.scheduler.run(60.0)
     assert max(delays_s["B1", "B2"]) > 5.0
 
 

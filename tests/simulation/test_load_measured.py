@@ -2,8 +2,8 @@
 
 from overweave.contract.stimuli import LoadMeasured
 from overweave.drivers.sim.costs import FRAME_BYTES, Costs
-from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.drivers.sim.scheduler import Scheduler
 from overweave.language.codec import encode_publication
 from overweave.language.messages import Advertise, Subscribe
 from overweave.language.publications import Publication
@@ -36,22 +36,22 @@ def network(probes, **options):
     for client, broker in (("p", "B1"), ("s", "B2")):
         made.add_client(client, broker)
     made.say("p", Advertise("a", parse_filter("[x,isPresent,0]")))
-    made.kernel.run(1.0)
+    made.scheduler.run(1.0)
     made.say("s", Subscribe("s", parse_filter("[x,>,0]")))
-    made.kernel.run(2.0)
+    made.scheduler.run(2.0)
     return made
 
 
 def publish(made, count, period_s):
     for number in range(count):
-        made.kernel.at(2.0 + (number + 0.5) * period_s, lambda _: made.publish("p", CONTENT))
+        made.scheduler.at(2.0 + (number + 0.5) * period_s, lambda _: made.publish("p", CONTENT))
 
 
 def test_the_load_of_each_second_reaches_modules():
     probes = {"B1": Probe(), "B2": Probe()}
     made = network(probes, costs=Costs(matching_delay_base_s=0.004))
     publish(made, 60, 0.05)
-    made.kernel.run(6.0)
+    made.scheduler.run(6.0)
     times_s, loads = zip(*probes["B2"].loads, strict=True)
     assert times_s == (1.0, 2.0, 3.0, 4.0, 5.0, 6.0)
     assert [load.input_hz for load in loads[2:]] == [20.0, 20.0, 20.0, 0.0]
@@ -65,16 +65,16 @@ def test_brokers_that_take_no_time_have_a_load_too():
     probes = {"B2": Probe()}
     made = network(probes)
     publish(made, 20, 0.05)
-    made.kernel.run(4.0)
+    made.scheduler.run(4.0)
     assert [load.input_hz for _, load in probes["B2"].loads] == [0.0, 0.0, 20.0, 0.0]
 
 
 def test_contents_that_wait_are_the_queue():
     probes = {"B1": Probe()}
     made = network(probes)
-    made.cut(("B1", "B2"))
+    made.cut_link(("B1", "B2"))
     publish(made, 20, 0.05)
-    made.kernel.run(3.0)
+    made.scheduler.run(3.0)
     assert probes["B1"].loads[-1][1].queue_length == 20
 
 
@@ -82,7 +82,7 @@ def test_a_paused_broker_measures_nothing():
     probes = {"B2": Probe()}
     made = network(probes)
     made.pause("B2", 2.5)
-    made.kernel.run(6.0)
+    made.scheduler.run(6.0)
     assert [now_s for now_s, _ in probes["B2"].loads] == [1.0, 2.0, 5.0, 6.0]
 
 
@@ -90,22 +90,27 @@ def test_a_restarted_broker_begins_anew():
     probes = {"B2": Probe()}
     made = network(probes)
     made.crash("B2", 1.5)
-    made.kernel.run(6.0)
+    made.scheduler.run(6.0)
     assert [now_s for now_s, _ in probes["B2"].loads] == [1.0, 2.0, 4.0, 5.0, 6.0]
 
 
 def test_measurements_do_not_keep_a_quiet_network_going():
     made = network({"B1": Probe()})
-    made.kernel.run()
-    assert made.kernel.now_s < 10.0
-    assert made.kernel.pending() == 0
+    made.scheduler.run()
+    assert made.scheduler.now_s < 10.0
+    assert made.scheduler.pending() == 0
 
 
 def test_periodic_actions_come_after_all_else_of_their_time_and_may_plan():
-    kernel, seen = Kernel(), []
-    kernel.every(1.0, lambda _: (seen.append(("tick", kernel.now_s)), kernel.at(kernel.now_s + 0.5, seen.append, "planned")))
-    kernel.at(1.0, seen.append, "first")
-    kernel.at(1.0, lambda _: kernel.every(0.25, lambda _: seen.append(("other", kernel.now_s))))
-    kernel.run(1.6)
+    scheduler, seen = Scheduler(), []
+
+    def tick(_):
+        seen.append(("tick", scheduler.now_s))
+        scheduler.at(scheduler.now_s + 0.5, seen.append, "planned")
+
+    scheduler.every(1.0, tick)
+    scheduler.at(1.0, seen.append, "first")
+    scheduler.at(1.0, lambda _: scheduler.every(0.25, lambda _: seen.append(("other", scheduler.now_s))))
+    scheduler.run(1.6)
     assert seen == ["first", ("tick", 1.0), ("other", 1.25), "planned", ("other", 1.5)]
-    assert kernel.now_s == 1.6
+    assert scheduler.now_s == 1.6

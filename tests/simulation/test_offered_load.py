@@ -70,13 +70,13 @@ def delivery_s(overlay, **options):
     network.add_client("p", "B1")
     network.add_client("s", "B3")
     network.say("p", Advertise("a", parse_filter("[x,isPresent,0]")))
-    network.kernel.run(5.0)
+    network.scheduler.run(5.0)
     network.say("s", Subscribe("s", parse_filter("[x,>,0]")))
-    network.kernel.run(10.0)
+    network.scheduler.run(10.0)
     network.publish("p", Publication({"x": 1}))
     while not network.deliveries:
-        network.kernel.run(network.kernel.now_s + 0.001)
-    return network.kernel.now_s - 10.0
+        network.scheduler.run(network.scheduler.now_s + 0.001)
+    return network.scheduler.now_s - 10.0
 
 
 def test_a_link_with_a_delay_of_its_own_takes_it():
@@ -153,8 +153,8 @@ def test_faults_are_counted_by_class():
 def test_crashes_and_lost_frames_are_those_that_happened():
     overlay = Overlay(["B1", "B2"], [("B1", "B2")])
     network = SimulatedNetwork(overlay, PROTOCOLS["filter"].make, faults=Faults(crash_every_s=2.0, crash_s=0.1, loss=0.5))
-    network.kernel.run(30.0)
-    network.kernel.run(30.2)
+    network.scheduler.run(30.0)
+    network.scheduler.run(30.2)
     counts, down = network.fault_counts(), 2 - len(network.running())
     assert counts.crashes == sum(network.incarnation(id) - 1 for id in overlay.ids) + down > 5
     assert counts.lost_frames == pytest.approx(network.frames / 2, rel=0.2)
@@ -164,9 +164,9 @@ def test_a_copy_of_a_network_acts_on_itself():
     overlay = Overlay(["B1", "B2"], [("B1", "B2")])
     network = SimulatedNetwork(overlay, PROTOCOLS["filter"].make)
     network.add_client("p", "B1")
-    network.kernel.run(1.0)
+    network.scheduler.run(1.0)
     other = copy.deepcopy(network)
     other.say("p", Advertise("a", parse_filter("[x,>,0]")))
-    other.kernel.run(2.0)
+    other.scheduler.run(2.0)
     assert (len(other.journal("B1")), len(network.journal("B1"))) == (1, 0)
-    assert network.kernel.now_s == 1.0
+    assert network.scheduler.now_s == 1.0

@@ -29,17 +29,17 @@ class Checks(msgspec.Struct, frozen=True):
             raise InvalidInput(f"checks.queue_max: expected an integer of at least 1, got {self.queue_max}")
 
 
-class Ledger:
+class DeliveryOracle:
     """Who should get what, and who did, in the memory of a few numbers per subscription.
 
     Per subscription it keeps the number and the sum of fingerprints of publications, due minus delivered. A loss and a
     duplicate that leave both at zero would have to have the same fingerprint.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> ledger = Ledger([("s1", parse_filter("[x,>,1]")), ("s2", parse_filter("[x,>,5]"))])
-    >>> ledger.published("p", 0, Publication({"x": 3}))
-    >>> ledger.delivered("p", 0, "s2")
-    >>> ledger.faults()
+    >>> oracle = DeliveryOracle([("s1", parse_filter("[x,>,1]")), ("s2", parse_filter("[x,>,5]"))])
+    >>> oracle.published("p", 0, Publication({"x": 3}))
+    >>> oracle.delivered("p", 0, "s2")
+    >>> oracle.faults()
     ["subscription 's1': 1 missing", "subscription 's2': 1 too many"]
     """
 
@@ -77,18 +77,18 @@ def check_brokers(network: SimulatedNetwork, checks: Checks) -> None:
             try:
                 network.broker(id).validate()
             except AssertionError as error:
-                raise OverweaveError(f"broker {id} at {network.kernel.now_s:g} s: its state is broken: {error}") from error
+                raise OverweaveError(f"broker {id} at {network.scheduler.now_s:g} s: its state is broken: {error}") from error
         station = network.station(id)
         if station is not None and station.queue_max > checks.queue_max:
             raise OverweaveError(
-                f"broker {id} at {network.kernel.now_s:g} s: {station.queue_max} frames wait in its input queue, more than "
+                f"broker {id} at {network.scheduler.now_s:g} s: {station.queue_max} frames wait in its input queue, more than "
                 f"checks.queue_max = {checks.queue_max}; is it overloaded?"
             )
 
 
-def check_deliveries(ledger: Ledger) -> None:
+def check_deliveries(oracle: DeliveryOracle) -> None:
     """Check that everybody has got what was due."""
-    faults = ledger.faults()
+    faults = oracle.faults()
     if faults:
         more = f" and {len(faults) - 5} more" if len(faults) > 5 else ""
         raise OverweaveError(f"deliveries are wrong: {'; '.join(faults[:5])}{more}")

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from overweave.broker.modules.tracer import Tracer
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.drivers.sim.costs import Costs
-from overweave.drivers.sim.kernel import nothing_dies
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.drivers.sim.scheduler import gc_frozen
 from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.publications import Publication
@@ -83,12 +83,12 @@ def measure(
 ) -> Measured:
     """One run: ``warm_up_s`` is not measured, then tables are looked at ``samples`` times, evenly."""
     run = _Run(overlay, protocol, churn, seed, warm_up_s + duration_s)
-    with nothing_dies():
-        run.go_on(warm_up_s)
+    with gc_frozen():
+        run.run_until(warm_up_s)
         before = run.sent()
         entries = []
         for number in range(1, samples + 1):
-            run.go_on(warm_up_s + duration_s * number / samples)
+            run.run_until(warm_up_s + duration_s * number / samples)
             entries.append(run.remote_entries())
     publications, control = (now - then for now, then in zip(run.sent(), before, strict=True))
     return Measured(float(np.mean(entries)), publications / duration_s, control / duration_s)
@@ -107,9 +107,9 @@ def measure_load(
 ) -> Loaded:
     """One run of brokers that take time; every subscription is a client of its own, which gets its own copy."""
     run = _BusyRun(overlay, protocol, churn, seed, warm_up_s + duration_s, costs)
-    run.go_on(warm_up_s)
+    run.run_until(warm_up_s)
     busy_s, sending_s, _ = run.worked()
-    run.go_on(warm_up_s + duration_s)
+    run.run_until(warm_up_s + duration_s)
     busy_s_then, sending_s_then, delays_s = run.worked()
     return Loaded(
         tuple((busy_s_then - busy_s) / duration_s), tuple((sending_s_then - sending_s) / duration_s), float(np.mean(delays_s))
@@ -139,13 +139,13 @@ class _Run:
         self._publications = [Publication({predicate.attribute: 1 for predicate in each.predicates}) for each in self._filters]
         for broker in overlay.ids:
             self._network.add_client(_client(broker), broker)
-        self._network.settle()
-        self._start_s = self._network.kernel.now_s
+        self._network.run_until_quiescent()
+        self._start_s = self._network.scheduler.now_s
         self._plan_advertisements()
         self._plan_lives(churn.subscriptions, self._subscribe)
 
-    def go_on(self, until_s: float) -> None:
-        self._network.kernel.run(self._start_s + until_s)
+    def run_until(self, until_s: float) -> None:
+        self._network.scheduler.run(self._start_s + until_s)
 
     def sent(self) -> tuple[int, int]:
         """Publications and control messages so far."""
@@ -181,13 +181,13 @@ class _Run:
                 self._plan_publications(broker, of, rate_hz, self._end_s)
 
     def _plan_publications(self, broker: int, of: int, rate_hz: float, length_s: float) -> None:
-        now_s = self._network.kernel.now_s - self._start_s
+        now_s = self._network.scheduler.now_s - self._start_s
         length_s = min(length_s, self._end_s - now_s)
         for time_s in now_s + self._dice.random(self._dice.poisson(rate_hz * length_s)) * length_s:
             self._at(float(time_s), self._publish, (broker, of))
 
     def _at(self, time_s: float, action: Callable[..., None], argument: object) -> None:
-        self._network.kernel.at(self._start_s + time_s, action, argument)
+        self._network.scheduler.at(self._start_s + time_s, action, argument)
 
     # ---- what happens
 
@@ -212,7 +212,7 @@ class _Run:
         self._plan_publications(broker, of, self._churn.publication_hz[broker, of] / mean, length_s)
 
     def _later(self, length_s: float, action: Callable[..., None], argument: object) -> None:
-        now_s = self._network.kernel.now_s - self._start_s
+        now_s = self._network.scheduler.now_s - self._start_s
         if now_s + length_s <= self._end_s:
             self._at(now_s + length_s, action, argument)
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from overweave.contract.stimuli import PeerConnected, PeerDisconnected, PeerLeft
-from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.nodes import Channel, Node
+from overweave.drivers.sim.scheduler import Scheduler
 
 Ends = tuple[str, str]
 #: Makes one direction of a connection.
@@ -14,8 +14,8 @@ MakeChannel = Callable[[Node, Node], Channel]
 class ConnectionTable:
     """The running nodes, the places of clients, the links there are now, and the channels of open connections."""
 
-    def __init__(self, kernel: Kernel, make_channel: MakeChannel) -> None:
-        self._kernel, self._make_channel = kernel, make_channel
+    def __init__(self, scheduler: Scheduler, make_channel: MakeChannel) -> None:
+        self._scheduler, self._make_channel = scheduler, make_channel
         #: All clients, and the brokers that have not crashed.
         self.nodes: dict[str, Node] = {}
         #: The broker of each client.
@@ -61,22 +61,22 @@ class ConnectionTable:
             if id in self.nodes and self._close(id, peer):
                 self.nodes[id].handle(PeerDisconnected(peer))
 
-    def cut(self, ends: Ends, for_s: float | None = None) -> None:
+    def cut_link(self, ends: Ends, for_s: float | None = None) -> None:
         """Close a connection, for some time or for good."""
         self.disconnect(ends)
         if for_s is not None:
-            self._kernel.at(self._kernel.now_s + for_s, self.connect, ends)
+            self._scheduler.at(self._scheduler.now_s + for_s, self.connect, ends)
 
     def open_link(self, ends: Ends) -> None:
         """Join two brokers, after the present stimulus."""
         if ends not in self.links and ends[::-1] not in self.links:
             self.links.add(ends)
-            self._kernel.at(self._kernel.now_s, self.connect, ends)
+            self._scheduler.at(self._scheduler.now_s, self.connect, ends)
 
     def close_link(self, ends: Ends) -> None:
         """Part two brokers for good, after the present stimulus."""
         self.links -= {ends, ends[::-1]}
-        self._kernel.at(self._kernel.now_s, self._remove_link, ends)
+        self._scheduler.at(self._scheduler.now_s, self._remove_link, ends)
 
     def _remove_link(self, ends: Ends) -> None:
         for id, peer in (ends, ends[::-1]):

@@ -8,7 +8,7 @@ import numpy as np
 from overweave.drivers.sim.connections import ConnectionTable
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.journals import Journals
-from overweave.drivers.sim.kernel import Kernel
+from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.supervisor import BrokerSupervisor
 
 
@@ -17,7 +17,7 @@ class FaultInjector:
 
     def __init__(
         self,
-        kernel: Kernel,
+        scheduler: Scheduler,
         random: np.random.Generator,
         faults: Faults,
         table: ConnectionTable,
@@ -25,7 +25,7 @@ class FaultInjector:
         journals: Journals,
         counts: Counter[str],
     ) -> None:
-        self._kernel, self._random, self._faults = kernel, random, faults
+        self._scheduler, self._random, self._faults = scheduler, random, faults
         self._table, self._supervisor, self._journals = table, supervisor, journals
         self._counts = counts
 
@@ -44,9 +44,9 @@ class FaultInjector:
                 self._schedule(inject, every_s)
 
     def _schedule(self, inject: Callable[[], None], every_s: float) -> None:
-        time_s = self._kernel.now_s + self._random.exponential(every_s)
+        time_s = self._scheduler.now_s + self._random.exponential(every_s)
         if time_s < self._faults.until_s:
-            self._kernel.at(time_s, self._inject, (inject, every_s))
+            self._scheduler.at(time_s, self._inject, (inject, every_s))
 
     def _inject(self, what: tuple[Callable[[], None], float]) -> None:
         what[0]()
@@ -56,7 +56,7 @@ class FaultInjector:
         ends = self._table.connections()
         if ends:
             self._counts["cuts"] += 1
-            self._table.cut(ends[self._draw(len(ends))], self._faults.cut_s)
+            self._table.cut_link(ends[self._draw(len(ends))], self._faults.cut_s)
 
     def _crash(self) -> None:
         running, chance = self._supervisor.running(), self._faults.clock_back
@@ -73,7 +73,7 @@ class FaultInjector:
         self._counts["partitions"] += 1
         for ends in self._table.connections():
             if (ends[0] in half) != (ends[1] in half) and not self._table.clients.keys() & set(ends):
-                self._table.cut(ends, self._faults.partition_s)
+                self._table.cut_link(ends, self._faults.partition_s)
 
     def _pause_client(self) -> None:
         reading = self._table.reading_clients()
@@ -81,7 +81,7 @@ class FaultInjector:
             self._counts["client_pauses"] += 1
             client = self._table.nodes[reading[self._draw(len(reading))]]
             client.stop_reading()
-            self._kernel.at(self._kernel.now_s + self._faults.pause_s, client.read_on)
+            self._scheduler.at(self._scheduler.now_s + self._faults.pause_s, client.read_on)
 
     def _fill_disk(self) -> None:
         running = self._supervisor.running()

@@ -17,9 +17,9 @@ from overweave.drivers.sim.fault_injector import FaultInjector
 from overweave.drivers.sim.faults import FaultCounts, Faults
 from overweave.drivers.sim.frame_faults import FrameFaults
 from overweave.drivers.sim.journals import Journals
-from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.nodes import Channel, LossyChannel, Node
 from overweave.drivers.sim.performers import EffectPerformers, OnDelivery, Outcomes
+from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.station import Station
 from overweave.drivers.sim.supervisor import BrokerSupervisor, MakeModules, MakeRouting
 from overweave.language.messages import Control
@@ -44,21 +44,21 @@ class SimulatedNetwork:
     ) -> None:
         faults = faults or Faults()
         random = np.random.default_rng(seed)
-        self.kernel = Kernel()
+        self.scheduler = Scheduler()
         self.overlay = overlay
         self._config = config or _default_config(faults)
         self._costs = NetworkCosts(overlay, costs or Costs(), own_costs or {})
         self._fault_counts: Counter[str] = Counter()
         self._frame_faults = FrameFaults(faults, random, self._fault_counts) if faults.lossy else None
-        self._journals = Journals(self.kernel, random, faults)
-        self._table = ConnectionTable(self.kernel, self.make_channel)
+        self._journals = Journals(self.scheduler, random, faults)
+        self._table = ConnectionTable(self.scheduler, self.make_channel)
         self._supervisor = BrokerSupervisor(
-            self, self.kernel, random, overlay, make_routing, make_modules, self._config, self._costs, faults,
+            self, self.scheduler, random, overlay, make_routing, make_modules, self._config, self._costs, faults,
             self._journals, self._table,
         )  # fmt: skip
         outcomes = Outcomes()
         self._performers = EffectPerformers(
-            self, self.kernel, self._table, self._supervisor, self._journals, outcomes, on_delivery or outcomes.count_delivery
+            self, self.scheduler, self._table, self._supervisor, self._journals, outcomes, on_delivery or outcomes.count_delivery
         )
         self.deliveries, self.records, self.statements = outcomes.deliveries, outcomes.records, outcomes.statements
         self.refusals, self.rejections, self.restarts = outcomes.refusals, outcomes.rejections, outcomes.restarts
@@ -73,7 +73,9 @@ class SimulatedNetwork:
         self.links.update(link.ends for link in overlay.links)
         for link in overlay.links:
             self._table.connect(link.ends)
-        injector = FaultInjector(self.kernel, random, faults, self._table, self._supervisor, self._journals, self._fault_counts)
+        injector = FaultInjector(
+            self.scheduler, random, faults, self._table, self._supervisor, self._journals, self._fault_counts
+        )
         if overlay.links:
             injector.start()
 
@@ -116,10 +118,6 @@ class SimulatedNetwork:
         """A broker's core."""
         return self._supervisor.core(id)
 
-    def place_of(self, client: str) -> str:
-        """The broker of a client."""
-        return self._table.clients[client]
-
     def clients(self) -> list[str]:
         """The clients that are attached, connected or not."""
         return list(self._table.clients)
@@ -152,16 +150,16 @@ class SimulatedNetwork:
         """The number of contents of clients that are not settled."""
         return sum(self.client(id).unsettled() for id in self._table.clients)
 
-    def is_whole(self) -> bool:
+    def all_connected(self) -> bool:
         """Whether all brokers run and all connections are open."""
         return self._table.all_connected()
 
-    def settle(self, within_s: float = 600.0) -> None:
+    def run_until_quiescent(self, within_s: float = 600.0) -> None:
         """Run until everything that clients sent is settled."""
-        end = self.kernel.now_s + within_s
-        while self.unsettled() or not self.is_whole():
-            assert self.kernel.now_s < end, f"{self.unsettled()} contents are not settled after {within_s} s"
-            self.kernel.run(self.kernel.now_s + 0.5)
+        end = self.scheduler.now_s + within_s
+        while self.unsettled() or not self.all_connected():
+            assert self.scheduler.now_s < end, f"{self.unsettled()} contents are not settled after {within_s} s"
+            self.scheduler.run(self.scheduler.now_s + 0.5)
 
     # ---- what nodes need of their network
 
@@ -173,8 +171,8 @@ class SimulatedNetwork:
         """One direction of a connection."""
         delay_s = self._costs.delay_s(source.id, target.id)
         if self._frame_faults is None and source.station is None and source.meter is None:
-            return Channel(self, self.kernel, source, target, delay_s)
-        return LossyChannel(self, self.kernel, source, target, delay_s, self._frame_faults)
+            return Channel(self, self.scheduler, source, target, delay_s)
+        return LossyChannel(self, self.scheduler, source, target, delay_s, self._frame_faults)
 
     def open_link(self, ends: Ends) -> None:
         """Join two brokers, after the present stimulus."""
@@ -186,9 +184,9 @@ class SimulatedNetwork:
 
     # ---- faults
 
-    def cut(self, ends: Ends, for_s: float | None = None) -> None:
+    def cut_link(self, ends: Ends, for_s: float | None = None) -> None:
         """Close a connection, for some time or for good."""
-        self._table.cut(ends, for_s)
+        self._table.cut_link(ends, for_s)
 
     def crash(self, broker: str, for_s: float | None = None, clock_back: bool = False) -> None:
         """Have a broker lose all but its journal, for some time or for good; then its clock may have gone back."""

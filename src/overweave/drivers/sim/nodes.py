@@ -12,7 +12,7 @@ from overweave.drivers.effect_runner import BROKER_EFFECTS, CLIENT_EFFECTS, Alar
 from overweave.drivers.load_meter import LoadMeter
 from overweave.drivers.sim.costs import frame_bytes
 from overweave.drivers.sim.frame_faults import FrameFaults
-from overweave.drivers.sim.kernel import Kernel
+from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.station import Station
 
 
@@ -63,8 +63,8 @@ class Node:
     __slots__ = (
         "_deferred",
         "_host",
-        "_kernel",
         "_late",
+        "_scheduler",
         "alive",
         "bytes_out",
         "channels",
@@ -78,9 +78,9 @@ class Node:
         "waiting",
     )
 
-    def __init__(self, host: Host, kernel: Kernel, id: str, core: Core, skew_s: float) -> None:
+    def __init__(self, host: Host, scheduler: Scheduler, id: str, core: Core, skew_s: float) -> None:
         self._host = host
-        self._kernel = kernel
+        self._scheduler = scheduler
         self.id = id
         self.core = core
         #: What its clock is wrong by.
@@ -105,14 +105,14 @@ class Node:
 
     def clock_s(self) -> float:
         """What the node takes for the time."""
-        return self._kernel.now_s + self.skew_s
+        return self._scheduler.now_s + self.skew_s
 
     def handle(self, stimulus: Stimulus) -> None:
         """Something happens to the core; do what it asks for."""
         if self.frozen:
             self._deferred.append(stimulus)
             return
-        self.run(self.core.handle(stimulus, self._kernel.now_s + self.skew_s))
+        self.run(self.core.handle(stimulus, self._scheduler.now_s + self.skew_s))
 
     def serve(self, peer: str, frame: Frame, service_s: float) -> None:
         """The station has served a frame."""
@@ -128,7 +128,7 @@ class Node:
         """Tell the core its load since the last measurement; a paused broker measures nothing."""
         if self.meter is not None and not self.frozen and isinstance(self.core, BrokerCore):
             unsettled = sum(self.core.statistics().unsettled.values())
-            self.handle(self.meter.measure(self._kernel.now_s, self.bytes_out, unsettled))
+            self.handle(self.meter.measure(self._scheduler.now_s, self.bytes_out, unsettled))
 
     def stop_reading(self) -> None:
         """Leave what arrives on the connection."""
@@ -160,7 +160,7 @@ class Node:
 
     def _schedule(self, at_s: float, action: Callable[[str], None], name: str) -> Alarm:
         alarm = _Alarm(action, name)
-        self._kernel.at(at_s - self.skew_s, alarm.fire, None)
+        self._scheduler.at(at_s - self.skew_s, alarm.fire, None)
         return alarm
 
     def _fire(self, name: str) -> None:
@@ -173,11 +173,11 @@ class Node:
 class Channel:
     """One direction of one connection, on which every frame takes equally long; what is under way when it closes is lost."""
 
-    __slots__ = ("_delay_s", "_host", "_kernel", "_source", "_target", "arrive", "open")
+    __slots__ = ("_delay_s", "_host", "_scheduler", "_source", "_target", "arrive", "open")
 
-    def __init__(self, host: Host, kernel: Kernel, source: Node, target: Node, delay_s: float) -> None:
+    def __init__(self, host: Host, scheduler: Scheduler, source: Node, target: Node, delay_s: float) -> None:
         self._host = host
-        self._kernel = kernel
+        self._scheduler = scheduler
         self._source, self._target = source, target
         self._delay_s = delay_s
         self.open = True
@@ -187,8 +187,8 @@ class Channel:
     def send(self, frame: Frame) -> None:
         """Put a frame on its way; it arrives unless the connection is lost."""
         self._host.frames += 1
-        kernel = self._kernel
-        kernel.at(kernel.now_s + self._delay_s, self.arrive, frame)
+        scheduler = self._scheduler
+        scheduler.at(scheduler.now_s + self._delay_s, self.arrive, frame)
 
     def _arrive(self, frame: Frame) -> None:
         target = self._target
@@ -198,7 +198,7 @@ class Channel:
             target.waiting.append((self, frame))
         elif target.station is None:
             # As `Node.handle`, once more: this is what a simulation does most of the time.
-            now_s = self._kernel.now_s + target.skew_s
+            now_s = self._scheduler.now_s + target.skew_s
             if target.meter is not None:
                 target.count_served(frame, 0.0)
             target.run(target.core.handle(FrameArrived(self._source.id, frame), now_s))
@@ -212,9 +212,9 @@ class LossyChannel(Channel):
     __slots__ = ("_frame_faults", "_last_arrival_s")
 
     def __init__(
-        self, host: Host, kernel: Kernel, source: Node, target: Node, delay_s: float, frame_faults: FrameFaults | None
+        self, host: Host, scheduler: Scheduler, source: Node, target: Node, delay_s: float, frame_faults: FrameFaults | None
     ) -> None:
-        super().__init__(host, kernel, source, target, delay_s)
+        super().__init__(host, scheduler, source, target, delay_s)
         self._frame_faults = frame_faults
         self._last_arrival_s = 0.0
 
@@ -232,8 +232,8 @@ class LossyChannel(Channel):
     def depart(self, frame: Frame) -> None:
         """A frame has left its broker."""
         # Frames overtake each other by faults alone.
-        arrives_s = max(self._kernel.now_s + self._delay_s, self._last_arrival_s)
-        for late_s in (0.0,) if self._frame_faults is None else self._frame_faults.delays_s(self._kernel.now_s):
+        arrives_s = max(self._scheduler.now_s + self._delay_s, self._last_arrival_s)
+        for late_s in (0.0,) if self._frame_faults is None else self._frame_faults.delays_s(self._scheduler.now_s):
             if late_s == 0.0:
                 self._last_arrival_s = arrives_s
-            self._kernel.at(arrives_s + late_s, self.arrive, frame)
+            self._scheduler.at(arrives_s + late_s, self.arrive, frame)

@@ -23,8 +23,8 @@ from overweave.contract.stimuli import PeerLeft
 from overweave.drivers.effect_runner import Performers
 from overweave.drivers.sim.connections import ConnectionTable
 from overweave.drivers.sim.journals import Journals
-from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.nodes import Host, Node
+from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.supervisor import BrokerSupervisor
 
 #: How soon a neighbour connects again whose connection was closed, and when the session of a client that does not expires.
@@ -60,14 +60,14 @@ class EffectPerformers:
     def __init__(
         self,
         host: Host,
-        kernel: Kernel,
+        scheduler: Scheduler,
         table: ConnectionTable,
         supervisor: BrokerSupervisor,
         journals: Journals,
         outcomes: Outcomes,
         on_delivery: OnDelivery,
     ) -> None:
-        self._host, self._kernel = host, kernel
+        self._host, self._scheduler = host, scheduler
         self._table, self._supervisor, self._journals = table, supervisor, journals
         self._outcomes, self._on_delivery = outcomes, on_delivery
 
@@ -116,12 +116,12 @@ class EffectPerformers:
         """Close the connection. A neighbour connects again; a client does not, and its session expires."""
         self._outcomes.refusals.append(effect)
         if effect.peer not in self._table.clients:
-            self._table.cut((node.id, effect.peer), _RECONNECT_S)
+            self._table.cut_link((node.id, effect.peer), _RECONNECT_S)
             return
         self._table.disconnect((node.id, effect.peer))
         self._table.remove_client(effect.peer)
         if effect.code != "slow-consumer":  # which the core has forgotten already
-            self._kernel.at(self._kernel.now_s + SESSION_EXPIRY_S, self._expire, (node, effect.peer))
+            self._scheduler.at(self._scheduler.now_s + SESSION_EXPIRY_S, self._expire, (node, effect.peer))
 
     def _expire(self, which: tuple[Node, str]) -> None:
         node, client = which

@@ -14,12 +14,12 @@ from overweave.broker.modules.tracer import Tracer
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Parts
 from overweave.contract.records import Record, Statement
-from overweave.drivers.sim.checkers import Ledger, check_brokers, check_deliveries
+from overweave.drivers.sim.checkers import DeliveryOracle, check_brokers, check_deliveries
 from overweave.drivers.sim.faults import Faults
-from overweave.drivers.sim.kernel import nothing_dies
 from overweave.drivers.sim.metrics import Metrics, Tally, share
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.scenario import Scenario
+from overweave.drivers.sim.scheduler import gc_frozen
 from overweave.drivers.sim.utilisation import Overloaded, added, offered_work, overload_text, summarise
 from overweave.drivers.sim.workload import Publisher, Workload, make_workload
 from overweave.errors import OverweaveError
@@ -75,7 +75,7 @@ class _Run:
         self._overloaded: tuple[Overloaded, ...] = ()
         faults = _ending(scenario.faults, SETUP_S + scenario.duration_s)
         make = PROTOCOLS[scenario.routing.protocol].make
-        self._ledger = Ledger((subscriber.id, subscriber.filter) for subscriber in workload.subscribers)
+        self._oracle = DeliveryOracle((subscriber.id, subscriber.filter) for subscriber in workload.subscribers)
         self._deliveries = 0
         self._network = SimulatedNetwork(
             overlay,
@@ -93,7 +93,7 @@ class _Run:
         network, scenario, tally = self._network, self._scenario, self._tally
         self._set_up()
         control_before, frames_before, work_before = self._control(), network.frames, offered_work(network)
-        with nothing_dies():
+        with gc_frozen():
             self._publish(progress)
         utilisation = offered_work(network).since(work_before, scenario.duration_s)
         self._overloaded = utilisation.overloaded()
@@ -137,15 +137,15 @@ class _Run:
             network.add_client(subscriber.id, subscriber.broker)
             network.say(subscriber.id, Subscribe(subscriber.id, subscriber.filter))
         self._settle()
-        network.kernel.run(max(SETUP_S, network.kernel.now_s))
+        network.scheduler.run(max(SETUP_S, network.scheduler.now_s))
 
     def _publish(self, progress: Callable[[float], None]) -> None:
-        kernel, duration_s = self._network.kernel, self._scenario.duration_s
-        start_s = kernel.now_s
+        scheduler, duration_s = self._network.scheduler, self._scenario.duration_s
+        start_s = scheduler.now_s
         for publisher in self._workload.publishers:
             self._plan(publisher, publisher.publications(), start_s, 0)
         for number in range(1, _SLICES + 1):
-            kernel.run(start_s + duration_s * number / _SLICES)
+            scheduler.run(start_s + duration_s * number / _SLICES)
             self._drain()
             check_brokers(self._network, self._scenario.checks)
             progress(duration_s * number / _SLICES)
@@ -154,7 +154,7 @@ class _Run:
         """Publish the next ones at their time."""
         after_s = publisher.at_s(number)
         if after_s < self._scenario.duration_s:
-            self._network.kernel.at(start_s + after_s, self._publish_some, (publisher, publications, start_s, number))
+            self._network.scheduler.at(start_s + after_s, self._publish_some, (publisher, publications, start_s, number))
 
     def _publish_some(self, planned: tuple[Publisher, Iterator[Publication], float, int]) -> None:
         publisher, publications, start_s, number = planned
@@ -163,7 +163,7 @@ class _Run:
             self._publications += len(batch)
             if self._scenario.checks.deliveries:
                 for place, publication in enumerate(batch):
-                    self._ledger.published(publisher.id, number + place, publication)
+                    self._oracle.published(publisher.id, number + place, publication)
             self._network.publish(publisher.id, *batch)
             self._plan(publisher, publications, start_s, number + len(batch))
 
@@ -172,19 +172,19 @@ class _Run:
             self._deliveries += batch.count
             if self._scenario.checks.deliveries:
                 for publisher, _, sequence in batch.identities():
-                    self._ledger.delivered(publisher, sequence, subscription)
+                    self._oracle.delivered(publisher, sequence, subscription)
 
     def _check(self) -> None:
         check_brokers(self._network, self._scenario.checks)
         if not self._network.refusals:
-            check_deliveries(self._ledger)
+            check_deliveries(self._oracle)
 
     def _settle(self) -> None:
         """Go on until clients and brokers wait for nothing: a client's message is settled before all brokers know of it."""
-        kernel = self._network.kernel
-        end_s = kernel.now_s + _SETTLE_S + _SETTLE_DURATIONS * self._scenario.duration_s
-        while kernel.now_s < end_s:
-            kernel.run(kernel.now_s + _STEP_S)
+        scheduler = self._network.scheduler
+        end_s = scheduler.now_s + _SETTLE_S + _SETTLE_DURATIONS * self._scenario.duration_s
+        while scheduler.now_s < end_s:
+            scheduler.run(scheduler.now_s + _STEP_S)
             self._drain()
             if not self._network.unsettled() and self._quiet():
                 return
@@ -196,7 +196,7 @@ class _Run:
 
     def _quiet(self) -> bool:
         network = self._network
-        return network.is_whole() and not any(network.broker(id).statistics().unsettled for id in self._overlay.ids)
+        return network.all_connected() and not any(network.broker(id).statistics().unsettled for id in self._overlay.ids)
 
     def _drain(self) -> None:
         records = self._network.records

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from overweave.batches.base import Batch
 from overweave.contract.frames import BatchFrame, Frame
 from overweave.drivers.sim.costs import Costs
-from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.lanes import LaneQueue, is_numbered, is_urgent
 from overweave.drivers.sim.overload import Overload
+from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.uplink import Uplink
 
 Job = tuple[str, Frame]
@@ -22,12 +22,12 @@ class Station:
 
     def __init__(
         self,
-        kernel: Kernel,
+        scheduler: Scheduler,
         costs: Costs,
         match_cost: Callable[[str, Batch], int],
         serve: Callable[[str, Frame, float], None],
     ) -> None:
-        self._kernel = kernel
+        self._scheduler = scheduler
         self._costs = costs
         self._match_cost = match_cost
         self._serve = serve
@@ -35,7 +35,7 @@ class Station:
         self._busy = False
         bandwidth = costs.output_bandwidth_bytes_per_s
         #: None: unlimited.
-        self.uplink = None if bandwidth is None else Uplink(kernel, bandwidth)
+        self.uplink = None if bandwidth is None else Uplink(scheduler, bandwidth)
         #: The load of a broker that delays what exceeds its capacity, and the delayed frames, in order of their release.
         self.overload: Overload | None = None
         if costs.capacity_hz is not None and costs.overloads:
@@ -70,7 +70,7 @@ class Station:
 
     def _delay(self, overload: Overload, peer: str, frame: Frame) -> bool:
         """Delay a publication beyond the capacity, and what follows it on its connection; whether the frame is delayed."""
-        now_s = self._kernel.now_s
+        now_s = self._scheduler.now_s
         if not is_urgent(frame):
             assert isinstance(frame, BatchFrame)
             release_s = overload.release_s(now_s, frame.batch.count)
@@ -82,7 +82,7 @@ class Station:
             return False
         self._delayed.append((peer, frame))
         self._delayed_of[peer] += 1
-        self._kernel.at(release_s, self._release)
+        self._scheduler.at(release_s, self._release)
         return True
 
     def _release(self, _: object) -> None:
@@ -105,7 +105,7 @@ class Station:
             if service_s > 0:
                 self._busy = True
                 self.busy_s += service_s
-                self._kernel.at(self._kernel.now_s + service_s, self._end, (job, service_s))
+                self._scheduler.at(self._scheduler.now_s + service_s, self._end, (job, service_s))
                 return
             self._serve(*job, 0.0)
 

@@ -14,8 +14,8 @@ from overweave.drivers.sim.connections import ConnectionTable
 from overweave.drivers.sim.costs import NetworkCosts
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.journals import Journals
-from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.nodes import Core, Host, Node
+from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.station import Station
 from overweave.overlay.graph import Overlay
 from overweave.routing.base import Routing
@@ -33,7 +33,7 @@ class BrokerSupervisor:
     def __init__(
         self,
         host: Host,
-        kernel: Kernel,
+        scheduler: Scheduler,
         random: np.random.Generator,
         overlay: Overlay,
         make_routing: MakeRouting,
@@ -44,7 +44,7 @@ class BrokerSupervisor:
         journals: Journals,
         table: ConnectionTable,
     ) -> None:
-        self._host, self._kernel, self._random = host, kernel, random
+        self._host, self._scheduler, self._random = host, scheduler, random
         self._overlay, self._config, self._costs = overlay, config, costs
         self._make_routing, self._make_modules = make_routing, make_modules
         self._journals, self._table = journals, table
@@ -81,7 +81,7 @@ class BrokerSupervisor:
     def make_node(self, id: str, core: Core) -> Node:
         """A node with a clock of its own."""
         skew_s = 0.0 if self._clock_skew_s is None else float(self._random.uniform(-1, 1)) * self._clock_skew_s
-        return Node(self._host, self._kernel, id, core, skew_s)
+        return Node(self._host, self._scheduler, id, core, skew_s)
 
     def start(self, broker: str, incarnation: int | None = None) -> None:
         """Start a broker with what its journal holds."""
@@ -104,7 +104,7 @@ class BrokerSupervisor:
         node = self._table.nodes[broker] = self.make_node(broker, core)
         costs = self._costs.of(broker)
         if not costs.free:
-            node.station = Station(self._kernel, costs, core.match_cost, node.serve)
+            node.station = Station(self._scheduler, costs, core.match_cost, node.serve)
         if modules:
             self._meter(node)
 
@@ -123,17 +123,17 @@ class BrokerSupervisor:
             channel.open = False
             self._table.disconnect((peer, broker))
         if for_s is not None:
-            self._kernel.at(self._kernel.now_s + for_s, self._recover, (broker, clock_back))
+            self._scheduler.at(self._scheduler.now_s + for_s, self._recover, (broker, clock_back))
 
     def restart_above(self, node: Node, incarnation: int) -> None:
         """Restart a broker as an incarnation later than one that others know, after the present stimulus."""
-        self._kernel.at(self._kernel.now_s, self._restart_above, (node, incarnation))
+        self._scheduler.at(self._scheduler.now_s, self._restart_above, (node, incarnation))
 
     def pause(self, broker: str, for_s: float) -> None:
         """Have a broker do nothing for some time, as SIGSTOP does."""
         node = self._table.nodes[broker]
         node.freeze()
-        self._kernel.at(self._kernel.now_s + for_s, node.thaw)
+        self._scheduler.at(self._scheduler.now_s + for_s, node.thaw)
 
     def _restart_above(self, what: tuple[Node, int]) -> None:
         node, incarnation = what
@@ -156,10 +156,10 @@ class BrokerSupervisor:
 
     def _meter(self, node: Node) -> None:
         """Measure the load of a broker whose modules may use it."""
-        node.meter = LoadMeter(self._kernel.now_s)
+        node.meter = LoadMeter(self._scheduler.now_s)
         if not self._measures:
             self._measures = True
-            self._kernel.every(MEASURE_S, self._measure)
+            self._scheduler.every(MEASURE_S, self._measure)
 
     def _measure(self, _: object) -> None:
         for broker in self.running():

@@ -4,8 +4,8 @@ from typing import Protocol
 
 from overweave.contract.frames import Frame
 from overweave.drivers.sim.costs import frame_bytes
-from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.lanes import LaneQueue
+from overweave.drivers.sim.scheduler import Scheduler
 
 
 class Departures(Protocol):
@@ -20,10 +20,10 @@ class Departures(Protocol):
 class Uplink:
     """Sends one frame at a time, urgent ones first; frames of a connection that is closed are dropped."""
 
-    __slots__ = ("_bandwidth", "_busy", "_kernel", "_queue", "offered_s")
+    __slots__ = ("_bandwidth", "_busy", "_queue", "_scheduler", "offered_s")
 
-    def __init__(self, kernel: Kernel, bandwidth_bytes_per_s: float) -> None:
-        self._kernel = kernel
+    def __init__(self, scheduler: Scheduler, bandwidth_bytes_per_s: float) -> None:
+        self._scheduler = scheduler
         self._bandwidth = bandwidth_bytes_per_s
         self._queue: LaneQueue[Departures] = LaneQueue()
         self._busy = False
@@ -44,7 +44,7 @@ class Uplink:
         while (job := self._queue.pop()) is not None:
             if job[0].open:
                 self._busy = True
-                self._kernel.at(self._kernel.now_s + frame_bytes(job[1]) / self._bandwidth, self._end, job)
+                self._scheduler.at(self._scheduler.now_s + frame_bytes(job[1]) / self._bandwidth, self._end, job)
                 return
 
     def _end(self, job: tuple[Departures, Frame]) -> None:

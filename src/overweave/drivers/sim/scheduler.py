@@ -1,7 +1,7 @@
-"""The kernel: actions with their arguments, by time and then in the order in which they were planned.
+"""The scheduler: actions with their arguments, by time and then in the order in which they were planned.
 
 Same actions in, same order out. All actions of one time are together, and the heap is one of times: on a network whose links
-take equally long, much happens at the same time.
+have equal delays, many actions have the same time.
 """
 
 import gc
@@ -11,16 +11,16 @@ from heapq import heappop, heappush, heapreplace
 from typing import Any
 
 Action = Callable[[Any], None]
-#: So many more objects than were freed come before the garbage collector looks at them.
+#: New objects, freed ones not counted, before the garbage collector runs.
 _SELDOM = 50_000
 _NEVER_S = float("inf")
 
 
 @contextmanager
-def nothing_dies() -> Iterator[None]:
-    """Spare the garbage collector what is there, and let it look seldom at what comes and goes: little of it forms circles.
+def gc_frozen() -> Iterator[None]:
+    """Freeze present objects for the garbage collector, and run it seldom on new ones: few of them form cycles.
 
-    To look through a loaded network took a quarter of the time, and through what is under way a twentieth.
+    Collecting a loaded network took a quarter of the time, and publications in flight a twentieth.
     """
     before = gc.get_threshold()
     gc.freeze()
@@ -32,14 +32,14 @@ def nothing_dies() -> Iterator[None]:
         gc.unfreeze()
 
 
-class Kernel:
+class Scheduler:
     """Simulated time.
 
-    >>> kernel, said = Kernel(), []
-    >>> kernel.at(2.0, said.append, "b")
-    >>> kernel.at(1.0, said.append, "a")
-    >>> kernel.run()
-    >>> said, kernel.now_s
+    >>> scheduler, said = Scheduler(), []
+    >>> scheduler.at(2.0, said.append, "b")
+    >>> scheduler.at(1.0, said.append, "a")
+    >>> scheduler.run()
+    >>> said, scheduler.now_s
     (['a', 'b'], 2.0)
     """
 
