@@ -28,7 +28,7 @@ class Simulated:
         self._network.add_client(CLIENT, BROKER)
         self._network.scheduler.run(1.0)
         self.core, self._received = ScriptedCore(), {NEIGHBOUR: [], CLIENT: []}
-        self._nodes = dict(self._network._table.nodes)
+        self._nodes = dict(self._network.nodes)
         self._nodes[BROKER].core.handle = self.core.handle
         for peer in (NEIGHBOUR, CLIENT):
             self._nodes[peer].core.handle = self._listener(peer)

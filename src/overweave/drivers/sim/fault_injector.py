@@ -80,8 +80,8 @@ class FaultInjector:
         if reading:
             self._counts["client_pauses"] += 1
             client = self._table.nodes[reading[self._draw(len(reading))]]
-            client.stop_reading()
-            self._scheduler.at(self._scheduler.now_s + self._faults.pause_s, client.read_on)
+            client.pause_reading()
+            self._scheduler.at(self._scheduler.now_s + self._faults.pause_s, client.resume_reading)
 
     def _fill_disk(self) -> None:
         running = self._supervisor.running()

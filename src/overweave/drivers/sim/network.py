@@ -62,8 +62,8 @@ class SimulatedNetwork:
         )
         self.deliveries, self.records, self.statements = outcomes.deliveries, outcomes.records, outcomes.statements
         self.refusals, self.rejections, self.restarts = outcomes.refusals, outcomes.rejections, outcomes.restarts
-        #: The links there are now.
-        self.links = self._table.links
+        #: The running nodes by id, and the links there are now.
+        self.nodes, self.links = self._table.nodes, self._table.links
         #: How often each client was attached: with its id, its incarnation as a publisher.
         self._attachments: Counter[str] = Counter()
         #: Frames sent, over all connections.
@@ -86,31 +86,31 @@ class SimulatedNetwork:
         self._table.clients[id] = broker
         self._attachments[id] += 1
         core = ClientCore(id, broker, self._config.session, life=self._attachments[id])
-        self._table.nodes[id] = self._supervisor.make_node(id, core)
+        self.nodes[id] = self._supervisor.make_node(id, core)
         self._table.connect((id, broker))
 
     def remove_client(self, id: str) -> None:
         """Detach a client for good."""
-        broker = self._table.nodes.get(self._table.clients[id])
+        broker = self.nodes.get(self._table.clients[id])
         self._table.remove_client(id)
         if broker is not None:
             broker.handle(PeerLeft(id))
 
     def say(self, client: str, message: Control) -> None:
         """Have a client advertise, subscribe or withdraw."""
-        node = self._table.nodes[client]
+        node = self.nodes[client]
         node.run(self.client(client).send_control(message, node.clock_s()))
 
     def publish(self, client: str, *publications: Publication) -> None:
         """Have a client publish, all of them together."""
-        node = self._table.nodes[client]
+        node = self.nodes[client]
         node.run(self.client(client).publish(publications, node.clock_s()))
 
     # ---- state
 
     def client(self, id: str) -> ClientCore:
         """A client's core."""
-        core = self._table.nodes[id].core
+        core = self.nodes[id].core
         assert isinstance(core, ClientCore)
         return core
 
@@ -140,7 +140,7 @@ class SimulatedNetwork:
 
     def station(self, id: str) -> Station | None:
         """The queues of a broker; None if it takes no time."""
-        return self._table.nodes[id].station
+        return self.nodes[id].station
 
     def fault_counts(self) -> FaultCounts:
         """The faults that were injected so far, by class."""

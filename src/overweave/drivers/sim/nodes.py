@@ -130,11 +130,11 @@ class Node:
             unsettled = sum(self.core.statistics().unsettled.values())
             self.handle(self.meter.measure(self._scheduler.now_s, self.bytes_out, unsettled))
 
-    def stop_reading(self) -> None:
+    def pause_reading(self) -> None:
         """Leave what arrives on the connection."""
         self.waiting = []
 
-    def read_on(self, _: object = None) -> None:
+    def resume_reading(self, _: object = None) -> None:
         """Take in what has waited, and what comes."""
         waiting, self.waiting = self.waiting or [], None
         for channel, frame in waiting:
@@ -143,7 +143,7 @@ class Node:
     def freeze(self) -> None:
         """Do nothing for a while."""
         self.frozen = True
-        self.stop_reading()
+        self.pause_reading()
 
     def thaw(self, _: object = None) -> None:
         """Go on: as event loops do, first with timers that are late, then with what has arrived."""
@@ -156,7 +156,7 @@ class Node:
             self.handle(TimerFired(name))
         for stimulus in deferred:
             self.handle(stimulus)
-        self.read_on()
+        self.resume_reading()
 
     def _schedule(self, at_s: float, action: Callable[[str], None], name: str) -> Alarm:
         alarm = _Alarm(action, name)
