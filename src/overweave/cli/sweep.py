@@ -43,8 +43,8 @@ def sweep(
     """Evaluate every scenario of a grid, by simulation or another kind that the file names.
 
     Writes the table metrics (Parquet, one row per scenario: its parameters, its measures, its error if it failed), figures
-    (SVG and PNG) and report.html into DIR. The whole file is checked before anything runs. Whatever ends a run, what is finished
-    stays, and the same command goes on with the rest.
+    (SVG and PNG) and report.html into DIR. Overloaded scenarios and the number of faults are reported. The whole file is checked
+    before anything runs. Finished scenarios survive an interrupted run, and the same command computes the rest.
     """
     began_s = time.monotonic()
     with waiting("reading the grid"):
@@ -61,7 +61,6 @@ def sweep(
             start()
         outcome = _run(grid, target, again, parallel, start)
         with waiting("drawing"):
-            from overweave.drivers.sim.utilisation import NAMED_MAX, overload_text
             from overweave.pipeline.sweeps.results import read_metrics
             from overweave.pipeline.sweeps.summary import fault_totals, overloaded_scenarios
             from overweave.reports import write_report
@@ -86,12 +85,7 @@ def sweep(
     if json:
         put(msgspec.json.format(msgspec.json.encode(answer), indent=2) + b"\n")
     else:
-        shown = answer | {"overloaded": len(overloaded)}
-        put("".join(f"{name:12}{_shown(value)}\n" for name, value in shown.items()).encode())
-        for each in overloaded[:NAMED_MAX]:
-            put(f"scenario {each['scenario']} {overload_text([each['overloaded']])}\n".encode())
-        if len(overloaded) > NAMED_MAX:
-            put(f"{len(overloaded) - NAMED_MAX:,} more scenarios are overloaded: column 'overloaded' of the metrics\n".encode())
+        _put_text(answer, overloaded)
     if outcome.failed == outcome.scenarios:
         raise OverweaveError(f"{file}: no scenario could be evaluated; the column 'error' of {target / 'metrics'} says why")
 
@@ -125,6 +119,18 @@ def _run(grid: "Sweep", out: Location, again: bool, parallel: int | None, start:
         except KeyboardInterrupt:
             say(f"{finished:,} of {total:,} scenarios are finished; the same command goes on with the rest")
             raise
+
+
+def _put_text(answer: dict[str, object], overloaded: list[dict[str, str]]) -> None:
+    """Write the answer as text, with a line for each overloaded scenario."""
+    from overweave.drivers.sim.utilisation import NAMED_MAX, overload_text
+
+    shown = answer | {"overloaded": len(overloaded)}
+    put("".join(f"{name:12}{_shown(value)}\n" for name, value in shown.items()).encode())
+    for each in overloaded[:NAMED_MAX]:
+        put(f"scenario {each['scenario']} {overload_text([each['overloaded']])}\n".encode())
+    if len(overloaded) > NAMED_MAX:
+        put(f"{len(overloaded) - NAMED_MAX:,} more scenarios are overloaded: column 'overloaded' of the metrics\n".encode())
 
 
 def _shown(value: object) -> str:

@@ -1,10 +1,10 @@
 """Churn: subscriptions that come and go while others publish, on brokers with a real protocol (STOCH 3.1).
 
 Arrivals are Poisson, lifetimes have any of the distributions in `LIFETIMES`. A run begins in equilibrium: there are as many
-subscriptions as M/G/infinity has, each with the rest of its life. Beginning with none would take a warm-up that is never long
-enough where lifetimes are heavy-tailed. What is measured is read from the brokers: sizes of tables, messages sent.
+subscriptions as M/G/infinity has, each with a residual lifetime. Beginning with none would need a warm-up that is never long
+enough where lifetimes are heavy-tailed. Measures are read from the brokers: sizes of tables, messages sent.
 
-Nothing takes time here, as in the paper, so that a message is where it goes before anything else happens.
+Delays are zero, as in the paper: a message arrives before anything else happens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,14 +31,14 @@ PARETO_SHAPE = 1.5
 
 
 class Lifetimes(NamedTuple):
-    """A distribution with mean 1: whole lives, and what is left of the life of one that is met at any moment."""
+    """A distribution with mean 1: lifetimes, and residual lifetimes at a random moment."""
 
     whole: Callable[[np.random.Generator, int], Reals]
     rest: Callable[[np.random.Generator, int], Reals]
 
 
 def _pareto(shape: float) -> Callable[[np.random.Generator, int], Reals]:
-    """Pareto of the second kind, scaled so that lives of `PARETO_SHAPE` have mean 1; the rest has one less."""
+    """Pareto of the second kind, scaled so that lifetimes of `PARETO_SHAPE` have mean 1; residuals have one less."""
     return lambda dice, count: (PARETO_SHAPE - 1) * dice.pareto(shape, count)
 
 
@@ -57,7 +57,7 @@ class Process(NamedTuple):
 
 
 class Churn(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients do; brokers are in the order of the overlay."""
+    """The actions of clients; brokers are in the order of the overlay."""
 
     subscriptions: Process
     publication_hz: Reals
@@ -142,7 +142,7 @@ class _Run:
         self._network.run_until_quiescent()
         self._start_s = self._network.scheduler.now_s
         self._plan_advertisements()
-        self._plan_lives(churn.subscriptions, self._subscribe)
+        self._plan_lifetimes(churn.subscriptions, self._subscribe)
 
     def run_until(self, until_s: float) -> None:
         self._network.scheduler.run(self._start_s + until_s)
@@ -157,10 +157,10 @@ class _Run:
         tables = [self._network.broker(id).statistics().tables for id in self._overlay.ids]
         return sum(each["subscriptions"] for each in tables) - self._present
 
-    # ---- what is planned
+    # ---- planned actions
 
-    def _plan_lives(self, process: Process, begin: Callable[[tuple[int, int, float]], None]) -> None:
-        """All that is there and will come, of every broker and class."""
+    def _plan_lifetimes(self, process: Process, begin: Callable[[tuple[int, int, float]], None]) -> None:
+        """Present and future ones, of every broker and class."""
         lifetimes, dice = LIFETIMES[self._churn.lifetimes], self._dice
         for (broker, of), arrival_hz in np.ndenumerate(process.arrival_hz):
             mean_s = float(process.lifetime_s[broker, of])
@@ -173,7 +173,7 @@ class _Run:
     def _plan_advertisements(self) -> None:
         advertisements, rates = self._churn.advertisements, self._churn.publication_hz
         if advertisements is not None:
-            self._plan_lives(advertisements, self._advertise)
+            self._plan_lifetimes(advertisements, self._advertise)
             return
         for (broker, of), rate_hz in np.ndenumerate(rates):
             if rate_hz > 0:
@@ -189,10 +189,10 @@ class _Run:
     def _at(self, time_s: float, action: Callable[..., None], argument: object) -> None:
         self._network.scheduler.at(self._start_s + time_s, action, argument)
 
-    # ---- what happens
+    # ---- actions
 
-    def _subscribe(self, life: tuple[int, int, float]) -> None:
-        broker, of, length_s = life
+    def _subscribe(self, lifetime: tuple[int, int, float]) -> None:
+        broker, of, length_s = lifetime
         client, id = _client(self._overlay.ids[broker]), self._new("s")
         self._present += 1
         self._network.say(client, Subscribe(id, self._filters[of]))
@@ -202,8 +202,8 @@ class _Run:
         self._present -= 1
         self._network.say(which[0], Unsubscribe(which[1]))
 
-    def _advertise(self, life: tuple[int, int, float]) -> None:
-        broker, of, length_s = life
+    def _advertise(self, lifetime: tuple[int, int, float]) -> None:
+        broker, of, length_s = lifetime
         client, id = _client(self._overlay.ids[broker]), self._new("a")
         self._network.say(client, Advertise(id, self._filters[of]))
         self._later(length_s, lambda _: self._network.say(client, Unadvertise(id)), None)
@@ -239,8 +239,8 @@ class _BusyRun(_Run):
             delays_s,
         )
 
-    def _subscribe(self, life: tuple[int, int, float]) -> None:
-        broker, of, length_s = life
+    def _subscribe(self, lifetime: tuple[int, int, float]) -> None:
+        broker, of, length_s = lifetime
         id = self._new("s")
         self._present += 1
         self._network.add_client(id, self._overlay.ids[broker])

@@ -1,4 +1,4 @@
-"""Costs: what things take in simulated time. All zero: nothing takes any time but the links."""
+"""Costs: service times, bandwidths and link delays in simulated time."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from overweave.contract.frames import BatchFrame, Frame
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 
-#: What a frame weighs besides the content of a publication: header, ids and filter.
+#: The size of a frame without the content of a publication: header, ids and filter.
 FRAME_BYTES = 64
 
 
@@ -20,7 +20,7 @@ class Costs(msgspec.Struct, frozen=True):
     output_bandwidth_bytes_per_s: float | None = None
     matching_delay_base_s: float = 0.0
     matching_delay_per_subscription_s: float = 0.0
-    #: Publications a second from which on a broker is overloaded (None: never), and what each of them too many delays.
+    #: Publications a second beyond which a broker is overloaded (None: never), and the delay for each one beyond.
     capacity_hz: float | None = None
     overload_delay_s: float = 0.0
 
@@ -50,7 +50,7 @@ class Costs(msgspec.Struct, frozen=True):
         return self.capacity_hz is not None and self.overload_delay_s > 0
 
     def service_s(self, subscriptions: int) -> float:
-        """How long a broker is busy with a publication that it compares with so many subscriptions."""
+        """The service time of a publication that is matched against this number of subscriptions."""
         return self.matching_delay_base_s + subscriptions * self.matching_delay_per_subscription_s
 
 
@@ -79,7 +79,7 @@ class NetworkCosts:
 
 
 def frame_bytes(frame: Frame) -> int:
-    """What a frame weighs on a link."""
+    """The size of a frame on a link."""
     if isinstance(frame, BatchFrame):
         return FRAME_BYTES * frame.batch.count + frame.batch.size_bytes()
     return FRAME_BYTES

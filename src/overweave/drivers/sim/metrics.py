@@ -1,4 +1,4 @@
-"""Metrics: what a simulation measured, and how it is added up from trace rows and counters."""
+"""Metrics: the measures of a simulation, added up from trace rows and counters."""
 
 from array import array
 
@@ -34,7 +34,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yiel
     pure_forwards: int
     #: useful arrivals / arrivals; None when nothing was published.
     yield_: float | None
-    #: What clients got, one for each subscription; hops (links between brokers) and delays are means over these.
+    #: Deliveries to clients, one for each subscription; hops (links between brokers) and delays are means over these.
     deliveries: int
     hops_mean: float | None
     delay_s: Delays | None
@@ -47,7 +47,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yiel
     control_share: float | None
     #: All frames on all links, acknowledgements and repetitions too.
     frames: int
-    #: What brokers refused; a sound scenario has none.
+    #: Refusals of brokers; a sound scenario has none.
     refusals: int
     #: Offered load of matching engines and uplinks while publications were published; above 1 work waits.
     input_utilisation: Utilisation | None
@@ -61,7 +61,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yiel
 
 
 class Tally:
-    """Adds up trace rows without keeping them; the rows of one arrival come one after the other.
+    """Adds up trace rows without storing them; the rows of one arrival come one after the other.
 
     >>> tally = Tally()
     >>> for broker, subscription in (("B1", None), ("B2", "s1"), ("B2", "s2")):

@@ -135,11 +135,11 @@ class SimulatedNetwork:
         return self._supervisor.incarnation(broker)
 
     def journal(self, id: str) -> Journal:
-        """What a broker that crashes now, or has crashed, finds when it restarts."""
+        """The durable entries of a broker, with which it restarts."""
         return self._journals.entries(id)
 
     def station(self, id: str) -> Station | None:
-        """The queues of a broker; None if it takes no time."""
+        """The queues of a broker; None if it has no costs."""
         return self.nodes[id].station
 
     def fault_counts(self) -> FaultCounts:
@@ -161,7 +161,7 @@ class SimulatedNetwork:
             assert self.scheduler.now_s < end, f"{self.unsettled()} contents are not settled after {within_s} s"
             self.scheduler.run(self.scheduler.now_s + 0.5)
 
-    # ---- what nodes need of their network
+    # ---- the host of nodes
 
     def performers(self, node: Node) -> Performers:
         """A performer for each kind of effect of a node."""

@@ -39,7 +39,7 @@ class Host(Protocol):
 
 
 class _Alarm:
-    """A timer that is set; the scheduler cannot forget it, so it remembers that it was cancelled."""
+    """A timer that is set; the scheduler cannot remove it, so it has a cancelled state."""
 
     __slots__ = ("_action", "_name")
 
@@ -52,7 +52,7 @@ class _Alarm:
         self._action = None
 
     def fire(self, _: object) -> None:
-        """The time has come."""
+        """Fire, unless cancelled."""
         if self._action is not None:
             self._action(self._name)
 
@@ -83,32 +83,32 @@ class Node:
         self._scheduler = scheduler
         self.id = id
         self.core = core
-        #: What its clock is wrong by.
+        #: The error of its clock.
         self.skew_s = skew_s
         #: The open connections to others.
         self.channels: dict[str, Channel] = {}
-        #: The queues of a broker that takes time or bandwidth.
+        #: The queues of a broker with costs.
         self.station: Station | None = None
         #: The load of a broker with modules, and the bytes that it has sent.
         self.meter: LoadMeter | None = None
         self.bytes_out = 0
-        #: What arrived while the node does not read (None: it does).
+        #: Frames that arrived while the node does not read (None: it does).
         self.waiting: list[tuple[Channel, Frame]] | None = None
-        #: Whether it is paused, the timers that were due meanwhile, and what else happened to it that it has not noticed.
+        #: Whether it is paused, the timers that were due meanwhile, and other deferred stimuli.
         self.frozen = False
         self._late: list[str] = []
         self._deferred: list[Stimulus] = []
         self.alive = True
         kinds = CLIENT_EFFECTS if isinstance(core, ClientCore) else BROKER_EFFECTS
-        #: Carries out what the core asks for.
+        #: Performs effects of the core.
         self.run = EffectRunner(kinds, self.channels, self._schedule, self._fire, host.performers(self)).run
 
     def clock_s(self) -> float:
-        """What the node takes for the time."""
+        """The time on the node's clock."""
         return self._scheduler.now_s + self.skew_s
 
     def handle(self, stimulus: Stimulus) -> None:
-        """Something happens to the core; do what it asks for."""
+        """Have the core handle a stimulus, and perform its effects."""
         if self.frozen:
             self._deferred.append(stimulus)
             return
@@ -131,22 +131,22 @@ class Node:
             self.handle(self.meter.measure(self._scheduler.now_s, self.bytes_out, unsettled))
 
     def pause_reading(self) -> None:
-        """Leave what arrives on the connection."""
+        """Leave arriving frames on their connections."""
         self.waiting = []
 
     def resume_reading(self, _: object = None) -> None:
-        """Take in what has waited, and what comes."""
+        """Read waiting frames, and those to come."""
         waiting, self.waiting = self.waiting or [], None
         for channel, frame in waiting:
             channel.arrive(frame)
 
     def freeze(self) -> None:
-        """Do nothing for a while."""
+        """Pause the node."""
         self.frozen = True
         self.pause_reading()
 
     def thaw(self, _: object = None) -> None:
-        """Go on: as event loops do, first with timers that are late, then with what has arrived."""
+        """Resume, as event loops do: first late timers, then deferred stimuli, then waiting frames."""
         if not self.alive:
             return
         self.frozen = False
@@ -171,7 +171,7 @@ class Node:
 
 
 class Channel:
-    """One direction of one connection, on which every frame takes equally long; what is under way when it closes is lost."""
+    """One direction of one connection, with a constant delay; frames in flight are lost when it closes."""
 
     __slots__ = ("_delay_s", "_host", "_scheduler", "_source", "_target", "arrive", "open")
 
@@ -181,11 +181,11 @@ class Channel:
         self._source, self._target = source, target
         self._delay_s = delay_s
         self.open = True
-        #: Bound once: it is planned with every frame.
+        #: Bound once: every frame schedules it.
         self.arrive = self._arrive
 
     def send(self, frame: Frame) -> None:
-        """Put a frame on its way; it arrives unless the connection is lost."""
+        """Send a frame; it arrives unless the connection closes."""
         self._host.frames += 1
         scheduler = self._scheduler
         scheduler.at(scheduler.now_s + self._delay_s, self.arrive, frame)
@@ -197,7 +197,7 @@ class Channel:
         if target.waiting is not None:
             target.waiting.append((self, frame))
         elif target.station is None:
-            # As `Node.handle`, once more: this is what a simulation does most of the time.
+            # `Node.handle`, inlined: the hot path of a simulation.
             now_s = self._scheduler.now_s + target.skew_s
             if target.meter is not None:
                 target.count_served(frame, 0.0)
@@ -219,7 +219,7 @@ class LossyChannel(Channel):
         self._last_arrival_s = 0.0
 
     def send(self, frame: Frame) -> None:
-        """Put a frame on its way; it arrives unless it is lost, or the connection is."""
+        """Send a frame over the uplink, if there is one."""
         self._host.frames += 1
         source = self._source
         if source.meter is not None:

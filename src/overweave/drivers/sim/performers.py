@@ -1,4 +1,4 @@
-"""Performers: what the effects of simulated brokers and clients do, besides frames and timers."""
+"""Performers of effects of simulated brokers and clients, besides frames and timers."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -34,7 +34,7 @@ OnDelivery = Callable[[Parts], None]
 
 
 class Outcomes:
-    """What a simulated network delivered, traced and refused."""
+    """Deliveries, traces and refusals of a simulated network."""
 
     def __init__(self) -> None:
         #: Deliveries by (publisher, sequence, subscription), unless another function counts them.
@@ -48,7 +48,7 @@ class Outcomes:
         self.rejections: list[tuple[str, Rejection]] = []
 
     def count_delivery(self, parts: Parts) -> None:
-        """Count what a client got."""
+        """Count the deliveries to a client."""
         for subscription, batch in parts:
             for publisher, _, sequence in batch.identities():
                 self.deliveries[publisher, sequence, subscription] += 1
@@ -76,7 +76,7 @@ class EffectPerformers:
         if node.id in self._table.clients:
             return {Deliver: self._deliver, Rejection: partial(self._rejected, node)}
         return {
-            Persist: partial(self._journals.keep, node),
+            Persist: partial(self._journals.persist, node),
             Trace: self._trace,
             TraceColumns: _reject_columns,
             TraceStatement: self._trace_statement,

@@ -1,4 +1,4 @@
-"""A plan in the simulator: its overlay, its placements and what its brokers can carry, under given publications.
+"""A plan in the simulator: its overlay, placements and capacities, under given publications.
 
 Brokers, links and clients are those of the plan; every broker has the bandwidth and the matching delay of its own. Publishers
 publish at their rates, and what arrives at and leaves every broker is counted where it happens. All deliveries are checked.
@@ -57,22 +57,22 @@ class PlannedNetwork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerWork(msgspec.Struct, frozen=True):
-    """What a broker did, per second of publishing."""
+    """The work of a broker, per second of publishing."""
 
     input_hz: float
-    #: Bytes of publications, without what frames take besides.
+    #: Bytes of publications, without frame headers.
     output_bytes_per_s: float
-    #: The share of time that its uplink was busy, with frame heads and acknowledgements, while all published.
+    #: The offered load of its uplink as a share of time, with frame heads and acknowledgements, while all published.
     uplink_busy: float
 
 
 def run_plan(network: PlannedNetwork, seed: int = 1, progress: Callable[[float], None] = lambda _: None) -> dict[str, BrokerWork]:
-    """Run a plan until all is delivered; ``progress`` hears which share of the publishing is done."""
+    """Run a plan until all is delivered; ``progress`` gets the finished share of the publishing."""
     return _Run(network, seed).work(progress)
 
 
 class _Meter:
-    """Counts what passes one broker: a module, as the tracer is."""
+    """Counts the publications of one broker: a module, as the tracer is."""
 
     watches = (Routed,)
 

@@ -28,9 +28,9 @@ from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
 from overweave.routing import PROTOCOLS
 
-#: Publishing begins so late at the earliest, so that it is known beforehand how long faults have to last.
+#: The earliest start of publishing, so that the end of faults is known beforehand.
 SETUP_S = 10.0
-#: Records are handed on, and progress told, so many times while publishing.
+#: Slices of the publishing time; records and progress are passed on after each.
 _SLICES = 200
 _STEP_S = 0.5
 #: A network that has not settled after this time, and this multiple of the scenario's duration, never does.
@@ -45,7 +45,7 @@ def simulate(
     workload: Workload | None = None,
     on_statement: Callable[[Statement], None] = lambda _: None,
 ) -> Metrics:
-    """Run a scenario; ``progress`` hears how many of its seconds are done, ``on_record`` gets every row of the trace.
+    """Run a scenario; ``progress`` gets its finished seconds, ``on_record`` gets every row of the trace.
 
     ``on_statement`` gets all that clients advertise and subscribe to. ``workload`` stands in for the one that the scenario
     describes.
@@ -125,7 +125,7 @@ class _Run:
             faults=network.fault_counts(),
         )
 
-    # ---- what happens
+    # ---- phases
 
     def _set_up(self) -> None:
         network = self._network
@@ -180,7 +180,7 @@ class _Run:
             check_deliveries(self._oracle)
 
     def _settle(self) -> None:
-        """Go on until clients and brokers wait for nothing: a client's message is settled before all brokers know of it."""
+        """Run until nothing is in flight: a client's message is settled before all brokers have it."""
         scheduler = self._network.scheduler
         end_s = scheduler.now_s + _SETTLE_S + _SETTLE_DURATIONS * self._scenario.duration_s
         while scheduler.now_s < end_s:
@@ -190,7 +190,7 @@ class _Run:
                 return
         overload = overload_text([str(each) for each in self._overloaded]) if self._overloaded else ""
         raise OverweaveError(
-            f"the network did not settle: {self._network.unsettled()} messages of clients are under way "
+            f"the network did not settle: {self._network.unsettled()} messages of clients are in flight "
             f"after {end_s:g} simulated seconds; {overload or 'is it overloaded?'}"
         )
 
@@ -208,7 +208,7 @@ class _Run:
             self._on_statement(statement)
         self._network.statements.clear()
 
-    # ---- what is measured
+    # ---- measures
 
     def _control(self) -> dict[str, int]:
         return {id: self._network.broker(id).statistics().control_out for id in self._network.running()}
@@ -219,7 +219,7 @@ def _ending(faults: Faults, end_s: float) -> Faults:
 
 
 def _config(scenario: Scenario, overlay: Overlay) -> BrokerConfig:
-    """Frames may have to be sent again as soon as anything can go wrong; not before an answer can have come."""
+    """Retransmission where faults are possible, later than an acknowledgement over the slowest link."""
     faulty = msgspec.structs.replace(scenario.faults, until_s=math.inf) != Faults()
     delays_s = [scenario.costs.link_delay_s, *(link.delay_s for link in overlay.links if link.delay_s is not None)]
     retransmit_s = max(0.3, 4 * max(delays_s)) if faulty else None

@@ -66,13 +66,13 @@ class RoutingSpec(msgspec.Struct, frozen=True):
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Who publishes how often, and how many subscriptions there are to it."""
+    """Publishers with their rate, and the number of subscriptions to each."""
 
     kind: str = "stock"
     publishers: int
     subscriptions_per_publisher: int
     rate_hz: float = 1.0
-    #: So many publications leave a publisher at a time, and so much more rarely.
+    #: Publications that leave a publisher together, at a rate lower by this factor.
     batch: int = 1
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker of ``[[broker]]`` that differs: what it can carry; what is not given is as ``[costs]`` has it."""
+    """A broker of ``[[broker]]`` with capacities of its own; ``[costs]`` has the others."""
 
     id: str
     output_bandwidth_bytes_per_s: float | None = None

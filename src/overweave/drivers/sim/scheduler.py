@@ -47,7 +47,7 @@ class Scheduler:
 
     def __init__(self) -> None:
         self.now_s = 0.0
-        #: The times at which something is planned, a heap, and what it is, in the order in which it was planned.
+        #: The times of planned actions, a heap, and the actions of each, in the order in which they were planned.
         self._times_s: list[float] = []
         self._planned: dict[float, list[tuple[Action, Any]]] = {}
         #: Periodic actions, a heap by time and order, and the time up to which other actions may run before the first of them.
@@ -55,7 +55,7 @@ class Scheduler:
         self._limit_s = _NEVER_S
 
     def at(self, time_s: float, action: Action, argument: Any = None) -> None:
-        """Call ``action(argument)`` at a time, after all that was put there before."""
+        """Call ``action(argument)`` at a time, after all that was planned for it before."""
         if time_s < self.now_s:
             time_s = self.now_s
         planned = self._planned.get(time_s)
@@ -87,11 +87,11 @@ class Scheduler:
             self.now_s = until_s
 
     def _run_actions(self) -> None:
-        """Run what is planned up to the limit, which a new periodic action may lower."""
+        """Run planned actions up to the limit, which a new periodic action may lower."""
         times_s = self._times_s
         while times_s and times_s[0] <= self._limit_s:
             self.now_s = now_s = times_s[0]
-            # What is planned for now meanwhile comes to the end of the same list.
+            # Actions that are planned for now meanwhile are appended to the same list.
             for action, argument in self._planned[now_s]:
                 action(argument)
             del self._planned[heappop(times_s)]

@@ -99,7 +99,7 @@ class BrokerSupervisor:
             self._journals.entries(broker),
             modules,
             self._starts[broker],
-            durable=self._journals.takes_time,
+            durable=self._journals.is_delayed,
         )
         node = self._table.nodes[broker] = self.make_node(broker, core)
         costs = self._costs.of(broker)

@@ -27,7 +27,7 @@ class Uplink:
         self._bandwidth = bandwidth_bytes_per_s
         self._queue: LaneQueue[Departures] = LaneQueue()
         self._busy = False
-        #: Seconds that all frames so far take, sent or waiting.
+        #: Seconds of sending, of all frames so far, sent or waiting.
         self.offered_s = 0.0
 
     def __len__(self) -> int:
