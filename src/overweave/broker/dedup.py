@@ -8,10 +8,10 @@ class DedupWindow:
     uses, it hurts no other life. Lives that are not heard of while ``lives_max`` others are get forgotten: between one and two
     times as many are remembered.
 
-    >>> seen = Seen(window=100)
+    >>> seen = DedupWindow(window=100)
     >>> [seen.add("p", 1, number) for number in (0, 2, 1, 2, 1 << 62, 3)], seen.add("p", 2, 3)
     ([True, True, True, False, True, False], True)
-    >>> few = Seen(window=100, lives_max=2)
+    >>> few = DedupWindow(window=100, lives_max=2)
     >>> [few.add(publisher, 1, 0) for publisher in "pqpqrpsrpq"]
     [True, True, False, False, True, False, True, False, False, True]
     """

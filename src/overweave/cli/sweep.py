@@ -82,10 +82,7 @@ def sweep(
         "report": str(page),
         "seconds": round(time.monotonic() - began_s, 3),
     }
-    if json:
-        put(msgspec.json.format(msgspec.json.encode(answer), indent=2) + b"\n")
-    else:
-        _put_text(answer, overloaded)
+    put(msgspec.json.format(msgspec.json.encode(answer), indent=2) + b"\n" if json else _text(answer, overloaded))
     if outcome.failed == outcome.scenarios:
         raise OverweaveError(f"{file}: no scenario could be evaluated; the column 'error' of {target / 'metrics'} says why")
 
@@ -121,16 +118,15 @@ def _run(grid: "Sweep", out: Location, again: bool, parallel: int | None, start:
             raise
 
 
-def _put_text(answer: dict[str, object], overloaded: list[dict[str, str]]) -> None:
-    """Write the answer as text, with a line for each overloaded scenario."""
+def _text(answer: dict[str, object], overloaded: list[dict[str, str]]) -> bytes:
+    """The answer as text, with a line for each overloaded scenario."""
     from overweave.drivers.sim.utilisation import NAMED_MAX, overload_text
 
-    shown = answer | {"overloaded": len(overloaded)}
-    put("".join(f"{name:12}{_shown(value)}\n" for name, value in shown.items()).encode())
-    for each in overloaded[:NAMED_MAX]:
-        put(f"scenario {each['scenario']} {overload_text([each['overloaded']])}\n".encode())
+    lines = [f"{name:12}{_shown(value)}" for name, value in (answer | {"overloaded": len(overloaded)}).items()]
+    lines += [f"scenario {each['scenario']} {overload_text([each['overloaded']])}" for each in overloaded[:NAMED_MAX]]
     if len(overloaded) > NAMED_MAX:
-        put(f"{len(overloaded) - NAMED_MAX:,} more scenarios are overloaded: column 'overloaded' of the metrics\n".encode())
+        lines.append(f"{len(overloaded) - NAMED_MAX:,} more scenarios are overloaded: column 'overloaded' of the metrics")
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _shown(value: object) -> str:

@@ -26,7 +26,7 @@ class Priority(enum.IntEnum):
 class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Where a message comes from, where it is to go and what it has seen on its way.
 
-    >>> Header(publisher="p1", sequence=7).hopped().hopped().hops
+    >>> Header(publisher="p1", sequence=7).next_hop().next_hop().hops
     2
     """
 

@@ -31,9 +31,9 @@ class PathSet:
     """The shortest ways to each subscription, all that are as short; those that are spare apart, for there are no others then.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> any, choices = parse_filter("[x,>,1]"), Choices()
-    >>> choices.set("s", [Way(2, any, 1, True), Way(4, any, 3, False), Way(5, any, 2, False)])
-    >>> list(choices.main.of("s")), list(choices.spare.of("s"))
+    >>> any, choices = parse_filter("[x,>,1]"), PathSet()
+    >>> choices.set("s", [Path(2, any, 1, True), Path(4, any, 3, False), Path(5, any, 2, False)])
+    >>> list(choices.main.of("s")), list(choices.backup.of("s"))
     ([5], [])
     """
 
