@@ -105,7 +105,7 @@ def one_comes_back_and_the_other_dies(network, overlay, random):
     first_s = dict.fromkeys(overlay.broker(comes).clusters, 1.0)
     for neighbour in overlay.neighbours(comes):
         for_s, cluster = 0.3 * random.random(), first_common(overlay, comes, neighbour)
-        network.scheduler.at(back_s, partial(network.cut, for_s=for_s), (comes, neighbour))
+        network.scheduler.at(back_s, partial(network.cut_link, for_s=for_s), (comes, neighbour))
         if neighbour != goes:
             first_s[cluster] = min(first_s[cluster], for_s)
     network.scheduler.at(back_s + max(first_s.values()) + 0.05 * random.random(), network.crash, goes)
