@@ -4,7 +4,7 @@ import pytest
 
 from overweave.batches.objects import Rows
 from overweave.broker.pending_ack import PendingAck
-from overweave.broker.session import AckScheduler, Session
+from overweave.broker.session import AckScheduler, EpochCounter, Session
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Notify
 from overweave.contract.frames import Acknowledgement, BatchFrame
@@ -25,11 +25,11 @@ def network(protocol, faults=None, seed=1):
     made = SimulatedNetwork(make_overlay("chain", brokers=3), PROTOCOLS[protocol].make, seed=seed, faults=faults)
     made.add_client("p", "B1")
     made.say("p", Advertise("a", parse_filter("[x,isPresent,0]")))
-    made.kernel.run(1.0)
+    made.scheduler.run(1.0)
     for (client, broker), filter in SUBSCRIPTIONS.items():
         made.add_client(client, broker)
         made.say(client, Subscribe(f"{client}/s", parse_filter(filter)))
-    made.kernel.run(3.0)
+    made.scheduler.run(3.0)
     return made
 
 
@@ -51,7 +51,7 @@ def test_rows_in_no_forward_are_counted(protocol, size):
     made = network(protocol)
     for first in range(0, 60, size):
         made.publish("p", *publications()[first : first + size])
-    made.settle()
+    made.run_until_quiescent()
     assert unmatched(made) == sum(not is_wanted(each) for each in publications()) > 0
     assert made.client("p").settled_publications() == 60
 
@@ -64,10 +64,10 @@ def test_counts_survive_what_goes_wrong(protocol, faults):
         made = network(protocol, faults, seed)
         for each in publications():
             made.publish("p", each)
-            made.kernel.run(made.kernel.now_s + 0.05)
-        made.settle()
-        made.kernel.run(made.kernel.now_s + 2.0)
-        made.settle()
+            made.scheduler.run(made.scheduler.now_s + 0.05)
+        made.run_until_quiescent()
+        made.scheduler.run(made.scheduler.now_s + 2.0)
+        made.run_until_quiescent()
         expected = sum(not is_wanted(each) for each in publications())
         assert unmatched(made) == expected if protocol == "filter" else unmatched(made) <= expected
 
@@ -76,11 +76,11 @@ def test_a_broker_that_restarts_counts_anew_and_nothing_is_counted_twice():
     made = network("filter")
     for number in range(4):
         made.publish("p", parse_publication("[x,5]"), parse_publication("[x,1]"))
-        made.settle()
+        made.run_until_quiescent()
         assert (unmatched(made), made.client("p").settled_publications()) == (number + 1, 2 * (number + 1))
         made.crash("B1", 1.0)
-        made.settle()
-        made.kernel.run(made.kernel.now_s + 1.0)
+        made.run_until_quiescent()
+        made.scheduler.run(made.scheduler.now_s + 1.0)
 
 
 def rows(count):
@@ -89,7 +89,9 @@ def rows(count):
 
 def established(acknowledge_every=64):
     """Two sessions that know each other."""
-    left, right = (Session(peer, 1, SessionConfig(acknowledge_every=acknowledge_every), AckScheduler()) for peer in ("r", "l"))
+    left, right = (
+        Session(peer, EpochCounter(1), SessionConfig(acknowledge_every=acknowledge_every), AckScheduler()) for peer in ("r", "l")
+    )
     effects = []
     left.connect(effects)
     right.connect(effects)
@@ -105,39 +107,39 @@ def established(acknowledge_every=64):
 def test_what_is_settled_out_of_order_is_counted_in_order():
     client, broker = established()
     client.send(rows(8), None, [])
-    broker._expected = 8
+    broker.inbound.expected = 8
     for sequence, count in ((2, 1), (6, 2), (4, 0)):
-        broker.settle(sequence, 2, unmatched=count)
+        broker.inbound.settle(sequence, 2, unmatched=count)
         broker.validate()
     effects = []
     broker.acknowledge(effects)
     assert (effects[-1].frame.acknowledged, effects[-1].frame.unmatched) == (0, 0)
-    broker.settle(0, 2, unmatched=1)
+    broker.inbound.settle(0, 2, unmatched=1)
     broker.validate()
     broker.acknowledge(effects)
     assert (effects[-1].frame.acknowledged, effects[-1].frame.unmatched) == (8, 4)
     client.on_acknowledgement(effects[-1].frame, [])
-    assert (client.peer_unmatched, client.unsettled_publications()) == (4, 0)
+    assert (client.peer_unmatched, client.outbound.unsettled_publications()) == (4, 0)
 
 
 def test_contents_that_go_out_do_not_settle_what_is_still_to_be_counted():
     """Else the client would take it for forwarded before the acknowledgement says that it was not."""
     client, broker = established()
     client.send(rows(3), None, [])
-    broker._expected = 3
+    broker.inbound.expected = 3
     PendingAck(broker, 0, 3).release()
     effects = []
     broker.send(rows(1), None, effects)
     assert effects[-1].frame.acknowledged == 3
     client.send(rows(2), None, [])
-    broker._expected = 5
+    broker.inbound.expected = 5
     ack = PendingAck(broker, 3, 2)
     ack.unmatched = 1
     ack.release()
     broker.send(rows(1), None, effects)
     assert isinstance(effects[-1].frame, BatchFrame)
     assert effects[-1].frame.acknowledged == 3
-    assert broker.ack_due()
+    assert broker.inbound.ack_due()
     broker.acknowledge(effects)
     assert isinstance(effects[-1].frame, Acknowledgement)
     broker.send(rows(1), None, effects)
@@ -149,7 +151,7 @@ def test_what_no_advertisement_covers_reaches_nobody(protocol):
     """Not even subscribers of the same broker, so that nobody believes that it works."""
     made = network(protocol)
     made.publish("p", *map(parse_publication, ("[x,1]", "[x,1],[y,1]", "[x,9]", "[x,'text']")))
-    made.settle()
+    made.run_until_quiescent()
     assert [(refusal.peer, refusal.code) for refusal in made.refusals] == [("p", "not-advertised")]
     assert "publication [x,1],[y,1]: expected one within an advertisement of 'p'; 2 went to nobody" in made.refusals[0].text
     assert made.deliveries == {("p", 0, "near/s"): 1, ("p", 2, "near2/s"): 1, ("p", 2, "far/s"): 1}
@@ -160,7 +162,7 @@ def test_what_no_advertisement_covers_reaches_nobody(protocol):
 def test_where_advertisements_do_not_matter_none_are_needed(protocol):
     made = network(protocol)
     made.publish("p", parse_publication("[x,1],[y,1]"))
-    made.settle()
+    made.run_until_quiescent()
     assert (made.refusals, set(made.deliveries)) == ([], {("p", 0, "near/s")})
 
 
@@ -169,15 +171,15 @@ def test_what_was_published_before_goes_by_what_was_advertised_then(protocol):
     """Also when the broker held it meanwhile, because it had just started."""
     made = network(protocol)
     made.crash("B1", 0.5)
-    made.kernel.run(made.kernel.now_s + 0.1)
+    made.scheduler.run(made.scheduler.now_s + 0.1)
     made.publish("p", parse_publication("[x,1]"))
-    made.kernel.run(made.kernel.now_s + 0.42)
+    made.scheduler.run(made.scheduler.now_s + 0.42)
     made.publish("p", parse_publication("[x,2]"))
-    made.kernel.run(made.kernel.now_s + 5.0)
-    made.settle()
+    made.scheduler.run(made.scheduler.now_s + 5.0)
+    made.run_until_quiescent()
     made.say("p", Unadvertise("a"))
     made.publish("p", parse_publication("[x,3]"))
-    made.settle()
+    made.run_until_quiescent()
     assert set(made.deliveries) == {("p", 0, "near/s"), ("p", 1, "near/s")}
     assert [refusal.code for refusal in made.refusals] == ["not-advertised"]
 
@@ -195,5 +197,5 @@ def test_every_batch_has_a_notice_with_a_higher_number():
     broker.handle = watched
     for _ in range(3):
         made.publish("p", parse_publication("[y,1]"), parse_publication("[y,2]"))
-        made.settle()
+        made.run_until_quiescent()
     assert numbers == [2, 4, 6]

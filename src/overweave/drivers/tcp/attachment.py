@@ -179,8 +179,8 @@ class Attachment:
     async def settle(self, until: Callable[[], bool] = lambda: False) -> None:
         """Wait until everything sent so far is settled, or ``until`` holds."""
         self.outbox.flush()
-        mark = self.core.mark()
-        while not mark.settled and not until():
+        barrier = self.core.barrier()
+        while not barrier.settled and not until():
             await self.wait_for_progress()
 
     async def wait_for_progress(self) -> None:

@@ -100,7 +100,7 @@ class Limits:
 
     def count_slow_consumer(self, why: str) -> None:
         """Count a slow consumer that was disconnected because of its pending bytes."""
-        if "bytes were waiting" in why:
+        if "bytes were pending" in why:
             self.exceeded["pending_bytes_max"] += 1
 
     def forget(self, client: str) -> None:

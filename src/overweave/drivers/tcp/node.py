@@ -27,6 +27,7 @@ from overweave.contract.frames import BatchFrame, Frame
 from overweave.contract.modules import Module
 from overweave.contract.stimuli import FrameArrived, Stimulus, TimerFired
 from overweave.drivers.effect_runner import BROKER_EFFECTS, Alarm, EffectRunner, Performers
+from overweave.drivers.load_meter import MEASURE_S, LoadMeter
 from overweave.drivers.tcp import absence
 from overweave.drivers.tcp.certificates import warn_of_expiry
 from overweave.drivers.tcp.client_sessions import ClientSessions
@@ -38,7 +39,6 @@ from overweave.drivers.tcp.keep_alive import keep_alive
 from overweave.drivers.tcp.limits import Limits, raise_descriptor_limit
 from overweave.drivers.tcp.links import Links
 from overweave.drivers.tcp.logs import Log
-from overweave.drivers.tcp.measure import Load
 from overweave.drivers.tcp.monitor import MonitorServer, host_and_port
 from overweave.drivers.tcp.network_addresses import check_listen
 from overweave.drivers.tcp.peers import Peers
@@ -48,7 +48,6 @@ from overweave.drivers.tcp.trace_sink import TraceSink
 from overweave.errors import Refused
 from overweave.routing import PROTOCOLS
 
-_MEASURE_S = 1.0
 #: The interval at which a draining broker looks for unsettled publications.
 _DRAIN_CHECK_S = 0.02
 
@@ -74,7 +73,7 @@ class BrokerNode:
         #: When certificates expire.
         self._expiries: dict[str, float] = {}
         self._epoch_s = time.time() - absence.uptime_s()
-        self._load = Load()
+        self._load = LoadMeter(time.monotonic())
         self.core = self._new_core(0, self._journal.open())
 
     # ---- from start to end
@@ -135,9 +134,9 @@ class BrokerNode:
 
     async def _measure(self) -> None:
         while True:
-            await asyncio.sleep(_MEASURE_S)
+            await asyncio.sleep(MEASURE_S)
             unsettled = sum(self.core.statistics().unsettled.values())
-            self.handle(self._load.measure(self.peers.bytes_out, unsettled))
+            self.handle(self._load.measure(time.monotonic(), self.peers.bytes_out, unsettled))
             self._trace.log_failure()
 
     # ---- monitoring
@@ -191,7 +190,7 @@ class BrokerNode:
         settings = self.settings
         return BrokerCore(
             settings.id,
-            PROTOCOLS[settings.routing].make(settings.id, settings.overlay),
+            PROTOCOLS[settings.routing].make(settings.id, settings.overlay, options=settings.routing_options),
             self.links.neighbours,
             settings.config,
             incarnation=next_incarnation(settings.state, settings.id, incarnation_least),
