@@ -38,7 +38,7 @@ from overweave.contract.wire import (
     decode,
     encode,
 )
-from overweave.drivers.tcp.connection import FrameReader
+from overweave.drivers.tcp.frame_reader import FrameReader
 from overweave.errors import InvalidInput, WireError
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, LinkState, Publish, StateSnapshot, Subscribe, Unadvertise, Unsubscribe

@@ -11,7 +11,7 @@ import trustme
 from overweave.contract.wire import FRAME_BYTES_MAX, Connect, Error, encode
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import connect
-from overweave.drivers.tcp.connection import FrameReader
+from overweave.drivers.tcp.frame_reader import FrameReader
 from overweave.drivers.tcp.node import BrokerNode
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.errors import Refused

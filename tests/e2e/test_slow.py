@@ -15,7 +15,7 @@ from overweave.contract.stimuli import FrameArrived, PeerConnected
 from overweave.contract.wire import FRAME_BYTES_MAX, Connect, Error, encode
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import connect
-from overweave.drivers.tcp.connection import FrameReader
+from overweave.drivers.tcp.frame_reader import FrameReader
 from overweave.language.messages import Subscribe
 from overweave.language.syntax import parse_filter
 from overweave.overlay.graph import Overlay
