@@ -234,7 +234,7 @@ def test_files_that_are_no_certificates(made, tmp_path):
 
 def test_clients_cannot_reject_anything():
     frame = ControlFrame(EPOCH, EPOCH, 0, 0, Rejected("c/1", "code", "text"))
-    with pytest.raises(Refused, match="bad-frame: expected what clients say"):
+    with pytest.raises(Refused, match="bad-frame: expected a control message of a client"):
         check_frame(frame, "c", Permissions(("*",), ("*",)), 0, 10, 0)
 
 
