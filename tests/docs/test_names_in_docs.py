@@ -208,7 +208,7 @@ def attributes(name):
 
 @cache
 def identifiers():
-    """Every name that the source uses, defines or imports, the words of its texts, its folders and files, and columns of tables."""
+    """Every name that the source uses, defines or imports, words of its texts, folders and files, and columns of tables."""
     found = {"ow", *sys.stdlib_module_names}.union(*(schema.fieldNames() for schema in TABLES.values()))
     for path in PACKAGE.rglob("*.py"):
         found.update(path.relative_to(PACKAGE).with_suffix("").parts)
