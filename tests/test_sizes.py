@@ -16,8 +16,6 @@ EXCEPTIONS = {
     "broker/forwarder.py",
     "broker/forwarder.py:Forwarder",
     "contract/wire.py",
-    "drivers/sim/network.py",
-    "drivers/sim/network.py:SimulatedNetwork",
     "drivers/tcp/client.py",
     "drivers/tcp/client.py:Client",
     "drivers/tcp/network_file.py",
