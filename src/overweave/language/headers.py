@@ -17,9 +17,11 @@ LIVES_MAX = 1 << 64
 
 
 class Priority(enum.IntEnum):
-    """Who goes first in a queue: control before publications (THESIS fig 7.1)."""
+    """The class of a publication in a queue: control before publications (THESIS fig 7.1). Values are wire numbers."""
 
     CONTROL = 0
+    #: Control in the urgent lane: before all data and all other control, but it may be lost.
+    URGENT = 2
     PUBLICATION = 1
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from overweave.contract.frames import BatchFrame, Frame
+from overweave.contract.frames import BatchFrame, Frame, UrgentFrame
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 
@@ -80,6 +80,6 @@ class NetworkCosts:
 
 def frame_bytes(frame: Frame) -> int:
     """The size of a frame on a link."""
-    if isinstance(frame, BatchFrame):
+    if isinstance(frame, BatchFrame | UrgentFrame):
         return FRAME_BYTES * frame.batch.count + frame.batch.size_bytes()
     return FRAME_BYTES

@@ -26,7 +26,6 @@ from overweave.errors import OverweaveError
 from overweave.language.messages import Advertise, Subscribe
 from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
-from overweave.routing import PROTOCOLS
 
 #: The earliest start of publishing, so that the end of faults is known beforehand.
 SETUP_S = 10.0
@@ -74,12 +73,11 @@ class _Run:
         self._publications = 0
         self._overloaded: tuple[Overloaded, ...] = ()
         faults = _ending(scenario.faults, SETUP_S + scenario.duration_s)
-        make = PROTOCOLS[scenario.routing.protocol].make
         self._oracle = DeliveryOracle((subscriber.id, subscriber.filter) for subscriber in workload.subscribers)
         self._deliveries = 0
         self._network = SimulatedNetwork(
             overlay,
-            make,
+            scenario.routing.make,
             scenario.seed,
             faults,
             scenario.costs,

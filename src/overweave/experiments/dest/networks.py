@@ -91,7 +91,7 @@ def started(
 
 
 def quieten(network: SimulatedNetwork, within_s: float = 600.0) -> None:
-    """Go on until nobody waits for anything."""
+    """Run until no broker waits."""
     end_s = network.scheduler.now_s + within_s
     network.scheduler.run(network.scheduler.now_s + _QUIET_STEP_S)
     while network.unsettled() or any(network.broker(id).statistics().unsettled for id in network.running()):
