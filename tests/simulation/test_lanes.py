@@ -5,7 +5,7 @@ import pytest
 from overweave.batches.objects import Rows
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import SetTimer
-from overweave.contract.frames import Acknowledgement, BatchFrame, ControlFrame, Hello
+from overweave.contract.frames import Acknowledgement, BatchFrame, ControlFrame, Hello, SessionEpoch, UrgentFrame
 from overweave.contract.modules import Delivered, PublishControl, SendControl, Started
 from overweave.contract.stimuli import TimerFired
 from overweave.drivers.sim.costs import FRAME_BYTES, Costs
@@ -22,14 +22,17 @@ from overweave.language.syntax import parse_filter
 from overweave.overlay.graph import Overlay
 from overweave.routing import PROTOCOLS
 
+EPOCH = SessionEpoch(1, 0)
+
 
 def batch(priority=Priority.PUBLICATION):
-    return BatchFrame(1, 1, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", 0, priority=priority)),)))
+    return BatchFrame(EPOCH, EPOCH, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", 0, priority=priority)),)))
 
 
 DATA, CONTROL_DATA = batch(), batch(Priority.CONTROL)
-WORD = ControlFrame(1, 1, 1, 0, Unsubscribe("s"))
-ACK, HELLO = Acknowledgement(1, 1, 0, 0), Hello(1, 0, 0, 0, False)
+WORD = ControlFrame(EPOCH, EPOCH, 1, 0, Unsubscribe("s"))
+ACK, HELLO = Acknowledgement(EPOCH, EPOCH, 0, 0), Hello(EPOCH, EPOCH, 0, 0, False)
+URGENT = UrgentFrame(EPOCH, EPOCH, CONTROL_DATA.batch)
 
 
 @pytest.mark.parametrize(("frame", "urgent"), [(DATA, False), (CONTROL_DATA, True), (WORD, True), (ACK, True), (HELLO, True)])
@@ -46,7 +49,8 @@ def served(*jobs):
 
 
 def test_unnumbered_frames_overtake_data_of_their_own_session():
-    assert served(("a", DATA), ("a", ACK), ("a", HELLO)) == [("a", ACK), ("a", HELLO), ("a", DATA)]
+    jobs = ("a", DATA), ("a", ACK), ("a", URGENT), ("a", HELLO)
+    assert served(*jobs) == [("a", ACK), ("a", URGENT), ("a", HELLO), ("a", DATA)]
 
 
 def test_numbered_frames_overtake_data_of_other_sessions_only():

@@ -93,6 +93,7 @@ def test_urgent_control_overtakes_the_data_of_its_session(costs):
     assert max(during) < 1.0
     assert max(delay_s for _, delay_s in ordered) > 8.0
     assert [at_s for at_s, _ in ordered] == sorted({at_s for at_s, _ in ordered})
+    made.scheduler.run(240.0)  # acknowledgements to the publisher share the uplink, and go first
     assert made.deliveries == Counter({("p", number, "s"): 1 for number in range(1200)})
 
 
@@ -136,7 +137,7 @@ def test_faults_lose_urgent_control_at_most_and_nothing_else(protocol):
         calls = {}
         made = network(make_overlay("chain", brokers=3), protocol, calls, seed=seed, faults=faults)
         made.scheduler.run(30.0)
-        made.settle()
+        made.run_until_quiescent()
         for source, target in (("B1", "B3"), ("B3", "B1")):
             ordered = [at_s for at_s, _ in calls[source, target, False]]
             urgent = [at_s for at_s, _ in calls[source, target, True]]

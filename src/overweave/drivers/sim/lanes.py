@@ -2,7 +2,7 @@
 
 Service is not preempted. Numbered frames of one session never overtake each other, because the receiver discards a frame with
 another number than the next one. An urgent frame that is numbered therefore waits while data of its session waits before it.
-A session that numbers its urgent frames apart needs no other change here than in `is_numbered`.
+Urgent control publications have frames outside the numbered stream (`UrgentFrame`), and wait for no data at all.
 """
 
 from collections import Counter, deque
