@@ -68,14 +68,19 @@ def loaded(costs):
     made.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
     made.kernel.run(2.0)
     for number in range(1200):
-        made.kernel.at(2.0 + number / 20, lambda number: made.publish("p", Publication({"x": number})), number)
-    made.kernel.run(120.0)
+        made.kernel.at(2.0 + number / 20, lambda number: made.publish("p", data(number)), number)
+    made.kernel.run(140.0)
     return made, calls
+
+
+def data(number):
+    """A publication that is large beside its acknowledgement."""
+    return Publication({"x": number, "text": "t" * 1000})
 
 
 def data_bytes():
     """The bytes of a data frame on a link."""
-    return frame_bytes(BatchFrame(EPOCH, EPOCH, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", 0)),))))
+    return frame_bytes(BatchFrame(EPOCH, EPOCH, 0, 0, Rows((Publish(data(1), Header("p", 0)),))))
 
 
 @pytest.mark.parametrize(

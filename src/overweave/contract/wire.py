@@ -179,13 +179,7 @@ def encode(message: Message) -> Sequence[bytes | memoryview]:
         head = _BATCH_FRAME.pack(1 + _BATCH.size + size, BATCH, *numbers, message.batch.count, passed, ttl, tag, len(listed))
         return head + listed, rows.data
     if isinstance(message, UrgentFrame):
-        rows, passed, ttl, tag, listed = encode_batch(message.batch)
-        size = len(listed) + len(rows)
-        if size > _ROWS_BYTES_MAX:
-            raise _too_long(len(rows))
-        head = HEAD.pack(1 + _URGENT.size + size, URGENT)
-        epochs = _EPOCHS.pack(*message.epoch, *message.peer_epoch)
-        return head + _URGENT.pack(epochs, message.batch.count, passed, ttl, tag, len(listed)) + listed, rows.data
+        return _encoded_urgent(message)
     kind, body = _encoded(message)
     return (HEAD.pack(1 + len(body), kind) + body,)
 
@@ -222,6 +216,15 @@ def is_superseded(frame: memoryview, following: memoryview) -> bool:
     if frame[4] != ACKNOWLEDGEMENT or len(frame) != HEAD.size + _ACKNOWLEDGEMENT.size:
         return False  # ranges are sent once
     return len(following) >= len(frame) and frame[:_HEAD_AND_EPOCHS] == following[:_HEAD_AND_EPOCHS]
+
+
+def _encoded_urgent(frame: UrgentFrame) -> Sequence[bytes | memoryview]:
+    rows, passed, ttl, tag, listed = encode_batch(frame.batch)
+    size = len(listed) + len(rows)
+    if size > _ROWS_BYTES_MAX:
+        raise _too_long(len(rows))
+    shared = _encoded_epochs(frame), frame.batch.count, passed, ttl, tag, len(listed)
+    return HEAD.pack(1 + _URGENT.size + size, URGENT) + _URGENT.pack(*shared) + listed, rows.data
 
 
 def _too_long(size: int) -> InvalidInput:
