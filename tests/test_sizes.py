@@ -15,8 +15,6 @@ EXCEPTIONS = {
     "broker/core.py:BrokerCore.__init__",
     "broker/forwarder.py",
     "broker/forwarder.py:Forwarder",
-    "drivers/sim/network.py",
-    "drivers/sim/network.py:SimulatedNetwork",
     "contract/wire.py",
     "drivers/tcp/client.py",
     "drivers/tcp/client.py:Client",

@@ -22,10 +22,10 @@ from overweave.planning.minimal import LCF
 
 Progress = Callable[[str], None]
 
-#: Figure 8 is made with so many clients.
+#: The number of clients of figure 8.
 LCF_CLIENTS = 2_400
 LCFS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
-#: The simulator runs so many clients, and brokers with the capacity for a fifth as many messages, which some of them exceed.
+#: The clients in the simulator, and brokers with the capacity for a fifth as many messages, which some of them exceed.
 CHECK_CLIENTS, CHECK_SHARE = 200, 0.2
 
 
@@ -117,7 +117,7 @@ def measure(workload: Workload, network: Network) -> dict[str, float]:
 
 
 def compared(of: Sizes, say: Progress) -> pd.DataFrame:
-    """A small workload of each generator by replay and kernel, and in the simulator."""
+    """A small workload of each generator by replay and scheduler, and in the simulator."""
     return pd.DataFrame([row for generator in of.generators for row in _compared(generator, of.check_clients, say)])
 
 
