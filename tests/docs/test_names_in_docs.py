@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from overweave.cli import VERBS
+from overweave.pipeline.schemas import TABLES
 from overweave.testing.chaos import rules
 
 ROOT = Path(__file__).parents[2]
@@ -209,8 +210,8 @@ def attributes(name):
 
 @cache
 def identifiers():
-    """Every name that the source uses, defines or imports, the words of its texts, and its folders and files."""
-    found = {"ow", *sys.stdlib_module_names}
+    """Every name that the source uses, defines or imports, words of its texts, folders and files, and columns of tables."""
+    found = {"ow", *sys.stdlib_module_names}.union(*(schema.fieldNames() for schema in TABLES.values()))
     for path in PACKAGE.rglob("*.py"):
         found.update(path.relative_to(PACKAGE).with_suffix("").parts)
     for tree in trees():

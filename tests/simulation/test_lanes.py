@@ -5,7 +5,7 @@ import pytest
 from overweave.batches.objects import Rows
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import SetTimer
-from overweave.contract.frames import Acknowledgement, BatchFrame, ControlFrame, Hello
+from overweave.contract.frames import NO_EPOCH, Acknowledgement, BatchFrame, ControlFrame, Hello, SessionEpoch, UrgentFrame
 from overweave.contract.modules import Delivered, PublishControl, SendControl, Started
 from overweave.contract.stimuli import TimerFired
 from overweave.drivers.sim.costs import FRAME_BYTES, Costs
@@ -22,17 +22,22 @@ from overweave.language.syntax import parse_filter
 from overweave.overlay.graph import Overlay
 from overweave.routing import PROTOCOLS
 
+EPOCH = SessionEpoch(1, 0)
+
 
 def batch(priority=Priority.PUBLICATION):
-    return BatchFrame(1, 1, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", 0, priority=priority)),)))
+    return BatchFrame(EPOCH, EPOCH, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", 0, priority=priority)),)))
 
 
 DATA, CONTROL_DATA = batch(), batch(Priority.CONTROL)
-WORD = ControlFrame(1, 1, 1, 0, Unsubscribe("s"))
-ACK, HELLO = Acknowledgement(1, 1, 0, 0), Hello(1, 0, 0, 0, False)
+WORD = ControlFrame(EPOCH, EPOCH, 1, 0, Unsubscribe("s"))
+ACK, HELLO = Acknowledgement(EPOCH, EPOCH, 0, 0), Hello(EPOCH, NO_EPOCH, 0, 0, False)
+URGENT = UrgentFrame(EPOCH, EPOCH, batch(Priority.URGENT).batch)
 
 
-@pytest.mark.parametrize(("frame", "urgent"), [(DATA, False), (CONTROL_DATA, True), (WORD, True), (ACK, True), (HELLO, True)])
+@pytest.mark.parametrize(
+    ("frame", "urgent"), [(DATA, False), (CONTROL_DATA, True), (WORD, True), (ACK, True), (HELLO, True), (URGENT, True)]
+)
 def test_urgent_frames(frame, urgent):
     assert is_urgent(frame) is urgent
 
@@ -47,6 +52,7 @@ def served(*jobs):
 
 def test_unnumbered_frames_overtake_data_of_their_own_session():
     assert served(("a", DATA), ("a", ACK), ("a", HELLO)) == [("a", ACK), ("a", HELLO), ("a", DATA)]
+    assert served(("a", DATA), ("a", URGENT)) == [("a", URGENT), ("a", DATA)]
 
 
 def test_numbered_frames_overtake_data_of_other_sessions_only():
@@ -146,7 +152,7 @@ def test_control_does_not_wait_behind_data_for_others_at_an_overloaded_uplink():
     for pair in (("B1", "B3"), ("B2", "B3"), ("B3", "B1"), ("B2", "B1")):
         assert len(delays_s[pair]) >= 10
         assert max(delays_s[pair]) < 0.2
-    # The same session as the data: waits until sessions have lanes of their own.
+    # The same session as the data: ordered control waits, and only urgent control does not (test_urgent_lane.py).
     network.scheduler.run(60.0)
     assert max(delays_s["B1", "B2"]) > 5.0
 

@@ -38,7 +38,7 @@ def sweep(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Say what was done as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write the summary as JSON.")] = False,
 ) -> None:
     """Evaluate every scenario of a grid, by simulation or another kind that the file names.
 
@@ -82,7 +82,7 @@ def sweep(
     }
     put(msgspec.json.format(msgspec.json.encode(answer), indent=2) + b"\n" if json else _text(answer, overloaded))
     if outcome.failed == outcome.scenarios:
-        raise OverweaveError(f"{file}: no scenario could be evaluated; the column 'error' of {target / 'metrics'} says why")
+        raise OverweaveError(f"{file}: no scenario could be evaluated; the column 'error' of {target / 'metrics'} has the errors")
 
 
 def _starter(stack: contextlib.ExitStack, master: str | None, conf: list[str]) -> Callable[[], "SparkSession"]:

@@ -2,7 +2,7 @@
 
 Service is not preempted. Numbered frames of one session never overtake each other, because the receiver discards a frame with
 another number than the next one. An urgent frame that is numbered therefore waits while data of its session waits before it.
-A session that numbers its urgent frames apart needs no other change here than in `is_numbered`.
+An `UrgentFrame` has no number, and overtakes the data of its own session too.
 """
 
 from collections import Counter, deque
@@ -16,7 +16,7 @@ _Session = TypeVar("_Session")
 
 
 def is_urgent(frame: Frame) -> bool:
-    """Whether a frame goes before data: acknowledgements, greetings, control messages, and control publications."""
+    """Whether a frame goes before data: acknowledgements, hellos, control messages, urgent and other control publications."""
     return not isinstance(frame, BatchFrame) or frame.batch.priority() is Priority.CONTROL
 
 

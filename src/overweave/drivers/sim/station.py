@@ -51,7 +51,7 @@ class Station:
 
     def arrive(self, peer: str, frame: Frame) -> None:
         """A frame has arrived."""
-        if isinstance(frame, BatchFrame):
+        if isinstance(frame, BatchFrame | UrgentFrame):
             self.arrivals += frame.batch.count
         if self.overload is None or not self._delay(self.overload, peer, frame):
             self._enqueue(peer, frame)
@@ -111,7 +111,9 @@ class Station:
 
     def _subscriptions(self, peer: str, frame: Frame) -> tuple[int, int]:
         """The rows of a frame, and the number of subscriptions that each is matched against; control takes no time."""
-        return (frame.batch.count, self._match_cost(peer, frame.batch)) if isinstance(frame, BatchFrame | UrgentFrame) else (0, 0)
+        if not isinstance(frame, BatchFrame | UrgentFrame):
+            return 0, 0
+        return frame.batch.count, self._match_cost(peer, frame.batch)
 
     def _service_s(self, rows: int, subscriptions: int) -> float:
         return rows * self._costs.service_s(subscriptions) if rows else 0.0

@@ -117,7 +117,7 @@ def measure(workload: Workload, network: Network) -> dict[str, float]:
 
 
 def compared(of: Sizes, say: Progress) -> pd.DataFrame:
-    """A small workload of each generator by replay and scheduler, and in the simulator."""
+    """A small workload of each generator by replay and kernel, and in the simulator."""
     return pd.DataFrame([row for generator in of.generators for row in _compared(generator, of.check_clients, say)])
 
 
