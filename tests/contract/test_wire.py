@@ -31,14 +31,14 @@ from overweave.contract.wire import (
     OPEN_BYTES_MAX,
     Connect,
     Disconnect,
+    Error,
     Gap,
     Notice,
     Ping,
-    Refused,
     decode,
     encode,
 )
-from overweave.drivers.tcp.connection import FrameReader
+from overweave.drivers.tcp.frame_reader import FrameReader
 from overweave.errors import InvalidInput, WireError
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, LinkState, Publish, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
@@ -85,7 +85,7 @@ messages = (
         Connect, texts, texts, st.none() | texts, st.none() | texts, st.integers(0, 9), st.none() | st.integers(1, 99),
         st.booleans(), st.none() | gaps,
     )
-    | st.builds(Refused, texts, texts) | st.builds(Notice, texts, texts, numbers)
+    | st.builds(Error, texts, texts) | st.builds(Notice, texts, texts, numbers)
     | st.builds(Ping) | st.builds(Disconnect) | st.builds(Hello, epochs, epochs, numbers, numbers, st.booleans(), numbers)
     | st.builds(
         Acknowledgement, st.sampled_from((E1, E2)), st.sampled_from((E1, E2)), numbers, numbers,

@@ -5,7 +5,7 @@
     frame := u32 length of what follows, u8 kind, body
 
     OPEN (first on every connection)   := msgpack of `Connect`
-    REFUSED                            := msgpack of `Refused`
+    ERROR                              := msgpack of `Error`
     PING, BYE                          := nothing
     NOTICE                             := msgpack of `Notice`
     epochs          := u64 incarnation, u32 number, of the sender; u64 incarnation, u32 number, of the receiver
@@ -55,7 +55,7 @@ FRAME_BYTES_MAX = 16 << 20
 #: Before a peer has said who it is, it is not given that much.
 OPEN_BYTES_MAX = 4096
 
-OPEN, REFUSED, PING, BYE, HELLO, ACKNOWLEDGEMENT, CONTROL, BATCH, NOTICE, URGENT = range(10)
+OPEN, ERROR, PING, BYE, HELLO, ACKNOWLEDGEMENT, CONTROL, BATCH, NOTICE, URGENT = range(10)
 #: The length and the kind of a frame.
 HEAD = struct.Struct("<IB")
 #: The epochs of both ends, which all other layouts have as bytes: they seldom change.
@@ -106,7 +106,7 @@ class Connect(msgspec.Struct, frozen=True, omit_defaults=True):
     subscriptions: int = 0
 
 
-class Refused(msgspec.Struct, frozen=True):
+class Error(msgspec.Struct, frozen=True):
     """Why a connection is closed."""
 
     code: str
@@ -147,8 +147,8 @@ class _StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     answers: tuple[tuple[str, int], ...] | None
 
 
-Message = Connect | Refused | Notice | Ping | Disconnect | Frame
-_open_decoder, _refused_decoder = msgspec.msgpack.Decoder(Connect), msgspec.msgpack.Decoder(Refused)
+Message = Connect | Error | Notice | Ping | Disconnect | Frame
+_open_decoder, _error_decoder = msgspec.msgpack.Decoder(Connect), msgspec.msgpack.Decoder(Error)
 _notice_decoder = msgspec.msgpack.Decoder(Notice)
 _header_decoder = msgspec.msgpack.Decoder(Header)
 _rejected_decoder = msgspec.msgpack.Decoder(Rejected)
@@ -243,7 +243,7 @@ def _decoded_epochs(epochs: bytes) -> tuple[SessionEpoch, SessionEpoch]:
 
 
 def _encoded(
-    message: Connect | Refused | Notice | Ping | Disconnect | Hello | Acknowledgement | ControlFrame,
+    message: Connect | Error | Notice | Ping | Disconnect | Hello | Acknowledgement | ControlFrame,
 ) -> tuple[int, bytes]:
     match message:
         case Acknowledgement():
@@ -257,8 +257,8 @@ def _encoded(
             return CONTROL, _WORD.pack(*numbers, _WORDS.index(type(message.message))) + _encoded_word(message.message)
         case Connect():
             return OPEN, msgspec.msgpack.encode(message)
-        case Refused():
-            return REFUSED, msgspec.msgpack.encode(message)
+        case Error():
+            return ERROR, msgspec.msgpack.encode(message)
         case Notice():
             return NOTICE, msgspec.msgpack.encode(message)
         case Ping():
@@ -285,8 +285,8 @@ def _decoded(kind: int, body: bytes) -> Message:
         return ControlFrame(*_decoded_epochs(epochs), sequence, acknowledged, _decoded_word(word, body[_WORD.size :]))
     if kind == OPEN:
         return _open_decoder.decode(body)
-    if kind == REFUSED:
-        return _refused_decoder.decode(body)
+    if kind == ERROR:
+        return _error_decoder.decode(body)
     if kind == NOTICE:
         return _notice_decoder.decode(body)
     if kind in (PING, BYE) and not body:
