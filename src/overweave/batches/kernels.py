@@ -23,31 +23,32 @@ _NAME, _NAME_LENGTH, _IS_TEXT, _VALUE, _VALUE_LENGTH = range(5)
 
 @kernel
 def walk_rows(data, count, starts, content_starts, content_ends, sequences, times, hops, new_publisher):
-    """Find ``count`` rows that fill ``data``; how many of them are sound (``count`` when all are), and the least ttl."""
-    at, ttl, last_life = 0, 255, np.uint64(0)
+    """Find ``count`` rows that fill ``data``: the number of sound ones, the least ttl, and whether any has a destination list."""
+    at, ttl, listed, last_life = 0, 255, False, np.uint64(0)
     for row in range(count):
         if at + HEAD > len(data):
-            return row, ttl
+            return row, ttl, listed
         end = at + 4 + _u32(data, at)
         publisher, extra = _u16(data, at + PUBLISHER_LENGTH), _u16(data, at + EXTRA_LENGTH)
         content = _u32(data, at + CONTENT_LENGTH)
         content_starts[row] = at + HEAD + publisher + np.int64(data[at + LIST_LENGTH]) + extra
         if end > len(data) or content_starts[row] + content > end or publisher == 0:
-            return row, ttl
+            return row, ttl, listed
         starts[row] = at
         content_ends[row] = content_starts[row] + content
         sequences[row] = np.int64(_u64(data, at + SEQUENCE))
         if sequences[row] < 0:
-            return row, ttl
+            return row, ttl, listed
         times[row] = _u64(data, at + PUBLISHED_AT)
         hops[row] = data[at + HOPS]
+        listed |= data[at + LIST_LENGTH] > 0
         if data[at + TTL] < ttl:
             ttl = int(data[at + TTL])
         life = _u64(data, at + LIFE)
         new_publisher[row] = row == 0 or life != last_life or not _same_publisher(data, starts[row - 1], at)
         at, last_life = end, life
     starts[count] = at
-    return (count if at == len(data) else count - 1), ttl
+    return (count if at == len(data) else count - 1), ttl, listed
 
 
 @kernel

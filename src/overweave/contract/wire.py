@@ -27,6 +27,7 @@ from typing import Annotated
 
 import msgspec
 
+from overweave.batches.base import BatchHead
 from overweave.batches.destinations import NUMBERS_MAX, decode_list
 from overweave.batches.kernels import LIST_BYTES_MAX
 from overweave.batches.raw import RawRows, encode_batch
@@ -161,12 +162,12 @@ def encode(message: Message) -> Sequence[bytes | memoryview]:
     '01 00 00 00 02'
     """
     if isinstance(message, BatchFrame):
-        rows, passed, ttl, tag, listed = encode_batch(message.batch)
+        rows, hops_added, ttl, tag, listed = encode_batch(message.batch)
         if len(rows) > FRAME_BYTES_MAX - 1 - _BATCH.size - len(listed):
             raise InvalidInput(f"expected publications of at most {FRAME_BYTES_MAX:,} bytes together, got {len(rows):,}")
         numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
         head = HEAD.pack(1 + _BATCH.size + len(listed) + len(rows), BATCH)
-        return head + _BATCH.pack(*numbers, message.batch.count, passed, ttl, tag, len(listed)) + listed, rows.data
+        return head + _BATCH.pack(*numbers, message.batch.count, hops_added, ttl, tag, len(listed)) + listed, rows.data
     kind, body = _encoded(message)
     return (HEAD.pack(1 + len(body), kind) + body,)
 
@@ -179,10 +180,10 @@ def decode(kind: int, body: bytes | memoryview) -> Message:
     """
     try:
         if kind == BATCH:
-            incarnation, peer_incarnation, sequence, acknowledged, count, passed, ttl, tag, listed = _BATCH.unpack_from(body)
+            incarnation, peer_incarnation, sequence, acknowledged, count, hops_added, ttl, tag, listed = _BATCH.unpack_from(body)
             rows_at = _BATCH.size + listed
-            bound = decode_list(bytes(body[_BATCH.size : rows_at])) if listed else 0
-            rows = RawRows(memoryview(body)[rows_at:], count, passed, bound, ttl, tag)
+            destinations = decode_list(bytes(body[_BATCH.size : rows_at])) if listed else 0
+            rows = RawRows(memoryview(body)[rows_at:], count, BatchHead(hops_added, ttl, tag, destinations))
             return BatchFrame(incarnation, peer_incarnation, sequence, acknowledged, rows)
         return _decoded(kind, bytes(body))
     except struct.error:

@@ -177,7 +177,7 @@ class ClusterNode:
         """A message by next hop, each with the part of its destination list that lies there."""
         return [
             (hop, msgspec.structs.replace(message, header=msgspec.structs.replace(message.header, destinations=numbers_of(part))))
-            for hop, part in self.topology.next_hops.parts(destinations)
+            for hop, part in self.topology.next_hops.split(destinations)
         ]
 
     def _hear(self, message: Control) -> list[Send]:

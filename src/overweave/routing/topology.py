@@ -22,7 +22,7 @@ class Topology:
     >>> near.add("B2")
     >>> near.set("B2", UP), near.take(far)
     (True, True)
-    >>> near.ways.reach, near.whole
+    >>> near.next_hops.by_neighbour, near.whole
     ((('B2', 2),), True)
     """
 

@@ -78,7 +78,7 @@ def carried(ways: dict[str, NextHops], source: str, overlay: Overlay, destinatio
     pending = [(source, destinations)]
     while pending:
         at, rest = pending.pop()
-        for hop, part in ways[at].parts(rest):
+        for hop, part in ways[at].split(rest):
             assert hop is not None, "the overlay is connected"
             yield at, part.bit_count()
             if further := part & ~(1 << overlay.position(hop)):

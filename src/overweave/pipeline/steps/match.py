@@ -19,6 +19,7 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 from overweave.errors import InvalidInput, WireError
 from overweave.language.values import excerpt
 from overweave.matching.index import Index
+from overweave.matching.search import PublicationView
 from overweave.pipeline.index_file import open_index
 from overweave.pipeline.schemas import MATCHES
 from overweave.pipeline.wire import Wires, wires_of_column, wires_of_texts
@@ -59,7 +60,7 @@ def match_counts(publications: DataFrame, index_directory: Path | str, *, skip_b
         for batch, wires in read_wires(batches, skip_bad):
             rows = good_rows(wires)
             with _named(batch, wires, rows):
-                counts = index.counts_of_rows(wires.data, wires.starts[rows], wires.ends[rows])
+                counts = index.counts(PublicationView(wires.data, wires.starts[rows], wires.ends[rows]))
             yield _with_keys(batch, rows, "count", pa.array(counts))
 
     return mapped(publications, match, COUNTS)
@@ -111,7 +112,7 @@ def listed(
     for at in range(0, len(good), CHUNK):
         rows = good[at : at + CHUNK]
         with _named(batch, wires, rows):
-            yield rows, *index.slots_of_rows(wires.data, wires.starts[rows], wires.ends[rows])
+            yield rows, *index.slots(PublicationView(wires.data, wires.starts[rows], wires.ends[rows]))
 
 
 def mapped(publications: DataFrame, step: Callable[[_Batches], _Batches], schema: StructType, *more: str) -> DataFrame:
