@@ -9,7 +9,7 @@ import pytest
 from overweave.errors import DuplicateId, InvalidInput
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.syntax import parse_filter, parse_publication
-from overweave.matching import index as index_module
+from overweave.matching import search
 from overweave.matching.index import Index
 from overweave.matching.kernels import state as layout
 from overweave.matching.kernels.match import ALL
@@ -33,7 +33,7 @@ def test_batches_of_all_lengths(rows):
 
 
 def test_more_matches_than_are_listed_at_once(monkeypatch):
-    monkeypatch.setattr(index_module, "_LISTED", 2000)
+    monkeypatch.setattr(search, "_LISTED_MAX", 2000)
     compare([(i, parse_filter("[x,>,0]"), None) for i in range(700)], [parse_publication(f"[x,{i}]") for i in range(50)])
 
 

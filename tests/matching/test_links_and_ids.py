@@ -56,7 +56,7 @@ def check(index, naive, publications, exclude=None, random=None):
         [row for row, links in enumerate(hops) if link in links] for link, _ in grouped
     ]
     assert_same_members([link for link, _ in grouped], set().union(*hops))
-    addresses = np.array([address_of_publication(publication) for publication in publications])
+    addresses = np.array([address_of_publication(publication) for publication in publications], np.int64).reshape(-1, 2)
     apart = {link: rows.tolist() for link, rows in index.addresses_by_link(addresses, exclude)}
     assert apart == {link: rows.tolist() for link, rows in grouped}
     slots, ends = index.slots(buffer)

@@ -55,7 +55,8 @@ class BatchHead(msgspec.Struct, frozen=True, gc=False):
     @property
     def ttl(self) -> int:
         """The hops that every row has left, at least."""
-        return max(self.ttl_written - self.hops_added, 0)
+        left = self.ttl_written - self.hops_added
+        return left if left > 0 else 0
 
     def next_hop(self) -> "BatchHead":
         """The head after one more hop."""
@@ -96,7 +97,7 @@ class Batch(ABC):
     def has_destinations(self) -> bool:
         """Whether rows have destinations: all have, or none has."""
         head = self.head
-        return head.destinations > 0 or head.has_lists
+        return head.has_lists or head.destinations > 0
 
     def next_hop(self) -> Self:
         """All rows after one more hop."""
@@ -166,4 +167,6 @@ class Batch(ABC):
 
 def split_by_link(batch: Batch, index: Index, exclude: Link = None) -> list[tuple[Link, Batch]]:
     """The rows of a batch that match on each link of an index, except one."""
+    if batch.count == 1:
+        return [(link, batch) for link, _ in batch.match(index, exclude)]
     return [(link, batch.take(rows)) for link, rows in batch.match(index, exclude)]

@@ -85,7 +85,6 @@ def split_local(batch: Batch, number: int) -> tuple[Batch | None, Batch | None]:
     if (head.destinations or not head.has_lists) and not head.destinations >> number & 1:
         return None, batch
     if not head.has_lists:
-        batch.validate_layout()  # once for both parts: local rows are parsed anyway
         return batch.with_head(head.with_destinations(0, False)), _with_shared(batch, head.destinations & ~(1 << number))
     lists, word, bit = batch.destination_lists(), number >> 6, np.uint64(1 << (number & 63))
     local = np.flatnonzero(lists[:, word] & bit) if word < lists.shape[1] else ()

@@ -111,7 +111,7 @@ class Rows(Batch):
 
     def unexpired(self) -> "Rows | None":
         """See `Batch.unexpired`."""
-        if self.head.ttl > 0:
+        if self.head.ttl_written > self.head.hops_added:
             return self
         rows = [row for row, publish in enumerate(self._rows()) if publish.header.ttl > self.head.hops_added]
         if not rows:

@@ -117,7 +117,9 @@ class RawRows(Batch):
     # ---- the interface of a batch
 
     def with_head(self, head: BatchHead) -> "RawRows":
-        """See `Batch.with_head`."""
+        """See `Batch.with_head`. Rows without destinations are matched next: malformed ones are refused here."""
+        if not head.destinations:
+            _ = self.rows.layout
         return _made(self.rows, head, None)
 
     def take(self, rows: NDArray[np.int64]) -> "RawRows":
