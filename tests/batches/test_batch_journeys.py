@@ -9,7 +9,7 @@ from overweave.batches.destinations import split_by_next_hop, split_local, with_
 from overweave.batches.objects import Rows
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
-from overweave.contract.frames import BatchFrame
+from overweave.contract.frames import BatchFrame, SessionEpoch
 from overweave.contract.wire import HEAD, decode, encode
 from overweave.experiments.dest.lists import ways_of
 from overweave.language.headers import Header
@@ -18,6 +18,8 @@ from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
 from overweave.overlay.paths import path_between
+
+EPOCH = SessionEpoch(1, 0)
 
 BROKERS = 9
 
@@ -72,6 +74,6 @@ def parted(batch, ways):
 
 
 def over_the_wire(batch):
-    data = b"".join(encode(BatchFrame(1, 1, 0, 0, batch)))
+    data = b"".join(encode(BatchFrame(EPOCH, EPOCH, 0, 0, batch)))
     _, kind = HEAD.unpack_from(data)
     return decode(kind, data[HEAD.size :]).batch

@@ -56,6 +56,10 @@ _U8_MAX = 255
 _LIST_WORDS = -(-NUMBERS_MAX // 64)
 
 
+#: Priorities by their wire numbers; others are refused when rows are decoded.
+_PRIORITIES = {int(priority): priority for priority in Priority}
+
+
 class EncodedBatch(NamedTuple):
     """A batch in its wire form: the rows and the head's fields."""
 
@@ -207,7 +211,7 @@ class RawRows(Batch):
 
     def priority(self) -> Priority:
         """See `Batch.priority`."""
-        return Priority.CONTROL if int(self.rows.data[PRIORITY]) == Priority.CONTROL else Priority.PUBLICATION
+        return _PRIORITIES.get(int(self.rows.data[PRIORITY]), Priority.PUBLICATION)
 
     # ---- clients' rows
 

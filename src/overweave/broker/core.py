@@ -18,14 +18,16 @@ from overweave.broker.module_host import ModuleHost
 from overweave.broker.neighbour_sync import GraphSync, NeighbourSync, NoSync
 from overweave.broker.pending_ack import PendingAck
 from overweave.broker.registry import Journal, Registry, kind_of
-from overweave.broker.session import AckScheduler, Session
+from overweave.broker.session import AckScheduler, EpochCounter, Session
 from overweave.broker.settlement import ControlSettlement
 from overweave.broker.slow_consumers import CHECK_SLOW, CHECK_SLOW_FAST
 from overweave.broker.step import StepContext
 from overweave.broker.story import Step
+from overweave.broker.urgent_lane import UrgentLane
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Effect, Reject, Restart, SetTimer
 from overweave.contract.frames import (
+    NO_EPOCH,
     Acknowledgement,
     AdvertisementsEnd,
     BatchFrame,
@@ -35,6 +37,7 @@ from overweave.contract.frames import (
     Hello,
     Rejected,
     SyncEnd,
+    UrgentFrame,
     is_addressed,
 )
 from overweave.contract.modules import ControlApplied, Module
@@ -49,15 +52,14 @@ from overweave.contract.stimuli import (
     Stimulus,
     TimerFired,
 )
+from overweave.language.headers import Priority
 from overweave.language.messages import Advertise, Control, LinkState, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Routing, Send
 
 ACKNOWLEDGE, ACKNOWLEDGE_CONTROL, RESEND, HEARTBEAT = "acknowledge", "acknowledge-control", "resend", "pulse"
 #: The timer at which publications are tried again that were in flight on a closed link.
 ORPHANS, _ORPHANS_S = "orphans", 0.5
-#: So many sessions with neighbours have numbers of their own in a life of a broker, each of which may begin anew so often.
-_SESSIONS_MAX, _ANEW_MAX = 1 << 20, 1 << 8
-#: Incarnations are below this, so that the numbers of sessions have 64 bits: milliseconds until the year 2248.
+#: Incarnations are milliseconds below this, until the year 2248: neighbours with higher ones are not believed.
 INCARNATIONS_MAX = 1 << 43
 #: A timer that fires so late shows that the broker was paused, or as busy: then clients could not be heard either.
 _LATE_S = 0.5
@@ -103,10 +105,11 @@ class BrokerCore:
         self.config = config or BrokerConfig()
         self._routing = routing
         self._incarnation = incarnation
-        self._ack_scheduler = AckScheduler(ahead=not routing.acyclic)
+        self._ack_scheduler = AckScheduler(selective=not routing.acyclic)
         self._sessions: dict[str, Session] = {}
         self._neighbours: dict[str, None] = {}
-        self._sessions_made = 0
+        #: Epochs of sessions with neighbours: a later session, or a reset one, has a higher epoch, whatever its peer remembers.
+        self._epochs = EpochCounter(incarnation)
         self._registry = Registry(unsynced)
         self._durability = Durability(durable)
         routing.begin(incarnation)
@@ -131,6 +134,8 @@ class BrokerCore:
         self._forwarder = Forwarder(
             self._step, self.config, routing, self._sync, self._sessions, self._neighbours, self._modules, self._tell_again
         )
+        window = 2 * max(self.config.session.window, self.config.publisher_window)
+        self._urgent = UrgentLane(self._step, routing, self._sessions, self._neighbours, self._modules, window)
         if routing.needs_advertisements:
             self._forwarder.advertised = self._registry.advertised
         self._patience, self._story = self._forwarder.patience, self._forwarder.story
@@ -186,10 +191,12 @@ class BrokerCore:
             publications_out=forwarder.rows_out,
             publications_to_clients=forwarder.rows_to_clients,
             duplicates=forwarder.duplicates,
-            control_in=self._control_in + forwarder.control_in,
-            control_out=self._control_out + forwarder.control_out,
+            control_in=self._control_in + forwarder.control_in + self._urgent.rows_in,
+            control_out=self._control_out + forwarder.control_out + self._urgent.rows_out,
             tables=self._routing.table_sizes(),
-            unsettled={peer: session.unsettled() for peer, session in self._sessions.items() if session.unsettled()},
+            unsettled={
+                peer: session.outbound.unsettled() for peer, session in self._sessions.items() if session.outbound.unsettled()
+            },
             undeliverable=forwarder.undeliverable,
             unadvertised=forwarder.unadvertised,
         )
@@ -201,7 +208,7 @@ class BrokerCore:
     def unsettled_rows(self, peer: str) -> int:
         """How many rows of a peer are not settled here: as many as it may still have to send again."""
         session = self._sessions.get(peer)
-        return 0 if session is None else session.unsettled_in()
+        return 0 if session is None else session.inbound.unsettled_rows()
 
     def registered(self, kind: str, client: str | None = None) -> int:
         """How many subscriptions or advertisements one client of this broker has, or all have together."""
@@ -214,7 +221,7 @@ class BrokerCore:
     def waiting_rows(self, peer: str) -> int:
         """How many rows, and words, for a peer it has not settled."""
         session = self._sessions.get(peer)
-        return 0 if session is None else session.unsettled_rows()
+        return 0 if session is None else session.outbound.unsettled_rows()
 
     def knows(self, client: str) -> bool:
         """Whether a client, connected or not, has a session here, perhaps restored from the journal."""
@@ -262,10 +269,12 @@ class BrokerCore:
                 ack.release()
         elif isinstance(frame, Acknowledgement):
             session.on_acknowledgement(frame, self._step.effects)
+        elif isinstance(frame, UrgentFrame):
+            self._urgent.on_frame(frame, peer, session)
         elif isinstance(frame, Hello):
-            if peer in self._neighbours and frame.peer_incarnation > session.incarnation:
-                # It has met a later life of ours, and does not listen to this one: our clock must have gone back.
-                self._outlived_by(frame.peer_incarnation // _SESSIONS_MAX)
+            if peer in self._neighbours and frame.peer_epoch > session.epoch:
+                # The neighbour knows a later incarnation of this broker and ignores this one: our clock has gone back.
+                self._outlived_by(frame.peer_epoch.incarnation)
             was_established = session.established
             session.on_hello(frame, self._greeting(peer) if session.is_new(frame) else (), self._step.effects)
             if session.established and not was_established and peer in self._neighbours:
@@ -344,7 +353,10 @@ class BrokerCore:
         self._tell(self._routing.handle(message, module))
 
     def _module_publishes(self, module: str, batch: Batch) -> None:
-        self._forwarder.publish_local(batch, module)
+        if batch.priority() is Priority.URGENT:
+            self._urgent.publish(batch)
+        else:
+            self._forwarder.publish_local(batch, module)
 
     def _tell_again(self, message: Control, peer: str, ack: PendingAck | None) -> None:
         """Control that was held, or went a way that does not lead on."""
@@ -373,17 +385,14 @@ class BrokerCore:
             session.disconnect()
 
     def _add_neighbour(self, neighbour: str) -> None:
-        # A session that began later, or began anew, has the higher number, whatever the other end remembers.
-        self._sessions_made += 1
-        number = self._incarnation * _SESSIONS_MAX + self._sessions_made * _ANEW_MAX
-        self._sessions[neighbour] = Session(neighbour, number, self.config.session, self._ack_scheduler)
+        self._sessions[neighbour] = Session(neighbour, self._epochs, self.config.session, self._ack_scheduler)
         self._neighbours[neighbour] = None
         self._sync.add(neighbour)
         self._routing.add_neighbour(neighbour)
         self._forwarder.on_neighbours_changed()
 
     def _add_client(self, client: str) -> None:
-        self._sessions[client] = Session(client, self._incarnation, self.config.session, self._ack_scheduler)
+        self._sessions[client] = Session(client, EpochCounter(self._incarnation), self.config.session, self._ack_scheduler)
         self._registry.add(client)
 
     def _greeting(self, peer: str) -> list[ControlMessage]:
@@ -400,7 +409,7 @@ class BrokerCore:
     def _tell_on(self) -> None:
         for neighbour in self._neighbours:
             session = self._sessions[neighbour]
-            if session.peer_incarnation:
+            if session.peer_epoch != NO_EPOCH:
                 for mark in self._sync.pending_markers(neighbour):
                     session.send_control(mark, self._step.effects)
 
@@ -540,7 +549,7 @@ class BrokerCore:
             if late_s > _LATE_S:
                 self._patience.was_away(late_s)
             for session, why in self._patience.check(name, self._step.now_s):
-                self._step.effects.append(Reject(session.peer, "slow-consumer", why, session.unsettled_rows()))
+                self._step.effects.append(Reject(session.peer, "slow-consumer", why, session.outbound.unsettled_rows()))
                 self._left(PeerLeft(session.peer))
         elif name == HEARTBEAT:
             self._beat()
@@ -560,7 +569,7 @@ class BrokerCore:
                 self._settlement.expire(self._step.now_s - self.config.undeliverable_timeout_s)
             return
         for neighbour in self._neighbours:
-            self._sessions[neighbour].acknowledge(self._step.effects, ahead=True)
+            self._sessions[neighbour].acknowledge(self._step.effects, selective=True)
         for neighbour in self._failure_detector.expired(list(self._neighbours), self._step.now_s):
             self._link_fails(neighbour)
         if self._failure_detector.stop_listening(self._step.now_s):

@@ -257,7 +257,7 @@ class Forwarder:
                 if self.patience.needed:
                     self.patience.watch(session, self._step.now_s)
                 continue
-            session.send(some, ack, effects, under_way)
+            (session.relay if under_way else session.send)(some, ack, effects)
             if self._modules.has_modules and _is_control(some):
                 self.control_out += some.count
             else:
@@ -355,7 +355,7 @@ class Forwarder:
                     if to is None:
                         self.defer(part, "", ack)
                     else:
-                        self._sessions[to].send(part, ack, self._step.effects, under_way=True)
+                        self._sessions[to].relay(part, ack, self._step.effects)
                         self.rows_out += part.count
 
     def was_away(self, away_s: float) -> None:
@@ -405,7 +405,7 @@ class Forwarder:
         for to, some in forwards:
             if to is not None and to in self._neighbours:
                 ack.retain()
-                self._sessions[to].send(some, ack, self._step.effects, under_way=True)
+                self._sessions[to].relay(some, ack, self._step.effects)
                 self.rows_out += some.count
                 gone.update(some.identities())
         left = np.array([row for row, identity in enumerate(batch.identities()) if identity not in gone], np.int64)
@@ -424,7 +424,9 @@ class Forwarder:
 
     def _under_way(self, peers: dict[str, Session] | dict[str, None]) -> list[tuple[Batch, PendingAck | None]]:
         """The publications that some peers have not settled, and those that are held."""
-        sent: list[tuple[Batch, PendingAck | None]] = [entry for peer in peers for entry in self._sessions[peer].batches()]
+        sent: list[tuple[Batch, PendingAck | None]] = [
+            entry for peer in peers for entry in self._sessions[peer].outbound.batches()
+        ]
         return [*sent, *((held.what, held.ack) for held in self._held if not isinstance(held.what, Control))]
 
 

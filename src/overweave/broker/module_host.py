@@ -93,8 +93,9 @@ class ModuleHost:
                 case SendControl(message):
                     self._note(peer, message)
                     self._say(peer, message)
-                case PublishControl(publication):
-                    header = Header(peer, self._sequences[peer], self._step.now_s, self._life, priority=Priority.CONTROL)
+                case PublishControl(publication, urgent):
+                    priority = Priority.URGENT if urgent else Priority.CONTROL
+                    header = Header(peer, self._sequences[peer], self._step.now_s, self._life, priority=priority)
                     self._sequences[peer] += 1
                     self._publish(peer, Rows((Publish(publication, header),)))
                 case SetTimer(name, at_s):
@@ -111,4 +112,4 @@ class ModuleHost:
 
 def _is_of_module(header: Header) -> bool:
     """Whether a module published it: no client has a name with a slash, or may publish control."""
-    return header.priority is Priority.CONTROL and "/" in header.publisher
+    return header.priority is not Priority.PUBLICATION and "/" in header.publisher

@@ -76,24 +76,24 @@ class ControlSettlement:
         """A subscription was taken back from a neighbour: where overlays have cycles, it was told another one instead."""
         if self._acyclic or not isinstance(message, Unsubscribe):
             return
-        for ack in self._sessions[neighbour].withdrawn(message):
+        for ack in self._sessions[neighbour].outbound.waiters.withdrawn(message):
             self._wait_for_others((Subscribe, message.header.tree), neighbour, ack)
             ack.release()
 
     def _wait(self, message: Control, key: ControlKey, peer: str, ack: PendingAck) -> None:
         if peer not in self._neighbours:
             for neighbour in self._neighbours:
-                self._sessions[neighbour].wait_for_all(key[0], ack)
+                self._sessions[neighbour].outbound.waiters.wait_for_all(key[0], ack)
             return
         if self._acyclic or isinstance(message, Subscribe):
             self._wait_for_others(key, peer, ack)
         if isinstance(message, Advertise):
-            self._sessions[peer].wait_for((Subscribe, key[1]), ack)
+            self._sessions[peer].outbound.waiters.wait_for((Subscribe, key[1]), ack)
 
     def _wait_for_others(self, key: ControlKey, peer: str, ack: PendingAck) -> None:
         for neighbour in self._neighbours:
             if neighbour != peer:
-                self._sessions[neighbour].wait_for(key, ack)
+                self._sessions[neighbour].outbound.waiters.wait_for(key, ack)
 
     def _chain(self, name: tuple[str, ControlKey], ack: PendingAck) -> None:
         earlier = self._chains.get(name)

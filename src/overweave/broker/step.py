@@ -1,10 +1,10 @@
-"""A turn of a broker core: what its parts share while a stimulus is handled."""
+"""The step context: the state that the parts of a core share while it processes one stimulus."""
 
 from overweave.contract.effects import Effect
 
 
 class StepContext:
-    """What time it is, and where effects go."""
+    """The time of the stimulus, and the effects so far."""
 
     __slots__ = ("effects", "now_s")
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.terminal import progress
 from overweave.drivers.sim.metrics import Metrics
 from overweave.drivers.sim.runner import simulate as simulate_scenario
@@ -33,6 +33,7 @@ def simulate(
 
     The same scenario and seed give the same metrics and, byte by byte, the same trace. The trace of scenario.toml with
     seed 1 is DIR/run=scenario-seed-1; it appears when the run is complete and replaces an earlier one of that name.
+    'overweave protocols' lists the protocols for [routing] and their options.
     """
     scenario = read_scenario(file, seed)
     run = run_name(f"{file.stem}-seed-{scenario.seed}")

@@ -1,4 +1,4 @@
-"""Spanning trees, as overlays: the same brokers, and of the links only those that are needed.
+"""Spanning trees, as overlays: the same brokers with the needed links.
 
 Where not all brokers can be reached the result is a forest: brokers out of reach are there, without links.
 """
@@ -27,7 +27,7 @@ def spanning_tree(overlay: Overlay, root: str) -> Overlay:
     """
     links_to, ids = distances_from(overlay, overlay.position(root)), overlay.ids
     parents = {
-        child: min(near for near in overlay._graph.neighbors(child) if links_to[near] < links)
+        child: min(near for near in overlay.lookup.graph.neighbors(child) if links_to[near] < links)
         for child, links in links_to.items()
         if links
     }

@@ -1,12 +1,13 @@
-"""Why somebody is where a plan puts it: what every other broker of the plan would cost instead."""
+"""The explanation of a place: the cost of every other broker of the plan."""
 
 import msgspec
 import numpy as np
 
 from overweave.errors import PlanningError
 from overweave.planning.flows import flows_of, per_bit
-from overweave.planning.plan import Plan, read_plan
+from overweave.planning.plan import Plan
 from overweave.planning.problem import Problem, counted
+from overweave.planning.validation import read_plan
 
 
 class Alternative(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.errors import DoesNotFit
-from overweave.planning.problem import Problem, Reals, TextSet, Whole, counted
+from overweave.planning.problem import BitWords, Problem, Reals, Whole, counted
 from overweave.planning.table import ProfileTable
 
 #: Ticks of the largest broker's output, and of the heaviest bit's input.
@@ -19,7 +19,7 @@ _OUTPUT_TICKS, _INPUT_TICKS = 2.0**42, 2.0**28
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """What is allocated: units, clusters of them, or the brokers of the layer below."""
+    """Items of an allocation: units, clusters of them, or the brokers of the layer below."""
 
     profile: Whole
     #: Output in ticks, and filters to match against.
@@ -184,8 +184,8 @@ def _filters_wanting(problem: Problem) -> Whole:
     return found
 
 
-def whole_window(problem: Problem, publisher: int) -> TextSet:
-    """A vector of all publications of the window. Bits that nobody has set are alike, so any of them serve."""
+def whole_window(problem: Problem, publisher: int) -> BitWords:
+    """A vector of all publications of the window. Unset bits are alike, so any of them serve."""
     vectors, window = problem.vectors, int(problem.publishers.window[publisher])
     own = vectors.words[vectors.publisher == publisher]
     words = np.bitwise_or.reduce(own, axis=0) if len(own) else np.zeros(vectors.words.shape[1], np.uint64)

@@ -8,12 +8,12 @@ of bits here, as in the problem, but deliveries count once per subscription, as 
 import numpy as np
 
 from overweave.planning.kernels.common import overlap_rows
-from overweave.planning.problem import Problem, Reals, TextSet, Whole, counted
+from overweave.planning.problem import BitWords, Problem, Reals, Whole, counted
 from overweave.planning.similarity import BrokerRow, Flags
 
 
 class ProfileSimilarity:
-    """The port `Similarity`; ``client`` says whose side each publisher is. The first clients are the problem's units."""
+    """The port `Similarity`; ``client`` is the client of each publisher. The first clients are the problem's units."""
 
     def __init__(self, problem: Problem, client: Whole, count: int) -> None:
         units, vectors, publishers = problem.units, problem.vectors, problem.publishers
@@ -97,7 +97,7 @@ class ProfileSimilarity:
 class _Groups:
     """Groups of vectors, at most one per publisher, in arrays for the kernel; vectors of a publisher are neighbours."""
 
-    def __init__(self, start: Whole, publisher: Whole, row: Whole, words: TextSet, weight: Reals) -> None:
+    def __init__(self, start: Whole, publisher: Whole, row: Whole, words: BitWords, weight: Reals) -> None:
         self.start, self.publisher, self.row, self._weight = start, publisher, row, weight
         self.owner: Whole = np.repeat(np.arange(len(start) - 1), np.diff(start))
         self.entries: Whole = np.argsort(publisher, kind="stable")

@@ -1,11 +1,13 @@
-"""How names and numbers are shown: columns with their units, names that anybody may have chosen, figures of a readable size.
+"""Labels: columns with their units, names of users, and numbers of readable size.
 
 Columns are named with units and qualifiers last (``delay_s_mean``), so a label can be made of any of them.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from matplotlib.axes import Axes
 
 #: Units as columns end in them, the longest first, and as people write them.
 _UNITS = {"bytes_per_s": "B/s", "bytes": "B", "hz": "1/s", "s": "s"}
@@ -57,7 +59,7 @@ def scale(unit: str, values: Iterable[float]) -> tuple[float, str]:
     return next((step for step in steps if largest >= step[0]), steps[0] if not largest else steps[-1])
 
 
-def figure(value: object) -> str:
+def number_text(value: object) -> str:
     """A number with as many digits as one reads, anything else as a name.
 
     >>> figure(1234567), figure(0.00012345), figure(1234.5), figure(None), figure(True)
@@ -73,10 +75,17 @@ def figure(value: object) -> str:
 
 
 def shown(name: str) -> str:
-    r"""A name that somebody chose: characters that cannot be seen, and the end of a long one, are left out.
+    r"""A user's name without invisible characters, truncated.
 
     >>> shown("a\x00b"), shown("x" * 50)[-2:]
     ('a�b', 'x…')
     """
     clean = "".join(each if each.isprintable() else "�" for each in name[: _NAME_LENGTH + 1])
     return clean if len(clean) <= _NAME_LENGTH else f"{clean[: _NAME_LENGTH - 1]}…"
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Label the rows of a horizontal chart, the first at the top."""
+    axes.set_yticks(range(len(names)), [shown(name) for name in names], fontsize=8)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)

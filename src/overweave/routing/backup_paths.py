@@ -12,9 +12,6 @@ from overweave.batches.destinations import with_destinations
 from overweave.language.predicates import Filter
 from overweave.routing.destination_table import DestinationTable
 
-#: For so many beats some may not know that a way has changed.
-HOLD_DOWN_TICKS = 20
-
 #: The tag of batches that take backup paths: a broker may receive them twice.
 DETOUR = 1
 
@@ -32,13 +29,15 @@ class PathSet:
     """The shortest ways to each subscription, all that are as short; those that are spare apart, for there are no others then.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> any, choices = parse_filter("[x,>,1]"), Choices()
-    >>> choices.set("s", [Way(2, any, 1, True), Way(4, any, 3, False), Way(5, any, 2, False)])
-    >>> list(choices.main.of("s")), list(choices.spare.of("s"))
+    >>> any, choices = parse_filter("[x,>,1]"), PathSet()
+    >>> choices.set("s", [Path(2, any, 1, True), Path(4, any, 3, False), Path(5, any, 2, False)])
+    >>> list(choices.main.of("s")), list(choices.backup.of("s"))
     ([5], [])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hold_down_ticks: int = 1) -> None:
+        #: For this long some brokers may not know that a path has changed.
+        self._hold_down_ticks = hold_down_ticks
         self.main, self.backup = DestinationTable(), DestinationTable()
         #: Where publications go that come because the main way was here, which not all may have heard yet; for so many beats.
         self.since = DestinationTable()
@@ -53,7 +52,7 @@ class PathSet:
         if main:
             self._beats.pop(id, None)
         elif was_here and back is not None:
-            self._beats[id] = HOLD_DOWN_TICKS
+            self._beats[id] = self._hold_down_ticks
         if id not in self._beats:
             self.since.set(id, {})
         elif back is not None:
@@ -98,8 +97,10 @@ class PathTables:
     ``ways`` tells who leads to a subscription, and ``ids`` all that somebody leads to.
     """
 
-    def __init__(self, ways: Callable[[str, Source], Iterable[Path]], ids: Callable[[], Iterable[str]]) -> None:
-        self._ways, self._ids = ways, ids
+    def __init__(
+        self, ways: Callable[[str, Source], Iterable[Path]], ids: Callable[[], Iterable[str]], hold_down_ticks: int
+    ) -> None:
+        self._ways, self._ids, self._hold_down_ticks = ways, ids, hold_down_ticks
         self._choices: dict[Source, PathSet] = {}
         #: Who leads to a subscription no more, as long as what is on its way there may have to go elsewhere.
         self._lost: dict[Source, dict[str, set[int]]] = {}
@@ -109,7 +110,7 @@ class PathTables:
     def of(self, source: Source) -> PathSet:
         """The choices for what comes from there."""
         if source not in self._choices:
-            choices = self._choices[source] = PathSet()
+            choices = self._choices[source] = PathSet(self._hold_down_ticks)
             self._lost[source] = {}
             for id in self._ids():
                 choices.set(id, self._ways(id, source))

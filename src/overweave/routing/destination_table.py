@@ -15,7 +15,7 @@ class DestinationTable:
     """The brokers of each subscription, by their numbers in destination lists.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> choice = Choice()
+    >>> choice = DestinationTable()
     >>> choice.set("s", {2: parse_filter("[x,>,1]"), 5: parse_filter("[x,>,1]")})
     >>> choice.set("s", {5: parse_filter("[x,>,1]")})
     >>> list(choice.of("s")), len(choice)

@@ -27,13 +27,11 @@ from overweave.matching.intersections import IntersectionIndex
 from overweave.routing.advertisement_tree import Origin, Route, Tree
 from overweave.routing.base import ControlDispatch, Forward, Send, SubscriptionTable
 from overweave.routing.forwarded import ForwardedSubscriptions
+from overweave.routing.options import AdvertisementTreeOptions
 
 _TOMBSTONES_MAX = 65_536
 #: So many advertisements have numbers of their own in an incarnation of a broker.
 _ADVERTISEMENTS_MAX = 1 << 20
-#: So many ticks a former parent still has our subscriptions, until the new path is in force: 1.5 to 2 s.
-_HOLD_TICKS = 4
-_FRESH_TICKS = 6
 
 
 class FilterBasedGeneral(ControlDispatch):
@@ -43,8 +41,8 @@ class FilterBasedGeneral(ControlDispatch):
     needs_advertisements = True
     wants_ticks = True
 
-    def __init__(self, broker: str = "") -> None:
-        self._broker = broker
+    def __init__(self, broker: str = "", options: AdvertisementTreeOptions | None = None) -> None:
+        self._broker, self._options = broker, options or AdvertisementTreeOptions()
         self._number = 0
         self._neighbours: list[str] = []
         self._local = SubscriptionTable()
@@ -60,7 +58,7 @@ class FilterBasedGeneral(ControlDispatch):
         self._ticks = False
         #: How many ticks are left in which a broker that has just started subscribes at all neighbours with a path: one of them
         #: was its parent before, and if that has crashed, too, may get publications again that were on their way here.
-        self._fresh = _FRESH_TICKS
+        self._fresh = self._options.startup_ticks
         #: Copies of advertisements that came over other links than the first.
         self.duplicates = 0
 
@@ -251,7 +249,7 @@ class FilterBasedGeneral(ControlDispatch):
             return []
         sends = self._subscribe_at(id, tree, neighbour)
         if neighbour in tree.told:
-            tree.leaving[neighbour] = _HOLD_TICKS
+            tree.leaving[neighbour] = self._options.parent_hold_ticks
             self._moving[id] = None
         return sends
 
@@ -358,7 +356,7 @@ class FilterBasedGeneral(ControlDispatch):
             return []
         if not self._ticks:
             return self._unsubscribe_at(id, tree, former)
-        tree.leaving[former] = _HOLD_TICKS
+        tree.leaving[former] = self._options.parent_hold_ticks
         self._moving[id] = None
         return []
 

@@ -25,6 +25,7 @@ from overweave.routing.backup_paths import DETOUR, Path, PathSet, PathTables, So
 from overweave.routing.base import Forward, Instead, Send, SubscriptionTable
 from overweave.routing.cluster_node import STATEMENTS_MAX, ClusterNode
 from overweave.routing.clusters import cluster_components, cluster_of_link
+from overweave.routing.options import ClusterOptions
 from overweave.routing.remote import RouteEntry, Tombstones
 from overweave.routing.topology import DOWN, UP
 
@@ -37,7 +38,7 @@ class Merc:
     needs_advertisements = True
     wants_ticks = True
 
-    def __init__(self, broker: str, overlay: Overlay) -> None:
+    def __init__(self, broker: str, overlay: Overlay, options: ClusterOptions | None = None) -> None:
         self._broker, self._overlay, self._incarnation = broker, overlay, 1
         self._number = overlay.position(broker)
         #: Of which it is not known in all clusters what has become of them.
@@ -54,7 +55,7 @@ class Merc:
         self._behind: dict[str, set[str]] = {}
         #: With these it may not have to; it is seen at the next beat, if there are any.
         self._hesitant: dict[tuple[str, str], None] = {}
-        self._addresses = PathTables(self._ways_to, self._ids)
+        self._addresses = PathTables(self._ways_to, self._ids, (options or ClusterOptions()).hold_down_ticks)
         self._ways: tuple[list[NextHops], NextHops] = ([], NextHops(()))
 
     def _join(self, cluster: str) -> ClusterNode:

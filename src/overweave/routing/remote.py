@@ -39,7 +39,7 @@ class RemoteTable:
     """The statements of each broker by their ids; ``changed`` hears of each change by broker and id, with what held before.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> table, stated = RemoteTable(lambda *_: None), Stated(parse_filter("[x,>,1]"), number=5)
+    >>> table, stated = RemoteTable(lambda *_: None), RouteEntry(parse_filter("[x,>,1]"), number=5)
     >>> table.add("B2", "s1", stated), table.remove("B2", "s1", 6), table.add("B2", "s1", stated)
     (True, True, False)
     """
@@ -137,10 +137,10 @@ class Tombstones:
     """What clients have withdrawn, by id and origin: whatever is still told of it on other ways means nothing.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> withdrawn, stated = Withdrawn(), Stated(parse_filter("[x,>,1]"), origin=("B1", 7))
-    >>> withdrawn.note("s", ("B1", 7)), withdrawn.note("s", ("B1", 7))
+    >>> withdrawn, stated = Tombstones(), RouteEntry(parse_filter("[x,>,1]"), origin=("B1", 7))
+    >>> withdrawn.add("s", ("B1", 7)), withdrawn.add("s", ("B1", 7))
     (True, False)
-    >>> withdrawn.means("s", stated), withdrawn.means("s", stated._replace(origin=("B1", 8)))
+    >>> withdrawn.covers("s", stated), withdrawn.covers("s", stated._replace(origin=("B1", 8)))
     (True, False)
     """
 

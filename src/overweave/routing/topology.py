@@ -20,9 +20,9 @@ class Topology:
 
     >>> near, far = Topology("B1", 0), LinkState("B2", 1, incarnation=1, version=1, up=("B1",))
     >>> near.add("B2")
-    >>> near.set("B2", UP), near.take(far)
+    >>> near.set("B2", UP), near.accept(far)
     (True, True)
-    >>> near.next_hops.by_neighbour, near.whole
+    >>> near.next_hops.by_neighbour, near.complete
     ((('B2', 2),), True)
     """
 

@@ -27,7 +27,6 @@ from overweave.errors import OverweaveError
 from overweave.language.messages import Advertise, Subscribe
 from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
-from overweave.routing import PROTOCOLS
 
 #: Publishing begins so late at the earliest, so that it is known beforehand how long faults have to last.
 SETUP_S = 10.0
@@ -72,12 +71,11 @@ class _Run:
         self._tally = Tally()
         self._publications = 0
         faults = _ending(scenario.faults, SETUP_S + scenario.duration_s)
-        make = PROTOCOLS[scenario.routing.protocol].make
         self._ledger = Ledger((subscriber.id, subscriber.filter) for subscriber in workload.subscribers)
         self._deliveries = 0
         self._network = SimulatedNetwork(
             overlay,
-            make,
+            scenario.routing.make,
             scenario.seed,
             faults,
             scenario.costs,

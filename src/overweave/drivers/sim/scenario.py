@@ -13,6 +13,7 @@ import msgspec
 from overweave.broker.modules import MODULES
 from overweave.contract.modules import Module
 from overweave.drivers.capacities import CAPACITIES, with_capacities
+from overweave.drivers.routing_table import check_options, read_options
 from overweave.drivers.sim.checkers import Checks
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
@@ -33,7 +34,9 @@ from overweave.drivers.toml_config import (
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import SHAPES
-from overweave.routing import PROTOCOLS
+from overweave.routing import protocol
+from overweave.routing.base import Routing
+from overweave.routing.options import RoutingOptions
 
 #: Kinds of workload; `overweave.drivers.sim.workload` makes them.
 KINDS = ("stock",)
@@ -55,13 +58,17 @@ class OverlaySpec(msgspec.Struct, frozen=True):
 
 
 class RoutingSpec(msgspec.Struct, frozen=True):
-    """A protocol of `PROTOCOLS`."""
+    """A protocol of `PROTOCOLS` with its options; none: their defaults."""
 
     protocol: str = "filter"
+    options: RoutingOptions | None = None
 
     def __post_init__(self) -> None:
-        if self.protocol not in PROTOCOLS:
-            raise InvalidInput(unknown("routing.protocol", self.protocol, PROTOCOLS))
+        protocol(self.protocol, "routing.protocol")
+
+    def make(self, broker: str, overlay: Overlay, incarnation: int = 1) -> Routing:
+        """The protocol at one broker."""
+        return protocol(self.protocol).make(broker, overlay, incarnation, self.options)
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,6 +141,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """The overlay, which has to suit the protocol."""
         overlay = self.overlay.make(self.seed)
         check_suits("routing.protocol", self.routing.protocol, overlay, f"overlay.shape {self.overlay.shape!r}")
+        if self.routing.options is not None:
+            check_options("routing", self.routing.options, overlay)
         common = {name: value for name in CAPACITIES if (value := getattr(self.costs, name, None)) is not None}
         for number, spec in enumerate(self.broker):
             if spec.id not in overlay:
@@ -172,7 +181,7 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
     check_keys("", document, fields(Scenario))
     tables: dict[str, Callable[[str, Any], Any]] = {
         "overlay": _overlay,
-        "routing": lambda path, value: values(RoutingSpec, path, value),
+        "routing": _routing,
         "workload": lambda path, value: values(WorkloadSpec, path, value),
         "costs": lambda path, value: values(Costs, path, value),
         "faults": lambda path, value: values(Faults, path, value),
@@ -193,3 +202,12 @@ def _overlay(path: str, value: Any) -> OverlaySpec:
     if not isinstance(options.get("shape"), str):
         raise InvalidInput(f"{path}.shape: expected one of {', '.join(SHAPES)}, got {options.get('shape')!r}")
     return OverlaySpec(options.pop("shape"), options)
+
+
+def _routing(path: str, value: Any) -> RoutingSpec:
+    given = table(path, value)
+    name = given.get("protocol", "filter")
+    if not isinstance(name, str):
+        raise InvalidInput(f"{path}.protocol: expected a text, got {name!r}")
+    protocol(name, f"{path}.protocol")
+    return RoutingSpec(name, read_options(path, name, given, beside=("protocol",)))

@@ -268,7 +268,7 @@ class BrokerNode:
         settings = self.settings
         return BrokerCore(
             settings.id,
-            PROTOCOLS[settings.routing].make(settings.id, settings.overlay),
+            PROTOCOLS[settings.routing].make(settings.id, settings.overlay, options=settings.routing_options),
             self._neighbours,
             settings.config,
             incarnation=next_incarnation(settings.state, settings.id, incarnation_least),

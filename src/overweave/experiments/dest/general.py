@@ -62,7 +62,7 @@ def setups(full: bool) -> list[Setup]:
 
 
 class Measured(NamedTuple):
-    """What one network told: a row for itself, a row per broker, and a row per rate."""
+    """The measurements of one network: a row for itself, a row per broker, and a row per rate."""
 
     network: pd.DataFrame
     brokers: pd.DataFrame

@@ -90,7 +90,7 @@ def started(
 
 
 def quieten(network: SimulatedNetwork, within_s: float = 600.0) -> None:
-    """Go on until nobody waits for anything."""
+    """Run until no broker waits."""
     end_s = network.kernel.now_s + within_s
     network.kernel.run(network.kernel.now_s + _QUIET_STEP_S)
     while network.unsettled() or any(network.broker(id).statistics().unsettled for id in network.running()):

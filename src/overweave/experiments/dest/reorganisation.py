@@ -38,7 +38,7 @@ class Setup(NamedTuple):
 
 
 def setups(full: bool) -> list[Setup]:
-    """What is measured."""
+    """The setup of a measurement."""
     return [Setup(most, 6 if full else 4, seed) for most in (4, None) for seed in range(1, 6 if full else 2)]
 
 
@@ -48,7 +48,7 @@ def measure_all(several: list[Setup], processes: int) -> pd.DataFrame:
 
 
 def measure(setup: Setup) -> pd.DataFrame:
-    """A row per period and number of hops: the share of all messages that take so many, and how many links there are."""
+    """A row per period and number of hops: the share of messages with that number, and the number of links."""
     overlay = make_overlay("random-graph", brokers=setup.brokers, degree=DEGREE, seed=setup.seed)
     draw = np.random.default_rng(setup.seed)
     rates = draw.integers(1, RATE_MAX + 1, (len(overlay), len(overlay)))

@@ -27,7 +27,7 @@ KINDS = ("brokers", "connections")
 HALF = 0.5
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 CONFIG = BrokerConfig(heartbeat_s=0.5, link_timeout_s=1.2, undeliverable_timeout_s=0.5)
-#: To notice silence and to tell everybody; and to arrive.
+#: The time to detect and announce a failure, and to deliver.
 NOTICE_S, ARRIVE_S = 3.0, 2.0
 _EVENTS, _EVENT = parse_filter("[class,eq,'EVENT'],[x,isPresent,0]"), parse_publication("[class,'EVENT'],[x,1]")
 

@@ -1,4 +1,4 @@
-"""Everybody gets a place in a tree, and as few as possible of those who have one lose it.
+"""The placement of all clients and publishers in a tree, with as few displaced ones as possible.
 
 Who has no place goes where all brokers together get least more, the largest first. Where that fails, or somebody who stays is too
 much for a broker, one more client gives up its place, and all is tried again: a bounded number of times. The last word on
@@ -15,12 +15,12 @@ from overweave.planning.kernels.settle import arrive, best_home, settle
 from overweave.planning.load import Predicted, predict
 from overweave.planning.model import Model
 from overweave.planning.moves.arrangement import Arrangement, Settled, moves_from_today
-from overweave.planning.problem import Reals, TextSet, Whole
+from overweave.planning.problem import BitWords, Reals, Whole
 from overweave.planning.tree import Tree
 
-#: How often somebody more may lose its place, and how often where clients are many.
+#: Rounds of displacement, and rounds for many clients.
 ROUNDS_MAX, ROUNDS_OF_MANY, MANY = 12, 3, 1_000
-#: Words of vectors, for all publishers and brokers together, that are kept in memory (256 MB).
+#: BitWords of vectors, for all publishers and brokers together, that are kept in memory (256 MB).
 WORDS_MAX = 1 << 25
 _CLOSE = 1e-9
 
@@ -29,7 +29,7 @@ _CLOSE = 1e-9
 class _Fill:
     """What nodes carry while clients are put into them."""
 
-    arrival: TextSet
+    arrival: BitWords
     input: Reals
     output: Reals
 
@@ -92,7 +92,7 @@ class Settler:
         return None
 
     def busiest(self, arrangement: Arrangement) -> int:
-        """The node that is most above its room, or nearest to it, with those alone who have a place."""
+        """The node with the largest overload, or the least room, with placed clients alone."""
         tree = arrangement.tree
         room = self._room[tree.broker]
         fill, _ = self._base(arrangement, arrangement.node_of(len(self._problem.pool))[arrangement.units], room)
@@ -123,7 +123,7 @@ class Settler:
         return Arrangement(tree, units, publishers), -1
 
     def _base(self, now: Arrangement, unit_node: Whole, room: Reals) -> tuple[_Fill, Whole]:
-        """What nodes carry for those who have a place, and the node of every publisher: the best for those without one."""
+        """The load of nodes by placed clients, and the node of every publisher: the best one for those without a place."""
         problem, tree = self._problem, now.tree
         publishers, width = problem.publishers, problem.vectors.words.shape[1]
         local = self._local(unit_node, len(tree))
@@ -141,7 +141,7 @@ class Settler:
             self._arrive(p, int(homes[p]), tree, depth, local[p], fill.arrival[p], fill.input, fill.output)
         return fill, homes
 
-    def _best_home(self, p: int, tree: Tree, depth: Whole, local: TextSet, fill: _Fill, room: Reals) -> int:
+    def _best_home(self, p: int, tree: Tree, depth: Whole, local: BitWords, fill: _Fill, room: Reals) -> int:
         more_input, more_output = np.zeros((2, len(tree)))
         found = best_home(
             tree.parent, depth, local, float(self._rate[p]), float(self._size[p]), int(self._problem.publishers.window[p]),
@@ -150,7 +150,7 @@ class Settler:
         return int(found)
 
     def _arrive(
-        self, p: int, home: int, tree: Tree, depth: Whole, local: TextSet, arrival: TextSet, input: Reals, output: Reals
+        self, p: int, home: int, tree: Tree, depth: Whole, local: BitWords, arrival: BitWords, input: Reals, output: Reals
     ) -> None:
         window = int(self._problem.publishers.window[p])
         rate, size = float(self._rate[p]), float(self._size[p])
@@ -158,7 +158,7 @@ class Settler:
         if not window:
             input[home] += float(self._problem.publishers.rate_hz[p])
 
-    def _local(self, unit_node: Whole, nodes: int) -> TextSet:
+    def _local(self, unit_node: Whole, nodes: int) -> BitWords:
         """What the clients of each node want, per publisher."""
         units, vectors = self._problem.units, self._problem.vectors
         owner = np.repeat(np.arange(len(units)), np.diff(units.row_start))

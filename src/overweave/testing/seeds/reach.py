@@ -1,7 +1,7 @@
 """Which brokers could reach each other: the stated rule by which routing that finds other paths may lose something.
 
 Under ``destination`` and ``merc`` a publication is for the subscribers whose broker can be reached from a moment before it is
-published until it is delivered (decisions 0012 and 0013). As long as no link is away for longer than failure detectors wait,
+published until it is delivered (decisions 0008 and 0009). As long as no link is away for longer than failure detectors wait,
 nobody notices, and there is no excuse.
 """
 

@@ -18,12 +18,9 @@ from overweave.planning.model import Bins, Items, Model
 from overweave.planning.problem import Whole, counted
 from overweave.planning.table import ProfileTable
 
-#: Above all outputs: every pair is looked at.
-ANY_PAIR = 1 << 62
-
 
 class Accepts(Protocol):
-    """Whether a clustering is accepted, given what was before."""
+    """Whether a clustering is accepted, given the one before."""
 
     @property
     def pair_max(self) -> int:
@@ -98,7 +95,7 @@ class HeldAlone:
         return any(kinds.holds(bin, output, input, entries) for bin in range(len(kinds)))
 
     def commit(self, removed: Sequence[int], number: int, profile: int, output: int, entries: int) -> None:
-        """Nothing depends on what was accepted before."""
+        """The decision does not depend on earlier ones."""
 
 
 def kinds_of(bins: Bins) -> Whole:

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from overweave.planning.allocate.cram.accept import ANY_PAIR, kinds_of
+from overweave.planning.allocate.cram.accept import kinds_of
+from overweave.planning.closest_pairs import ANY_PAIR
 from overweave.planning.filling import Filling, tree_of
 from overweave.planning.kernels.packing import pack_outputs
 from overweave.planning.model import Bins, Items, Model
@@ -49,7 +50,7 @@ class Allocatable:
 
     @property
     def pair_max(self) -> int:
-        """All pairs are looked at: what is too large as a pair may do with fewer, of the groups that one of them covers."""
+        """All pairs are considered: a pair that is too large may fit with fewer of the groups that one of them covers."""
         return ANY_PAIR
 
     @property

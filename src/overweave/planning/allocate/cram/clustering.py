@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from overweave.planning.allocate.cram.accept import Accepts
-from overweave.planning.allocate.cram.groups import Groups
 from overweave.planning.allocate.cram.one_to_many import coverings
-from overweave.planning.allocate.cram.search import MakeSearch, Partners
 from overweave.planning.closeness import Closeness
+from overweave.planning.closest_pairs import MakeSearch, Partners
+from overweave.planning.groups import Groups
 from overweave.planning.kernels.closeness import common
 
 
@@ -40,7 +40,7 @@ class Clustering:
         self._groups, self._allocatable, self._closeness = groups, allocatable, closeness
         self.partners = Partners(len(groups.sizes))
         self._search = make_search(groups, self.partners, closeness, allocatable.pair_max)
-        # A metric that pairs strangers has no use for what is covered.
+        # A metric that pairs strangers has no use for covering.
         self._one_to_many = one_to_many and not closeness.pairs_strangers
         components = len(groups.active_count)
         #: The largest closeness of each component, and the first group that has it.
