@@ -50,8 +50,9 @@ from overweave.contract.wire import (
 from overweave.drivers.tcp.connection import FrameReader
 from overweave.errors import InvalidInput, WireError
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, LinkState, Publish, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
+from overweave.routing.messages import LinkState, StateSnapshot
 from overweave.testing.strategies import any_filters, any_publications
 
 numbers = st.integers(0, 2**64 - 1)

@@ -14,24 +14,29 @@
     CONTROL         := epochs, u64 sequence, u64 acknowledged, u8 type, then for rejections
                        msgpack of `Rejected` (of frames), and for all others but marks:
                        u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
-                       filter (codec), for link states and what stands msgpack of `_Links` or `_StateSnapshot`
+                       filter (codec)
+    envelope        := a CONTROL of type 6, before its id: u8 c, c bytes codec name; after its header: a body in that codec
+                       (`control_codecs`). Brokers send them to each other; clients may not.
     BATCH           := epochs, u64 sequence, u64 acknowledged, rows as in URGENT
     URGENT          := epochs, u32 rows, u8 hops since they were written, u8 least ttl when written, u8 tag of the routing
-                       protocol (0 or 1), u8 d, d bytes destination list (the union; each row has all of them, unless rows
+                       protocol, u8 d, d bytes destination list (the union; each row has all of them, unless rows
                        have lists, which all have or none), rows (`batches.raw`)
+
+Version 6: session epochs are pairs, frames for urgent control, the kind of a link in `Connect`, envelopes for the control
+messages of routing protocols, and a tag in place of the detour bit. Peers of another version are rejected.
 """
 
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated
 
 import msgspec
 
 from overweave.batches.base import Batch, BatchHead
-from overweave.batches.destinations import NUMBERS_MAX, decode_list
+from overweave.batches.destinations import decode_list
 from overweave.batches.kernels import LIST_BYTES_MAX
 from overweave.batches.raw import EncodedBatch, RawRows, encode_batch
+from overweave.contract.control_codecs import codec_named, codec_of
 from overweave.contract.frames import (
     Acknowledgement,
     AdvertisementsEnd,
@@ -48,9 +53,9 @@ from overweave.contract.frames import (
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, LinkState, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, RoutingMessage, Subscribe, Unadvertise, Unsubscribe
 
-VERSION = 5
+VERSION = 6
 #: No frame is longer.
 FRAME_BYTES_MAX = 16 << 20
 #: Before a peer has said who it is, it is not given that much.
@@ -65,13 +70,16 @@ _HEAD_AND_EPOCHS = HEAD.size + _EPOCHS.size
 _HELLO = struct.Struct("<24sQQQB")
 _ACKNOWLEDGEMENT = struct.Struct("<24sQQQ")
 _STRETCH = struct.Struct("<QQ")
-_WORD = struct.Struct("<24sQQB")
+_CONTROL = struct.Struct("<24sQQB")
 _ID = struct.Struct("<HH")
 _BATCH = struct.Struct("<24sQQIBBBB")
 _URGENT = struct.Struct("<24sIBBBB")
-_WORDS: tuple[type[ControlMessage], ...] = (
-    Advertise, Unadvertise, Subscribe, Unsubscribe, AdvertisementsEnd, SyncEnd, LinkState, StateSnapshot, Rejected,
+#: Control messages by their wire numbers; a `RoutingMessage` is an envelope.
+_CONTROL_TYPES: tuple[type[ControlMessage], ...] = (
+    Advertise, Unadvertise, Subscribe, Unsubscribe, AdvertisementsEnd, SyncEnd, RoutingMessage, Rejected,
 )  # fmt: skip
+_CONTROL_NUMBERS = {type: number for number, type in enumerate(_CONTROL_TYPES)}
+_ENVELOPE = _CONTROL_NUMBERS[RoutingMessage]
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -126,30 +134,11 @@ class Disconnect(msgspec.Struct, frozen=True):
     """The sender leaves for good, and wants nothing kept."""
 
 
-class _Links(msgspec.Struct, frozen=True, array_like=True):
-    """The body of a link state."""
-
-    number: Annotated[int, msgspec.Meta(ge=0, lt=NUMBERS_MAX)]
-    incarnation: int
-    version: int
-    up: tuple[str, ...]
-    pending: tuple[str, ...]
-
-
-class _StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """The body of what stands."""
-
-    entries: tuple[tuple[str, bytes, tuple[str, ...], bool, tuple[str, int] | None], ...]
-    asks: bool
-    answers: tuple[tuple[str, int], ...] | None
-
-
 Message = Connect | Refused | Notice | Ping | Disconnect | Frame
 _open_decoder, _refused_decoder = msgspec.msgpack.Decoder(Connect), msgspec.msgpack.Decoder(Refused)
 _notice_decoder = msgspec.msgpack.Decoder(Notice)
 _header_decoder = msgspec.msgpack.Decoder(Header)
 _rejected_decoder = msgspec.msgpack.Decoder(Rejected)
-_links_decoder, _standing_decoder = msgspec.msgpack.Decoder(_Links), msgspec.msgpack.Decoder(_StateSnapshot)
 
 
 def payload_max(rows: int) -> int:
@@ -255,7 +244,8 @@ def _encoded(
             return HELLO, _HELLO.pack(*settled, message.confirmed)
         case ControlFrame():
             numbers = _encoded_epochs(message), message.sequence, message.acknowledged
-            return CONTROL, _WORD.pack(*numbers, _WORDS.index(type(message.message))) + _encoded_word(message.message)
+            number = _CONTROL_NUMBERS.get(type(message.message), _ENVELOPE)
+            return CONTROL, _CONTROL.pack(*numbers, number) + _encoded_control(message.message)
         case Connect():
             return OPEN, msgspec.msgpack.encode(message)
         case Refused():
@@ -277,8 +267,8 @@ def _decoded(kind: int, body: bytes) -> Message:
         epochs, acknowledged, expected, unmatched, confirmed = _HELLO.unpack(body)
         return Hello(*_decoded_epochs(epochs), acknowledged, expected, bool(confirmed), unmatched)
     if kind == CONTROL:
-        epochs, sequence, acknowledged, word = _WORD.unpack_from(body)
-        return ControlFrame(*_decoded_epochs(epochs), sequence, acknowledged, _decoded_word(word, body[_WORD.size :]))
+        epochs, sequence, acknowledged, number = _CONTROL.unpack_from(body)
+        return ControlFrame(*_decoded_epochs(epochs), sequence, acknowledged, _decoded_control(number, body[_CONTROL.size :]))
     if kind == OPEN:
         return _open_decoder.decode(body)
     if kind == REFUSED:
@@ -290,58 +280,67 @@ def _decoded(kind: int, body: bytes) -> Message:
     raise WireError(0, f"a kind of frame from 0 to {URGENT}, got {kind} with {len(body)} bytes")
 
 
-def _encoded_word(word: ControlMessage) -> bytes:
-    if isinstance(word, AdvertisementsEnd | SyncEnd):
-        return b""
-    if isinstance(word, Rejected):
-        return msgspec.msgpack.encode(word)
-    id, header = word.id.encode(), msgspec.msgpack.encode(word.header)
-    if len(id) > 65_535 or len(header) > 65_535:
-        raise InvalidInput(f"id {word.id[:24]!r}: expected an id and a header of at most 65,535 bytes")
-    return _ID.pack(len(id), len(header)) + id + header + _encoded_body(word)
-
-
-def _encoded_body(word: ControlMessage) -> bytes:
-    match word:
-        case Advertise() | Subscribe():
-            return encode_filter(word.filter)
-        case LinkState():
-            return msgspec.msgpack.encode(_Links(word.number, word.incarnation, word.version, word.up, word.pending))
-        case StateSnapshot():
-            entries = tuple((entry[0], encode_filter(entry[1]), *entry[2:]) for entry in word.entries)
-            return msgspec.msgpack.encode(_StateSnapshot(entries, word.asks, word.answers))
-        case _:
+def _encoded_control(message: ControlMessage) -> bytes:
+    match message:
+        case AdvertisementsEnd() | SyncEnd():
             return b""
+        case Rejected():
+            return msgspec.msgpack.encode(message)
+        case Advertise() | Subscribe():
+            return _encoded_head(message) + encode_filter(message.filter)
+        case RoutingMessage():
+            codec = codec_of(message)
+            name = codec.name.encode()
+            return bytes((len(name),)) + name + _encoded_head(message) + codec.encode(message)
+        case _:
+            return _encoded_head(message)
 
 
-def _decoded_word(number: int, body: bytes) -> ControlMessage:
-    if number >= len(_WORDS):
-        raise WireError(0, f"a word from 0 to {len(_WORDS) - 1}, got {number}")
-    kind = _WORDS[number]
+def _encoded_head(message: Control) -> bytes:
+    id, header = message.id.encode(), msgspec.msgpack.encode(message.header)
+    if len(id) > 65_535 or len(header) > 65_535:
+        raise InvalidInput(f"id {message.id[:24]!r}: expected an id and a header of at most 65,535 bytes")
+    return _ID.pack(len(id), len(header)) + id + header
+
+
+def _decoded_control(number: int, body: bytes) -> ControlMessage:
+    if number >= len(_CONTROL_TYPES):
+        raise WireError(0, f"a control message of type 0 to {len(_CONTROL_TYPES) - 1}, got {number}")
+    kind = _CONTROL_TYPES[number]
     if kind is AdvertisementsEnd or kind is SyncEnd:
         if body:
-            raise WireError(0, f"a mark of no bytes, got {len(body)}")
+            raise WireError(0, f"a marker of no bytes, got {len(body)}")
         return AdvertisementsEnd() if kind is AdvertisementsEnd else SyncEnd()
     if kind is Rejected:
         return _rejected_decoder.decode(body)
-    length, header_length = _ID.unpack_from(body)
-    header_at, filter_at = _ID.size + length, _ID.size + length + header_length
-    if filter_at > len(body) or not length:
-        raise WireError(0, "an id and a header within their frame")
     try:
-        id, header = body[_ID.size : header_at].decode(), _header_decoder.decode(body[header_at:filter_at])
+        if kind is RoutingMessage:
+            return _decoded_envelope(body)
+        id, header, rest = _decoded_head(body)
         if kind is Advertise or kind is Subscribe:
-            filter = decode_filter(body[filter_at:])
+            filter = decode_filter(rest)
             return Advertise(id, filter, header) if kind is Advertise else Subscribe(id, filter, header)
-        if kind is LinkState:
-            links = _links_decoder.decode(body[filter_at:])
-            return LinkState(id, links.number, links.incarnation, links.version, links.up, links.pending, header)
-        if kind is StateSnapshot:
-            standing = _standing_decoder.decode(body[filter_at:])
-            entries = tuple((entry[0], decode_filter(entry[1]), *entry[2:]) for entry in standing.entries)
-            return StateSnapshot(id, entries, header, standing.asks, standing.answers)
     except (UnicodeDecodeError, InvalidInput) as error:
-        raise WireError(0, f"a word: {error}") from None
-    if filter_at != len(body):
-        raise WireError(filter_at, f"the end, got {len(body) - filter_at} more bytes")
+        raise WireError(0, f"a control message: {error}") from None
+    if rest:
+        raise WireError(len(body) - len(rest), f"the end, got {len(rest)} more bytes")
     return Unadvertise(id, header) if kind is Unadvertise else Unsubscribe(id, header)
+
+
+def _decoded_envelope(body: bytes) -> RoutingMessage:
+    if not body or len(body) <= body[0]:
+        raise WireError(0, "the name of a codec within its frame")
+    codec, (id, header, rest) = codec_named(body[1 : 1 + body[0]].decode()), _decoded_head(body[1 + body[0] :])
+    try:
+        return codec.decode(id, header, rest)
+    except (ValueError, LookupError, TypeError, struct.error, msgspec.MsgspecError) as error:
+        raise WireError(0, f"a message in codec {codec.name!r}: {error}") from None
+
+
+def _decoded_head(body: bytes) -> tuple[str, Header, bytes]:
+    """The id, the header and the rest of a control message."""
+    id_length, header_length = _ID.unpack_from(body)
+    header_at, rest_at = _ID.size + id_length, _ID.size + id_length + header_length
+    if rest_at > len(body) or not id_length:
+        raise WireError(0, "an id and a header within their frame")
+    return body[_ID.size : header_at].decode(), _header_decoder.decode(body[header_at:rest_at]), body[rest_at:]

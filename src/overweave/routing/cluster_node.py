@@ -11,8 +11,9 @@ import msgspec
 
 from overweave.batches.destinations import NextHops, bits_of, numbers_of
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, Control, LinkState, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Send
+from overweave.routing.messages import LinkState, StateSnapshot
 from overweave.routing.remote import Entry, Origin, RemoteTable, RouteEntry, Tombstones
 from overweave.routing.topology import UP, Topology
 

@@ -7,7 +7,7 @@ from overweave.contract.wire import payload_max
 from overweave.drivers.tcp.security import Permissions
 from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, LinkState, StateSnapshot, Subscribe
+from overweave.language.messages import Advertise, RoutingMessage, Subscribe
 from overweave.language.values import excerpt
 
 _PLAIN = Header()
@@ -45,7 +45,7 @@ def _check_word(frame: ControlFrame, client: str, rights: Permissions) -> None:
     word = frame.message
     if isinstance(word, SyncEnd):
         return
-    if isinstance(word, AdvertisementsEnd | Rejected | LinkState | StateSnapshot) or word.header != _PLAIN:
+    if isinstance(word, AdvertisementsEnd | Rejected | RoutingMessage) or word.header != _PLAIN:
         raise Refused("bad-frame", "expected what clients say")
     if not word.id.startswith(f"{client}/"):
         raise Refused("bad-id", f"id {word.id[:64]!r}: expected one that begins with {client + '/'!r}")
