@@ -72,7 +72,7 @@ def _started(overlay: Overlay, setup: Setup) -> SimulatedNetwork:
         network.add_client(f"client {broker}", broker)
         network.say(f"client {broker}", Advertise(f"a {broker}", parse_filter("[class,eq,'TALK'],[to,isPresent,'']")))
         network.say(f"client {broker}", Subscribe(f"s {broker}", parse_filter(f"[class,eq,'TALK'],[to,eq,'{broker}']")))
-    network.kernel.run(EVERY_S / 2)
+    network.scheduler.run(EVERY_S / 2)
     return network
 
 
@@ -85,7 +85,7 @@ def _talk(network: SimulatedNetwork, overlay: Overlay, rates: NDArray[np.int64],
             several = [said[to] for to, count in enumerate(row) for _ in range(count)]
             if several:
                 network.publish(f"client {broker}", *several)
-        network.kernel.run(network.kernel.now_s + EVERY_S / STEPS)
+        network.scheduler.run(network.scheduler.now_s + EVERY_S / STEPS)
 
 
 def _look(

@@ -93,13 +93,13 @@ def _fail(network: SimulatedNetwork, overlay: Overlay, kind: str, setup: Setup) 
     order, gone, rows = draw.permutation(size).tolist(), 0, []
     for share in setup.shares:
         for number in order[gone : round(share * size)]:
-            network.crash(overlay.ids[number]) if kind == "brokers" else network.cut(overlay.links[number].ends)
+            network.crash(overlay.ids[number]) if kind == "brokers" else network.cut_link(overlay.links[number].ends)
         gone = round(share * size)
-        network.kernel.run(network.kernel.now_s + NOTICE_S)
+        network.scheduler.run(network.scheduler.now_s + NOTICE_S)
         network.deliveries.clear()
         for id in overlay.ids:
             network.publish(f"publisher {id}", _EVENT)
-        network.kernel.run(network.kernel.now_s + ARRIVE_S)
+        network.scheduler.run(network.scheduler.now_s + ARRIVE_S)
         assert max(network.deliveries.values(), default=0) <= 1, "an event came twice"
         told = {"protocol": setup.protocol, "seed": setup.seed, "kind": kind, "share": share}
         alive = len(network.running())

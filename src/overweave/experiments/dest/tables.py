@@ -24,8 +24,8 @@ def measure(brokers: int = 100, degree: float = 6, seed: int = 1) -> pd.DataFram
     )
     topology: Topology = network.broker(overlay.ids[0])._routing._member.topology  # type: ignore[attr-defined]
     before = counts.link_states
-    network.cut(overlay.links[0].ends)
-    network.kernel.run(network.kernel.now_s + _NOTICE_S)
+    network.cut_link(overlay.links[0].ends)
+    network.scheduler.run(network.scheduler.now_s + _NOTICE_S)
     quieten(network)
     return pd.DataFrame(
         [{"brokers": brokers, "links": len(overlay.links), **weights(topology), "update_messages": counts.link_states - before}]

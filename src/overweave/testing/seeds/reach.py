@@ -46,8 +46,8 @@ class Reach:
         network = self._network
         links = frozenset(ends for ends in network.connections() if ends in self._cluster)
         self._looks.append(_Look(links, frozenset((id, network.incarnation(id)) for id in network.running())))
-        if network.kernel.now_s < self._until_s:
-            network.kernel.at(len(self._looks) * STEP_S, self._look)
+        if network.scheduler.now_s < self._until_s:
+            network.scheduler.at(len(self._looks) * STEP_S, self._look)
 
     def _was_noticed(self, first: int, last: int) -> bool:
         """Whether a link was away for about as long as failure detectors wait, at some time around."""
