@@ -64,9 +64,7 @@ def gather_rows(data, starts, rows, out, out_starts):
 
 @kernel
 def unite_destinations(data, starts, union):
-    """Unite all destination lists as a set of bits; the highest number in them (-1: all are empty, -2: one is not sound), and how
-    many are empty.
-    """
+    """The union of all destination lists as bits; the highest number (-1: none, -2: malformed), and the number of empty ones."""
     union[:] = 0
     highest, empty = -1, 0
     for row in range(len(starts) - 1):

@@ -65,6 +65,14 @@ class Rows(Batch):
         made._lists, made.count, made.head = self._lists, self.count, head
         return made
 
+    def next_hop(self) -> "Rows":
+        """See `Batch.next_hop`; written out, because the simulator calls it for every hop of every publication."""
+        made, head = object.__new__(Rows), self.head
+        made._given, made._columns, made._base, made._picks = self._given, self._columns, self._base, self._picks
+        made._lists, made.count = self._lists, self.count
+        made.head = BatchHead(head.hops_added + 1, head.ttl_written, head.tag, head.destinations, head.has_lists)
+        return made
+
     def take(self, rows: NDArray[np.int64]) -> "Rows":
         """See `Batch.take`."""
         if len(rows) == self.count:

@@ -36,24 +36,17 @@ from overweave.batches.base import BatchHead
 from overweave.batches.destinations import decode_list
 from overweave.batches.kernels import LIST_BYTES_MAX
 from overweave.batches.raw import RawRows, encode_batch
-from overweave.contract.control_codecs import codec_named, codec_of
+from overweave.contract.control_wire import decode_control, encode_control
 from overweave.contract.frames import (
     Acknowledgement,
-    AdvertisementsEnd,
     BatchFrame,
     ControlFrame,
-    ControlMessage,
     Frame,
     Hello,
-    Rejected,
     SessionEpoch,
-    SyncEnd,
     UrgentFrame,
 )
 from overweave.errors import InvalidInput, WireError
-from overweave.language.codec import decode_filter, encode_filter
-from overweave.language.headers import Header
-from overweave.language.messages import Advertise, Control, RoutingMessage, Subscribe, Unadvertise, Unsubscribe
 
 VERSION = 6
 #: No frame is longer.
@@ -71,19 +64,12 @@ _HELLO = struct.Struct("<24sQQQB")
 _ACKNOWLEDGEMENT = struct.Struct("<24sQQQ")
 _STRETCH = struct.Struct("<QQ")
 _CONTROL = struct.Struct("<24sQQB")
-_ID = struct.Struct("<HH")
 _BATCH = struct.Struct("<24sQQIBBBB")
 #: The same with the head of the frame and with epochs as numbers, to be written at once.
 _BATCH_FRAME = struct.Struct("<IBQIQIQQIBBBB")
 _URGENT = struct.Struct("<24sIBBBB")
 #: A batch and its destination list are not longer.
 _ROWS_BYTES_MAX = FRAME_BYTES_MAX - 1 - _BATCH.size
-#: Control messages by their wire numbers; a `RoutingMessage` is an envelope.
-_CONTROL_TYPES: tuple[type[ControlMessage], ...] = (
-    Advertise, Unadvertise, Subscribe, Unsubscribe, AdvertisementsEnd, SyncEnd, RoutingMessage, Rejected,
-)  # fmt: skip
-_CONTROL_NUMBERS = {type: number for number, type in enumerate(_CONTROL_TYPES)}
-_ENVELOPE = _CONTROL_NUMBERS[RoutingMessage]
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -141,8 +127,6 @@ class Disconnect(msgspec.Struct, frozen=True):
 Message = Connect | Refused | Notice | Ping | Disconnect | Frame
 _open_decoder, _refused_decoder = msgspec.msgpack.Decoder(Connect), msgspec.msgpack.Decoder(Refused)
 _notice_decoder = msgspec.msgpack.Decoder(Notice)
-_header_decoder = msgspec.msgpack.Decoder(Header)
-_rejected_decoder = msgspec.msgpack.Decoder(Rejected)
 
 
 def payload_max(rows: int) -> int:
@@ -244,8 +228,8 @@ def _encoded(
             return HELLO, _HELLO.pack(*settled, message.confirmed)
         case ControlFrame():
             numbers = _encoded_epochs(message), message.sequence, message.acknowledged
-            number = _CONTROL_NUMBERS.get(type(message.message), _ENVELOPE)
-            return CONTROL, _CONTROL.pack(*numbers, number) + _encoded_control(message.message)
+            number, body = encode_control(message.message)
+            return CONTROL, _CONTROL.pack(*numbers, number) + body
         case Connect():
             return OPEN, msgspec.msgpack.encode(message)
         case Refused():
@@ -275,7 +259,7 @@ def _decoded(kind: int, body: bytes) -> Message:
         return Hello(*_decoded_epochs(epochs), acknowledged, expected, bool(confirmed), unmatched)
     if kind == CONTROL:
         epochs, sequence, acknowledged, number = _CONTROL.unpack_from(body)
-        return ControlFrame(*_decoded_epochs(epochs), sequence, acknowledged, _decoded_control(number, body[_CONTROL.size :]))
+        return ControlFrame(*_decoded_epochs(epochs), sequence, acknowledged, decode_control(number, body[_CONTROL.size :]))
     if kind == OPEN:
         return _open_decoder.decode(body)
     if kind == REFUSED:
@@ -285,69 +269,3 @@ def _decoded(kind: int, body: bytes) -> Message:
     if kind in (PING, BYE) and not body:
         return Ping() if kind == PING else Disconnect()
     raise WireError(0, f"a kind of frame from 0 to {URGENT}, got {kind} with {len(body)} bytes")
-
-
-def _encoded_control(message: ControlMessage) -> bytes:
-    match message:
-        case AdvertisementsEnd() | SyncEnd():
-            return b""
-        case Rejected():
-            return msgspec.msgpack.encode(message)
-        case Advertise() | Subscribe():
-            return _encoded_head(message) + encode_filter(message.filter)
-        case RoutingMessage():
-            codec = codec_of(message)
-            name = codec.name.encode()
-            return bytes((len(name),)) + name + _encoded_head(message) + codec.encode(message)
-        case _:
-            return _encoded_head(message)
-
-
-def _encoded_head(message: Control) -> bytes:
-    id, header = message.id.encode(), msgspec.msgpack.encode(message.header)
-    if len(id) > 65_535 or len(header) > 65_535:
-        raise InvalidInput(f"id {message.id[:24]!r}: expected an id and a header of at most 65,535 bytes")
-    return _ID.pack(len(id), len(header)) + id + header
-
-
-def _decoded_control(number: int, body: bytes) -> ControlMessage:
-    if number >= len(_CONTROL_TYPES):
-        raise WireError(0, f"a control message of type 0 to {len(_CONTROL_TYPES) - 1}, got {number}")
-    kind = _CONTROL_TYPES[number]
-    if kind is AdvertisementsEnd or kind is SyncEnd:
-        if body:
-            raise WireError(0, f"a marker of no bytes, got {len(body)}")
-        return AdvertisementsEnd() if kind is AdvertisementsEnd else SyncEnd()
-    if kind is Rejected:
-        return _rejected_decoder.decode(body)
-    try:
-        if kind is RoutingMessage:
-            return _decoded_envelope(body)
-        id, header, rest = _decoded_head(body)
-        if kind is Advertise or kind is Subscribe:
-            filter = decode_filter(rest)
-            return Advertise(id, filter, header) if kind is Advertise else Subscribe(id, filter, header)
-    except (UnicodeDecodeError, InvalidInput) as error:
-        raise WireError(0, f"a control message: {error}") from None
-    if rest:
-        raise WireError(len(body) - len(rest), f"the end, got {len(rest)} more bytes")
-    return Unadvertise(id, header) if kind is Unadvertise else Unsubscribe(id, header)
-
-
-def _decoded_envelope(body: bytes) -> RoutingMessage:
-    if not body or len(body) <= body[0]:
-        raise WireError(0, "the name of a codec within its frame")
-    codec, (id, header, rest) = codec_named(body[1 : 1 + body[0]].decode()), _decoded_head(body[1 + body[0] :])
-    try:
-        return codec.decode(id, header, rest)
-    except (ValueError, LookupError, TypeError, struct.error, msgspec.MsgspecError) as error:
-        raise WireError(0, f"a message in codec {codec.name!r}: {error}") from None
-
-
-def _decoded_head(body: bytes) -> tuple[str, Header, bytes]:
-    """The id, the header and the rest of a control message."""
-    id_length, header_length = _ID.unpack_from(body)
-    header_at, rest_at = _ID.size + id_length, _ID.size + id_length + header_length
-    if rest_at > len(body) or not id_length:
-        raise WireError(0, "an id and a header within their frame")
-    return body[_ID.size : header_at].decode(), _header_decoder.decode(body[header_at:rest_at]), body[rest_at:]
