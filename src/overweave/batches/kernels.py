@@ -4,17 +4,17 @@ import numpy as np
 
 from overweave.matching.kernels.compile import copy_bytes, inlined, kernel, load_word
 
-#: Where things are in a row.
+#: The offsets of a row's fields.
 SEQUENCE, LIFE, PUBLISHED_AT, HOPS, TTL, PRIORITY, LIST_LENGTH, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = (
     4, 12, 20, 28, 29, 30, 31, 32, 34, 36, 40,
 )  # fmt: skip
-#: The priority of publications, and what only brokers write.
+#: The priority of publications, and the verdict on fields that only brokers write.
 ORDINARY, FROM_BROKERS = 1, 1
-#: How a destination list begins, and how long it may be.
+#: The forms of a destination list, and its size limit.
 NUMBERS, BITMAP, LIST_BYTES_MAX = 0, 1, 255
-#: What `check_contents` says of a row.
+#: The verdicts of `check_contents` on a row.
 BAD, GOOD, UNSURE = 0, 1, 2
-#: Up to so many attributes are compared with each other.
+#: The number of attributes up to which names are compared with each other.
 _FEW = 32
 _TEXT_BYTES_MAX = 1 << 20
 #: What is told of a predicate of a plain filter: where its name and its value (-1: any) are, how long, and their kind.

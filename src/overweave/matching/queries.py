@@ -46,7 +46,7 @@ class IndexQueries:
         >>> index.links(Publication({"x": 1}), exclude="B2")
         ('B3',)
         """
-        address, length = publication._place or address_of_publication(publication)
+        address, length = publication._address or address_of_publication(publication)
         mask = self._hit_links(self._filters.address, address, length, self._link_numbers.get(exclude, 0))
         links = self._links_by_mask.get(mask)
         return self._links_in(mask) if links is None else links
@@ -61,7 +61,7 @@ class IndexQueries:
         >>> index.ids(Publication({"x": 1})), index.ids(Publication({"x": 0}))
         (['s1'], [])
         """
-        count = self._hit_filters(self._filters.address, *(publication._place or address_of_publication(publication)))
+        count = self._hit_filters(self._filters.address, *(publication._address or address_of_publication(publication)))
         if count <= 0:
             refuse_if(count == layout.NONE)
             return []
