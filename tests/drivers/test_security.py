@@ -22,6 +22,7 @@ from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header, Priority
 from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
+from overweave.routing.messages import LinkState, StateSnapshot
 
 EPOCH = SessionEpoch(1, 0)
 
@@ -245,3 +246,10 @@ def test_clients_cannot_use_the_urgent_lane():
     raw = RawRows(encode_rows(rows.publishes()), 1)
     with pytest.raises(Refused, match="bad-publication"):
         check_frame(BatchFrame(EPOCH, EPOCH, 0, 0, raw), "c", Permissions(("*",), ("*",)), 0, 10, 0)
+
+
+@pytest.mark.parametrize("message", [LinkState("c/1", 0, 1, 1), StateSnapshot("c/1", ())])
+def test_envelopes_of_routing_protocols_are_rejected_from_clients(message):
+    frame = ControlFrame(EPOCH, EPOCH, 0, 0, message)
+    with pytest.raises(Refused, match="bad-frame"):
+        check_frame(frame, "c", Permissions(("*",), ("*",)), 0, 10, 0)

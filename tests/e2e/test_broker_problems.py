@@ -7,6 +7,7 @@ import logging
 import pytest
 import trustme
 
+from overweave.batches.base import BatchHead
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
 from overweave.contract.config import BrokerConfig, SessionConfig
@@ -107,7 +108,7 @@ async def publish_around(garbage, ttl, settings):
         for number in range(50):
             if number == 10:
                 effects = []
-                bound = RawRows(garbage, 1, bound=1 << chain.position("B3"), ttl=ttl)
+                bound = RawRows(garbage, 1, BatchHead(0, ttl, 0, 1 << chain.position("B3")))
                 nodes["B1"].core._sessions["B2"].relay(bound, None, effects)
                 nodes["B1"]._runner.run(effects)
             await publisher.publish({"n": number})

@@ -7,7 +7,7 @@ from overweave.contract.wire import payload_max
 from overweave.drivers.tcp.security import Permissions
 from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, LinkState, StateSnapshot, Subscribe
+from overweave.language.messages import Advertise, RoutingMessage, Subscribe
 from overweave.language.values import excerpt
 
 _PLAIN = Header()
@@ -45,7 +45,7 @@ def _check_control(frame: ControlFrame, client: str, rights: Permissions) -> Non
     message = frame.message
     if isinstance(message, SyncEnd):
         return
-    if isinstance(message, AdvertisementsEnd | Rejected | LinkState | StateSnapshot) or message.header != _PLAIN:
+    if isinstance(message, AdvertisementsEnd | Rejected | RoutingMessage) or message.header != _PLAIN:
         raise Refused("bad-frame", "expected a control message of a client")
     if not message.id.startswith(f"{client}/"):
         raise Refused("bad-id", f"id {message.id[:64]!r}: expected one that begins with {client + '/'!r}")

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from overweave.batches.base import Batch
+from overweave.batches.base import Batch, split_by_link
 from overweave.drivers.tcp.certificates import SEPARATOR, names, proves
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.drivers.toml_config import check_keys, read_toml, rows
@@ -75,7 +75,7 @@ class Permissions:
         """Whether all rows are of permitted classes."""
         if self._published is None:
             return True
-        return sum(allowed.count for _, allowed in batch.split_by_link(self._published)) == batch.count
+        return sum(allowed.count for _, allowed in split_by_link(batch, self._published)) == batch.count
 
     def includes_subscriptions_of(self, other: "Permissions") -> bool:
         """Whether all subscriptions that ``other`` permits are permitted.
