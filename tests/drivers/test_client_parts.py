@@ -22,13 +22,11 @@ def test_the_outbox_sends_rows_of_one_turn_together_and_no_frame_is_too_large(mo
 
     async def work():
         outbox = Outbox(lambda rows: sent.append((rows.count, len(rows.data))))
-        for _ in range(3):  # the third does not fit
-            outbox.add(row)
-        assert (sent, len(outbox), outbox.is_full) == ([(2, 2 * len(row))], 1, False)
-        outbox.add(row)
-        assert outbox.is_full
+        assert [outbox.add(row) for _ in range(3)] == [False, True, False]  # the third does not fit
+        assert (sent, outbox.count) == ([(2, 2 * len(row))], 1)
+        assert outbox.add(row)
         await asyncio.sleep(0)
-        assert (sent[1:], len(outbox)) == ([(2, 2 * len(row))], 0)
+        assert (sent[1:], outbox.count) == ([(2, 2 * len(row))], 0)
 
     asyncio.run(work())
 

@@ -150,7 +150,7 @@ class Attachment:
     @property
     def unsettled(self) -> int:
         """The number of publications that are not settled."""
-        return self.core.unsettled_rows() + len(self.outbox)
+        return self.core.unsettled_rows() + self.outbox.count
 
     def send_rows(self, rows: RawRows) -> None:
         """Send publications that have their headers."""

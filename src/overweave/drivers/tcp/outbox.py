@@ -15,27 +15,23 @@ class Outbox:
     def __init__(self, send: Callable[[RawRows], None]) -> None:
         self._send = send
         self._rows: list[bytes] = []
+        #: The number of rows.
+        self.count = 0
         self._bytes = 0
 
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the rows fill a frame."""
-        return len(self._rows) >= ROWS_MAX or self._bytes >= BYTES_MAX
-
-    def add(self, row: bytes) -> None:
-        """Add a row, to be sent at the end of this turn at the latest."""
+    def add(self, row: bytes) -> bool:
+        """Add a row, to be sent at the end of this turn at the latest; whether the rows fill a frame."""
         if self._bytes + len(row) > BYTES_MAX:
             self.flush()
         if not self._rows:
             asyncio.get_running_loop().call_soon(self.flush)
         self._rows.append(row)
+        self.count += 1
         self._bytes += len(row)
+        return self.count >= ROWS_MAX or self._bytes >= BYTES_MAX
 
     def flush(self) -> None:
         """Send all rows now."""
         if self._rows:
-            rows, self._rows, self._bytes = self._rows, [], 0
+            rows, self._rows, self.count, self._bytes = self._rows, [], 0, 0
             self._send(RawRows(b"".join(rows), len(rows)))

@@ -77,15 +77,16 @@ class Publisher:
         """Publish one; waits while the window is full, or until it is advertised."""
         attachment = self._attachment
         attachment.check()
-        attachment.notices.raise_pending()
+        if attachment.notices.pending is not None:
+            attachment.notices.raise_pending()
         if self._advertiser is not None and (self._waiting or self._advertiser.missing(content) is not None):
             await self._advertise_first((content,))
         core, outbox = attachment.core, attachment.outbox
-        header = Header(self._name, core.next_sequence + len(outbox), attachment.now_s(), core.life)
+        header = Header(self._name, core.next_sequence + outbox.count, attachment.now_s(), core.life)
         row = encode_rows((Publish(content, header, payload),))
         _check_length(len(row))
-        outbox.add(row)
-        if outbox.is_full or attachment.unsettled >= attachment.window:
+        is_full = outbox.add(row)
+        if is_full or core.unsettled_rows() + outbox.count >= attachment.window:
             outbox.flush()
             await self._wait_for_window()
 
