@@ -53,8 +53,9 @@ from overweave.contract.stimuli import (
     TimerFired,
 )
 from overweave.language.headers import Priority
-from overweave.language.messages import Advertise, Control, LinkState, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Routing, Send
+from overweave.routing.messages import LinkState
 
 ACKNOWLEDGE, ACKNOWLEDGE_CONTROL, RESEND, HEARTBEAT = "acknowledge", "acknowledge-control", "resend", "pulse"
 #: The timer at which publications are tried again that were in flight on a closed link.

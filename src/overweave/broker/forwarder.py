@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.batches.base import Batch, Identity
+from overweave.batches.destinations import destination_counts, split_local, with_destinations
 from overweave.broker.advertised import Advertised, shown
 from overweave.broker.dedup import DedupWindow
 from overweave.broker.module_host import ModuleHost
@@ -450,15 +451,15 @@ def _unmatched(batch: Batch, forwards: list[Forward]) -> int:
 def _unknown(batch: Batch, known: dict[tuple[int, int], set[Identity]]) -> list[Batch]:
     """The rows of a batch by the brokers they are meant for, as far as that is not known; it is from now on."""
     found: list[Batch] = []
-    for number in batch.destinations():
-        meant, _ = batch.split_local(number)
+    for number in destination_counts(batch):
+        meant, _ = split_local(batch, number)
         assert meant is not None
         there = known.setdefault((number, batch.tag), set())
         identities = list(meant.identities())
         rows = np.array([row for row, identity in enumerate(identities) if identity not in there], np.int64)
         if len(rows):
             there.update(identities)
-            some = meant.take(rows).with_destinations([(number, np.arange(len(rows)))])
+            some = with_destinations(meant.take(rows), [(number, np.arange(len(rows)))])
             assert some is not None
             found.append(some)
     return found

@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from overweave.batches.base import Batch
+from overweave.batches.destinations import with_destinations
 from overweave.language.predicates import Filter
 from overweave.routing.destination_table import DestinationTable
 
@@ -73,7 +74,7 @@ class PathSet:
         main = self.main.destinations_of(batch)
         others = [*(self.backup.destinations_of(batch) if detours else ()), *self.since.destinations_of(batch)]
         for wanting, tag in ((main, batch.tag), (others, DETOUR)):
-            bound = batch.with_destinations(wanting) if wanting else None
+            bound = with_destinations(batch, wanting) if wanting else None
             if bound is not None:
                 yield bound.with_tag(tag)
 

@@ -7,7 +7,7 @@ peer is a client of this broker. It keeps the tables; sessions and time are not 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Protocol
 
-from overweave.batches.base import Batch
+from overweave.batches.base import Batch, split_by_link
 from overweave.contract.modules import TopologyView
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
@@ -229,4 +229,4 @@ class SubscriptionTable:
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """The peers whose subscriptions some publications match, but not back to the neighbour they came from."""
-        return batch.split_by_link(self._index, origin) if self._entries else []  # type: ignore[return-value]
+        return split_by_link(batch, self._index, origin) if self._entries else []  # type: ignore[return-value]

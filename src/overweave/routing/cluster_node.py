@@ -11,8 +11,9 @@ import msgspec
 
 from overweave.batches.destinations import NextHops, bits_of, numbers_of
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, Control, LinkState, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Send
+from overweave.routing.messages import LinkState, StateSnapshot
 from overweave.routing.remote import Entry, Origin, RemoteTable, RouteEntry, Tombstones
 from overweave.routing.topology import UP, Topology
 
@@ -177,7 +178,7 @@ class ClusterNode:
         """A message by next hop, each with the part of its destination list that lies there."""
         return [
             (hop, msgspec.structs.replace(message, header=msgspec.structs.replace(message.header, destinations=numbers_of(part))))
-            for hop, part in self.topology.next_hops.parts(destinations)
+            for hop, part in self.topology.next_hops.split(destinations)
         ]
 
     def _hear(self, message: Control) -> list[Send]:

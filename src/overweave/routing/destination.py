@@ -7,6 +7,7 @@ The local tables (L-SRT, L-PRT) are here, the remote ones (R-SRT, R-PRT) and the
 from collections.abc import Hashable, Iterable
 
 from overweave.batches.base import Batch
+from overweave.batches.destinations import split_by_next_hop, split_local, with_destinations
 from overweave.contract.modules import TopologyView
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Forward, Send, SubscriptionTable
@@ -83,7 +84,7 @@ class DestinationBased:
 
     def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
         """See `Routing.arriving`."""
-        return (batch, None) if origin is None else batch.split_local(self._number)
+        return (batch, None) if origin is None else split_local(batch, self._number)
 
     def lanes(self, origin: str | None, tag: int) -> tuple[Hashable, ...]:  # noqa: ARG002
         """See `Routing.lanes`."""
@@ -92,14 +93,14 @@ class DestinationBased:
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
         if batch.has_destinations():
-            return batch.split_by_next_hop(self._member.ways)
+            return split_by_next_hop(batch, self._member.ways)
         if origin is not None:
             return self._subscriptions.route(batch, None)
         if not self._member.converged:
             return [(None, batch)]
-        bound = batch.with_destinations(self._choice.destinations_of(batch))
+        bound = with_destinations(batch, self._choice.destinations_of(batch))
         here = self._subscriptions.route(batch, None)
-        return here if bound is None else [*here, *bound.split_by_next_hop(self._member.ways)]
+        return here if bound is None else [*here, *split_by_next_hop(bound, self._member.ways)]
 
     def instead(self) -> None:
         """See `Routing.instead`: nobody stands for others."""
@@ -109,7 +110,7 @@ class DestinationBased:
         """See `Routing.match_cost`."""
         if origin is None:
             return len(self._subscriptions) + len(self._member.subscriptions)
-        here, _ = batch.split_local(self._number)
+        here, _ = split_local(batch, self._number)
         return 0 if here is None else len(self._subscriptions)
 
     def snapshot_for(self, neighbour: str) -> Iterable[Control]:

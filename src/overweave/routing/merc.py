@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from functools import partial
 
 from overweave.batches.base import Batch
-from overweave.batches.destinations import NextHops
+from overweave.batches.destinations import NextHops, split_by_next_hop, split_local
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
@@ -272,7 +272,7 @@ class Merc:
 
     def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
         """See `Routing.arriving`."""
-        return (batch, None) if origin is None else batch.split_local(self._number)
+        return (batch, None) if origin is None else split_local(batch, self._number)
 
     def lanes(self, origin: str | None, tag: int) -> tuple[Hashable, ...]:
         """See `Routing.lanes`: what came through one cluster goes into the others, another copy may have to go into that one."""
@@ -297,10 +297,10 @@ class Merc:
     def _parted(self, batch: Batch, member: ClusterNode | None) -> list[Forward]:
         """Rows by next hop; within one cluster as far as that goes, for brokers tell by it what has to go on into the others."""
         if member is None or len(self._members) == 1:
-            return batch.split_by_next_hop(self._all_ways())
+            return split_by_next_hop(batch, self._all_ways())
         forwards: list[Forward] = []
-        for hop, some in batch.split_by_next_hop(member.ways):
-            forwards += [(hop, some)] if hop is not None else some.split_by_next_hop(self._all_ways())
+        for hop, some in split_by_next_hop(batch, member.ways):
+            forwards += [(hop, some)] if hop is not None else split_by_next_hop(some, self._all_ways())
         return forwards
 
     def instead(self) -> Instead | None:
@@ -312,14 +312,14 @@ class Merc:
 
     def _match_again(self, anew: dict[Source, dict[int, PathSet]], batch: Batch, origin: str | None) -> Iterator[Batch]:
         for number, choices in anew.get(self._source(origin), {}).items():
-            some, _ = batch.split_local(number)
+            some, _ = split_local(batch, number)
             if some is not None:
                 # On a detour: who gets it may have seen it, and passed over what it leads to by now.
                 yield from choices.addressed(some.with_tag(DETOUR), detours=True)
 
     def match_cost(self, batch: Batch, origin: str | None) -> int:
         """See `Routing.match_cost`."""
-        if origin is not None and batch.split_local(self._number)[0] is None:
+        if origin is not None and split_local(batch, self._number)[0] is None:
             return 0
         if not self._beyond(origin):
             return len(self._subscriptions)
@@ -373,7 +373,7 @@ class Merc:
             for broker, (_, of) in nearest.items():
                 if of is member:
                     chosen |= 1 << (member.topology.number_of(broker) or 0)
-            for hop, bits in member.ways.reach:
+            for hop, bits in member.ways.by_neighbour:
                 if bits & chosen:
                     reach[hop] = reach.get(hop, 0) | bits & chosen
         return NextHops(reach.items())

@@ -9,7 +9,7 @@ brokers: so the ways of a message are a tree, and nobody gets it twice.
 from collections import deque
 
 from overweave.batches.destinations import NextHops
-from overweave.language.messages import LinkState
+from overweave.routing.messages import LinkState
 
 #: A link works (UP), does not (DOWN), or has not been tried for long enough (PENDING).
 UP, DOWN, PENDING = "up", "down", "pending"
@@ -22,7 +22,7 @@ class Topology:
     >>> near.add("B2")
     >>> near.set("B2", UP), near.accept(far)
     (True, True)
-    >>> near.next_hops.reach, near.complete
+    >>> near.next_hops.by_neighbour, near.complete
     ((('B2', 2),), True)
     """
 
