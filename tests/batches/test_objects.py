@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overweave.batches.objects import Rows
-from overweave.broker.dedup import DedupWindow
+from overweave.routing.dedup import DedupWindow
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
 from overweave.language.publications import Publication

@@ -9,7 +9,7 @@ from overweave.batches.kernels import CONTENT_LENGTH, HEAD
 from overweave.batches.objects import Rows
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
-from overweave.broker.dedup import DedupWindow
+from overweave.routing.dedup import DedupWindow
 from overweave.broker.modules.tracer import Tracer
 from overweave.contract.modules import ControlApplied, Routed
 from overweave.errors import LanguageError, WireError

@@ -6,7 +6,7 @@ from overweave.batches.objects import Rows
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
 from overweave.broker.core import BrokerCore
-from overweave.broker.dedup import DedupWindow
+from overweave.routing.dedup import DedupWindow
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Persist, Reject, SendFrame
 from overweave.contract.frames import BatchFrame

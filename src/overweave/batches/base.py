@@ -23,7 +23,7 @@ Identity = tuple[str, int, int]
 
 
 class SeenRows(Protocol):
-    """What a peer has seen, by life of a publisher and sequence number (`overweave.broker.dedup`)."""
+    """What a peer has seen, by life of a publisher and sequence number (`overweave.routing.dedup`)."""
 
     def add(self, publisher: str, life: int, sequence: int) -> bool:
         """Whether a publication is new; it is not from now on."""

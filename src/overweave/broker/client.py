@@ -10,7 +10,7 @@ import numpy as np
 
 from overweave.batches.base import Batch
 from overweave.batches.objects import Rows
-from overweave.broker.dedup import DedupWindow
+from overweave.routing.dedup import DedupWindow
 from overweave.broker.session import AckScheduler, Mark, Session
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Deliver, Effect, Rejection, SetTimer

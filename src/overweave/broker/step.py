@@ -1,10 +1,10 @@
-"""A turn of a broker core: what its parts share while a stimulus is handled."""
+"""The context of one step of a broker core: the time, and the effects so far."""
 
 from overweave.contract.effects import Effect
 
 
 class StepContext:
-    """What time it is, and where effects go."""
+    """The time and the effects of the stimulus that is handled."""
 
     __slots__ = ("effects", "now_s")
 

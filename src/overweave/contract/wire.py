@@ -43,7 +43,7 @@ from overweave.contract.frames import (
 )
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_filter, encode_filter
-from overweave.language.headers import Header
+from overweave.language.headers import Epoch, Header, Origin
 from overweave.language.messages import Advertise, LinkState, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
 
 VERSION = 5
@@ -132,9 +132,9 @@ class _Links(msgspec.Struct, frozen=True, array_like=True):
 class _StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
     """The body of what stands."""
 
-    entries: tuple[tuple[str, bytes, tuple[str, ...], bool, tuple[str, int] | None], ...]
+    entries: tuple[tuple[str, bytes, tuple[str, ...], bool, Origin | None], ...]
     asks: bool
-    answers: tuple[tuple[str, int], ...] | None
+    answers: tuple[tuple[str, Epoch], ...] | None
 
 
 Message = Connect | Refused | Notice | Ping | Disconnect | Frame

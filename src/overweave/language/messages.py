@@ -6,11 +6,13 @@ in the whole network, so that it can be withdrawn wherever it went.
 
 import msgspec
 
-from overweave.language.headers import Header
+from overweave.language.headers import Epoch, Header, Origin
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 
 _EMPTY = Header()
+#: A route in a snapshot: its id, filter, path of clusters, whether it is a backup, and its origin (see `Header`).
+SnapshotEntry = tuple[str, Filter, tuple[str, ...], bool, Origin | None]
 
 
 class Advertise(msgspec.Struct, frozen=True, gc=False, tag="advertise"):
@@ -77,19 +79,18 @@ class LinkState(msgspec.Struct, frozen=True, tag="link-state"):
 
 
 class StateSnapshot(msgspec.Struct, frozen=True, tag="standing"):
-    """All that the broker ``id`` has to tell another one: advertisements, or the subscriptions that the other's call for.
+    """The advertisements of the broker ``id`` for another one, or its subscriptions in reply to the other's advertisements.
 
-    Each entry has an id, a filter, the clusters that it has passed, whether it is spare, and its origin (see `Header`). All
-    statements up to that of the header's number are replaced. Who ``asks`` wants the other's advertisements in return.
-    Subscriptions answer advertisements: ``answers`` are the ids of those with the numbers of the statements, and only
-    subscriptions that these call for are replaced.
+    It replaces all updates up to the header's epoch. A sender that ``asks`` expects the other's advertisements in return.
+    ``answers`` are the advertisements that it replies to, with the epochs of their updates; only subscriptions that intersect
+    these are replaced.
     """
 
     id: str
-    entries: tuple[tuple[str, Filter, tuple[str, ...], bool, tuple[str, int] | None], ...]
+    entries: tuple[SnapshotEntry, ...]
     header: Header = _EMPTY
     asks: bool = False
-    answers: tuple[tuple[str, int], ...] | None = None
+    answers: tuple[tuple[str, Epoch], ...] | None = None
 
 
 #: What changes routing tables.

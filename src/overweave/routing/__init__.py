@@ -6,7 +6,7 @@ from typing import NamedTuple
 from overweave.batches.destinations import NUMBERS_MAX
 from overweave.overlay.graph import Overlay
 from overweave.overlay.paths import path_between
-from overweave.routing.base import Routing
+from overweave.routing.base import Engine
 from overweave.routing.destination import DestinationBased
 from overweave.routing.filter import FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
@@ -23,7 +23,8 @@ class RoutingProtocol(NamedTuple):
     how many there may be, whether publications have to be advertised, and whether they are routed around failed links.
     """
 
-    make: Callable[[str, Overlay], Routing]
+    #: Given the broker, the overlay and the incarnation.
+    make: Callable[[str, Overlay, int], Engine]
     acyclic: bool
     knows_overlay: bool = False
     brokers_max: int | None = None
@@ -38,31 +39,41 @@ def _parent(broker: str, overlay: Overlay) -> str | None:
 
 
 PROTOCOLS: dict[str, RoutingProtocol] = {
-    "flooding": RoutingProtocol(lambda _, __: Flooding(), Flooding.acyclic),
-    "simple": RoutingProtocol(lambda _, __: Simple(), Simple.acyclic),
-    "hierarchical-simple": RoutingProtocol(lambda broker, overlay: Hierarchical(_parent(broker, overlay)), Hierarchical.acyclic),
+    "flooding": RoutingProtocol(lambda *_: Engine(Flooding()), acyclic=True),
+    "simple": RoutingProtocol(lambda *_: Engine(Simple()), acyclic=True),
+    "hierarchical-simple": RoutingProtocol(lambda id, overlay, _: Engine(Hierarchical(_parent(id, overlay))), acyclic=True),
     "identity": RoutingProtocol(
-        lambda broker, overlay: HierarchicalIdentity(broker, Identical, _parent(broker, overlay)), HierarchicalIdentity.acyclic
+        lambda id, overlay, _: Engine(HierarchicalIdentity(id, Identical, _parent(id, overlay))), acyclic=True
     ),
     "covering": RoutingProtocol(
-        lambda broker, overlay: HierarchicalIdentity(broker, Covering, _parent(broker, overlay)), HierarchicalIdentity.acyclic
+        lambda id, overlay, _: Engine(HierarchicalIdentity(id, Covering, _parent(id, overlay))), acyclic=True
     ),
-    "identity-peer": RoutingProtocol(lambda broker, _: PeerToPeer(broker, Identical), PeerToPeer.acyclic),
-    "covering-peer": RoutingProtocol(lambda broker, _: PeerToPeer(broker, Covering), PeerToPeer.acyclic),
+    "identity-peer": RoutingProtocol(lambda id, *_: Engine(PeerToPeer(id, Identical)), acyclic=True),
+    "covering-peer": RoutingProtocol(lambda id, *_: Engine(PeerToPeer(id, Covering)), acyclic=True),
     "identity-advertised": RoutingProtocol(
-        lambda broker, _: AdvertisementBased(broker, Identical), AdvertisementBased.acyclic, needs_advertisements=True
+        lambda id, *_: Engine(AdvertisementBased(id, Identical), needs_advertisements=True),
+        acyclic=True,
+        needs_advertisements=True,
     ),
-    "filter": RoutingProtocol(lambda _, __: FilterBased(), FilterBased.acyclic, needs_advertisements=True),
+    "filter": RoutingProtocol(
+        lambda *_: Engine(FilterBased(), needs_advertisements=True), acyclic=True, needs_advertisements=True
+    ),
     "filter-general": RoutingProtocol(
-        lambda broker, _: FilterBasedGeneral(broker), FilterBasedGeneral.acyclic, needs_advertisements=True
+        lambda id, _, incarnation: FilterBasedGeneral(id, incarnation).engine(), acyclic=False, needs_advertisements=True
     ),
     "destination": RoutingProtocol(
-        lambda broker, overlay: DestinationBased(broker, overlay.position(broker)),
-        DestinationBased.acyclic,
+        lambda id, overlay, incarnation: DestinationBased(id, overlay.position(id), incarnation).engine(),
+        acyclic=False,
         knows_overlay=True,
         brokers_max=NUMBERS_MAX,
         needs_advertisements=True,
         reroutes=True,
     ),
-    "merc": RoutingProtocol(Merc, Merc.acyclic, brokers_max=NUMBERS_MAX, needs_advertisements=True, reroutes=True),
+    "merc": RoutingProtocol(
+        lambda id, overlay, incarnation: Merc(id, overlay, incarnation).engine(),
+        acyclic=False,
+        brokers_max=NUMBERS_MAX,
+        needs_advertisements=True,
+        reroutes=True,
+    ),
 }

@@ -7,7 +7,7 @@ from overweave.batches.objects import Rows
 from overweave.batches.plain_filters import PlainFilters
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
-from overweave.broker.dedup import DedupWindow
+from overweave.routing.dedup import DedupWindow
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
 from overweave.language.predicates import Filter, Operator, Predicate
