@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from overweave.batches.objects import Rows
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
-from overweave.contract.frames import BatchFrame
+from overweave.contract.frames import BatchFrame, SessionEpoch
 from overweave.contract.wire import HEAD, decode, encode
 from overweave.experiments.dest.lists import ways_of
 from overweave.language.headers import Header
@@ -17,6 +17,8 @@ from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
 from overweave.overlay.paths import path_between
+
+EPOCH = SessionEpoch(1, 0)
 
 BROKERS = 9
 
@@ -71,6 +73,6 @@ def parted(batch, ways):
 
 
 def over_the_wire(batch):
-    data = b"".join(encode(BatchFrame(1, 1, 0, 0, batch)))
+    data = b"".join(encode(BatchFrame(EPOCH, EPOCH, 0, 0, batch)))
     _, kind = HEAD.unpack_from(data)
     return decode(kind, data[HEAD.size :]).batch

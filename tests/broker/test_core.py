@@ -63,7 +63,7 @@ def test_rows_that_are_not_sound_are_refused_and_not_asked_for_again():
     number = make_overlay("chain", brokers=3).ids.index("B3")
     session, effects, last = made.broker("B2")._sessions["B3"], [], made.broker("B3")
     for data in (b"\xff" + rows[1:], rows):
-        session.send(RawRows(data, 1, bound=1 << number, ttl=9), None, effects, under_way=True)
+        session.relay(RawRows(data, 1, bound=1 << number, ttl=9), None, effects)
     broken, sound = (effect.frame for effect in effects)
     assert [effect.code for effect in last.handle(FrameArrived("B2", broken), 1.0) if isinstance(effect, Reject)] == ["bad-frame"]
     assert (last.statistics().publications_in, last.unsettled_rows("B2")) == (0, 0)
@@ -79,12 +79,12 @@ def test_a_client_that_sends_twice_does_not_suffer_from_garbage_that_passes():
     row = encode_rows([Publish(parse_publication("[class,'STOCK'],[x,9]"), Header("c", 7))])
     middle, effects = made.broker("B2"), []
     garbage = RawRows(b"\xff" + row[1:], 1, bound=1 << make_overlay("chain", brokers=3).position("B3"), ttl=9)
-    made.broker("B1")._sessions["B2"].send(garbage, None, effects, under_way=True)
+    made.broker("B1")._sessions["B2"].relay(garbage, None, effects)
     passed = middle.handle(FrameArrived("B1", effects[0].frame), 1.0)
     assert [effect.peer for effect in passed if isinstance(effect, SendFrame)] == ["B3"]
     session = middle._sessions["c"]
     for _ in range(2):
-        frame = BatchFrame(session.peer_incarnation, session.incarnation, session._expected, 0, RawRows(row, 1))
+        frame = BatchFrame(session.peer_epoch, session.epoch, session.inbound.expected, 0, RawRows(row, 1))
         middle.handle(FrameArrived("c", frame), 2.0)
     assert (middle.statistics().publications_in, middle.statistics().duplicates) == (3, 1)
 
@@ -206,7 +206,7 @@ def test_a_client_that_stands_still_holds_its_publishers_back_only_for_a_moment(
     made.settle()
     made.kernel.run(made.kernel.now_s + 1)
     assert (got(made, "s1"), got(made, "s2"), made.refusals) == (200, 200, [])
-    assert not made.broker("B3")._sessions["slow"].relieved
+    assert not made.broker("B3")._sessions["slow"].outbound.buffer.active
 
 
 def test_who_has_moved_again_holds_its_publishers_back_again():
@@ -234,7 +234,7 @@ def test_who_has_half_a_window_to_settle_is_seen_to_stand_still_at_once():
     publish_nines(made, 1, every_s=0.08)
     assert made.unsettled() == 5
     made.kernel.run(made.kernel.now_s + 0.05)
-    assert (made.unsettled(), made.broker("B3")._sessions["slow"].relieved) == (0, True)
+    assert (made.unsettled(), made.broker("B3")._sessions["slow"].outbound.buffer.active) == (0, True)
     publish_nines(made, 100, every_s=0.001)
     made.kernel.run(made.kernel.now_s + 0.1)
     assert (got(made, "s1"), made.unsettled()) == (105, 0)
@@ -256,7 +256,7 @@ def test_who_settles_something_all_the_time_holds_its_publishers_back():
         read_one(made._nodes["slow"])
     assert made.unsettled() >= 300
     assert got(made, "s1") <= 100 + 2 * QUICK.window
-    assert made.broker("B3")._sessions["slow"].pending_bytes == 0
+    assert made.broker("B3")._sessions["slow"].outbound.buffer.bytes == 0
 
 
 def test_who_pauses_again_and_again_gets_everything_in_order_and_little_is_kept_for_it():
@@ -268,7 +268,7 @@ def test_who_pauses_again_and_again_gets_everything_in_order_and_little_is_kept_
         for _ in range(10):
             publish_nines(made, 10, every_s=0.008)
             made.broker("B3").validate()
-            most = max(most, session.pending_bytes)
+            most = max(most, session.outbound.buffer.bytes)
         read_one(slow)
         made.kernel.run(made.kernel.now_s + 0.05)
     slow.resume_reading()
@@ -278,7 +278,7 @@ def test_who_pauses_again_and_again_gets_everything_in_order_and_little_is_kept_
     assert [sequence for to, sequence in arrived if to == "s2"] == list(range(2_000))
     assert [sequence for to, sequence in arrived if to == "s1"] == list(range(2_000))
     assert 20_000 <= most < 22_000
-    assert session.pending_bytes == 0
+    assert session.outbound.buffer.bytes == 0
 
 
 def test_who_stands_still_when_all_is_kept_that_may_be_is_cut_off():
@@ -289,7 +289,7 @@ def test_who_stands_still_when_all_is_kept_that_may_be_is_cut_off():
     assert made.unsettled() > 0
     publish_nines(made, 90, every_s=0.01)
     assert [(refusal.peer, refusal.code) for refusal in made.refusals] == [("slow", "slow-consumer")]
-    assert "bytes were waiting, none was taken for 1 s" in made.refusals[0].text
+    assert "bytes were pending, none was acknowledged for 1 s" in made.refusals[0].text
     made.settle()
     assert got(made, "s1") == 180
 
@@ -314,13 +314,13 @@ def test_who_came_back_is_left_alone_with_the_rush_that_awaits_it_but_not_with_t
     made.kernel.run(made.kernel.now_s + 0.0015)  # they have greeted each other
     slow.pause_reading()
     made.kernel.run(made.kernel.now_s + 0.9)
-    assert (session.established, session.relieved) == (True, False)
+    assert (session.established, session.outbound.buffer.active) == (True, False)
     slow.resume_reading()
     made.settle()
     made.kernel.run(made.kernel.now_s + 1.0)
     slow.pause_reading()
     publish_nines(made, 20, every_s=0.01)
-    assert session.relieved
+    assert session.outbound.buffer.active
 
 
 def test_who_was_idle_for_long_is_not_taken_to_stand_still():
@@ -349,8 +349,7 @@ def test_publications_that_took_too_many_hops_stay():
     made = subscribed()
     core = made.broker("B1")
     header = Header("p", 0, ttl=1)
-    frame = BatchFrame(
-        1, 1, core._sessions["p"]._expected, 0, Rows((Publish(parse_publication("[class,'STOCK'],[x,9]"), header),))
-    )
+    session, batch = core._sessions["p"], Rows((Publish(parse_publication("[class,'STOCK'],[x,9]"), header),))
+    frame = BatchFrame(session.peer_epoch, session.epoch, session.inbound.expected, 0, batch)
     effects = core.handle(FrameArrived("p", frame), 5.0)
     assert not any(isinstance(effect, SendFrame) and isinstance(effect.frame, BatchFrame) for effect in effects)

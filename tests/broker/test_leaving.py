@@ -8,7 +8,7 @@ import pytest
 from overweave.broker import leaving
 from overweave.broker.leaving import Leaving
 from overweave.contract.effects import SetTimer
-from overweave.contract.frames import ControlFrame, Hello, SyncEnd
+from overweave.contract.frames import ControlFrame, Hello, SessionEpoch, SyncEnd
 from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerLeft, TimerFired
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
@@ -128,7 +128,7 @@ def test_what_a_client_says_while_its_old_messages_are_withdrawn_stays():
     rest = core.registered("subscription", "s")
     session = core._sessions["s"]
     again = Subscribe(f"s/{MANY - 1}", parse_filter(f"[class,eq,'STOCK'],[x,=,{MANY - 1}]"))
-    frame = ControlFrame(session.peer_incarnation, session.incarnation, session._expected, 0, again)
+    frame = ControlFrame(session.peer_epoch, session.epoch, session.inbound.expected, 0, again)
     core.handle(FrameArrived("s", frame), 1e6)
     while core._leaving:
         core.handle(TimerFired(leaving.LEAVE), 1e6)
@@ -143,11 +143,11 @@ def test_of_a_client_that_is_back_nothing_is_withdrawn_before_it_has_said_all():
     core.handle(PeerLeft("s"), 1e6)
     core.handle(PeerConnected("s", client=True), 1e6)
     session = core._sessions["s"]
-    core.handle(FrameArrived("s", Hello(9, session.incarnation, 0, 0, True)), 1e6)
+    core.handle(FrameArrived("s", Hello(SessionEpoch(9, 0), session.epoch, 0, 0, True)), 1e6)
     rest = core.registered("subscription", "s")
     core.handle(TimerFired(leaving.LEAVE), 1e6)
     assert core.registered("subscription", "s") == rest == MANY - leaving.SLICE
-    core.handle(FrameArrived("s", ControlFrame(9, session.incarnation, 0, 0, SyncEnd())), 1e6)
+    core.handle(FrameArrived("s", ControlFrame(SessionEpoch(9, 0), session.epoch, 0, 0, SyncEnd())), 1e6)
     while core._leaving:
         core.handle(TimerFired(leaving.LEAVE), 1e6)
     assert core.registered("subscription", "s") == 0

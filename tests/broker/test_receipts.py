@@ -4,7 +4,7 @@ import pytest
 
 from overweave.batches.objects import Rows
 from overweave.broker.pending_ack import PendingAck
-from overweave.broker.session import AckScheduler, Session
+from overweave.broker.session import AckScheduler, EpochCounter, Session
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Notify
 from overweave.contract.frames import Acknowledgement, BatchFrame
@@ -89,7 +89,9 @@ def rows(count):
 
 def established(acknowledge_every=64):
     """Two sessions that know each other."""
-    left, right = (Session(peer, 1, SessionConfig(acknowledge_every=acknowledge_every), AckScheduler()) for peer in ("r", "l"))
+    left, right = (
+        Session(peer, EpochCounter(1), SessionConfig(acknowledge_every=acknowledge_every), AckScheduler()) for peer in ("r", "l")
+    )
     effects = []
     left.connect(effects)
     right.connect(effects)
@@ -105,39 +107,39 @@ def established(acknowledge_every=64):
 def test_what_is_settled_out_of_order_is_counted_in_order():
     client, broker = established()
     client.send(rows(8), None, [])
-    broker._expected = 8
+    broker.inbound.expected = 8
     for sequence, count in ((2, 1), (6, 2), (4, 0)):
-        broker.settle(sequence, 2, unmatched=count)
+        broker.inbound.settle(sequence, 2, unmatched=count)
         broker.validate()
     effects = []
     broker.acknowledge(effects)
     assert (effects[-1].frame.acknowledged, effects[-1].frame.unmatched) == (0, 0)
-    broker.settle(0, 2, unmatched=1)
+    broker.inbound.settle(0, 2, unmatched=1)
     broker.validate()
     broker.acknowledge(effects)
     assert (effects[-1].frame.acknowledged, effects[-1].frame.unmatched) == (8, 4)
     client.on_acknowledgement(effects[-1].frame, [])
-    assert (client.peer_unmatched, client.unsettled_publications()) == (4, 0)
+    assert (client.peer_unmatched, client.outbound.unsettled_publications()) == (4, 0)
 
 
 def test_contents_that_go_out_do_not_settle_what_is_still_to_be_counted():
     """Else the client would take it for forwarded before the acknowledgement says that it was not."""
     client, broker = established()
     client.send(rows(3), None, [])
-    broker._expected = 3
+    broker.inbound.expected = 3
     PendingAck(broker, 0, 3).release()
     effects = []
     broker.send(rows(1), None, effects)
     assert effects[-1].frame.acknowledged == 3
     client.send(rows(2), None, [])
-    broker._expected = 5
+    broker.inbound.expected = 5
     ack = PendingAck(broker, 3, 2)
     ack.unmatched = 1
     ack.release()
     broker.send(rows(1), None, effects)
     assert isinstance(effects[-1].frame, BatchFrame)
     assert effects[-1].frame.acknowledged == 3
-    assert broker.ack_due()
+    assert broker.inbound.ack_due()
     broker.acknowledge(effects)
     assert isinstance(effects[-1].frame, Acknowledgement)
     broker.send(rows(1), None, effects)

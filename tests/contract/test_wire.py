@@ -11,7 +11,17 @@ from overweave.batches.destinations import NextHops, encode_list
 from overweave.batches.objects import Rows
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
-from overweave.contract.frames import Acknowledgement, AdvertisementsEnd, BatchFrame, ControlFrame, Hello, Rejected, SyncEnd
+from overweave.contract.frames import (
+    Acknowledgement,
+    AdvertisementsEnd,
+    BatchFrame,
+    ControlFrame,
+    Hello,
+    Rejected,
+    SessionEpoch,
+    SyncEnd,
+    UrgentFrame,
+)
 from overweave.contract.wire import (
     BATCH,
     CONTROL,
@@ -67,6 +77,8 @@ publishes = st.builds(
 batches = st.builds(
     lambda rows, tag: Rows(tuple(rows)).with_tag(tag), st.lists(publishes, min_size=1, max_size=4), st.integers(0, 255)
 )
+E1, E2 = SessionEpoch(1, 0), SessionEpoch(2, 0)
+epochs = st.builds(SessionEpoch, numbers, st.integers(0, 2**32 - 1))
 gaps = st.builds(Gap, texts, texts, st.floats(0, 1e9), st.integers(0, 99))
 messages = (
     st.builds(
@@ -74,13 +86,13 @@ messages = (
         st.booleans(), st.none() | gaps,
     )
     | st.builds(Refused, texts, texts) | st.builds(Notice, texts, texts, numbers)
-    | st.builds(Ping) | st.builds(Disconnect) | st.builds(Hello, numbers, numbers, numbers, numbers, st.booleans(), numbers)
+    | st.builds(Ping) | st.builds(Disconnect) | st.builds(Hello, epochs, epochs, numbers, numbers, st.booleans(), numbers)
     | st.builds(
-        Acknowledgement, st.integers(0, 1), st.integers(0, 1), numbers, numbers,
+        Acknowledgement, st.sampled_from((E1, E2)), st.sampled_from((E1, E2)), numbers, numbers,
         st.lists(st.tuples(numbers, numbers), max_size=2).map(tuple), numbers,
     )
-    | st.builds(ControlFrame, numbers, numbers, numbers, numbers, words)
-    | st.builds(BatchFrame, numbers, numbers, numbers, numbers, batches)
+    | st.builds(ControlFrame, epochs, epochs, numbers, numbers, words)
+    | st.builds(BatchFrame, epochs, epochs, numbers, numbers, batches) | st.builds(UrgentFrame, epochs, epochs, batches)
 )  # fmt: skip
 
 
@@ -90,7 +102,7 @@ def wire(message):
 
 def told(message):
     """A message so that it can be compared: batches by their bytes, since NaN equals nothing."""
-    return wire(message) if isinstance(message, BatchFrame) else message
+    return wire(message) if isinstance(message, BatchFrame | UrgentFrame) else message
 
 
 def reader():
@@ -101,7 +113,7 @@ def reader():
 
 def look(message):
     """Look at all that is in a message, as a broker and a client would."""
-    if isinstance(message, BatchFrame):
+    if isinstance(message, BatchFrame | UrgentFrame):
         message.batch.validate()
         message.batch.publishes()
         message.batch.check_origin("p")
@@ -115,7 +127,7 @@ def test_messages_come_back_as_they_were(message):
     back = decode(kind, data[HEAD.size :])
     assert type(back) is type(message)
     assert told(back) == told(message)
-    if isinstance(message, BatchFrame):
+    if isinstance(message, BatchFrame | UrgentFrame):
         assert isinstance(back.batch, RawRows)
         assert back.batch.tag == message.batch.tag
         assert list(map(repr, back.batch.publishes())) == list(map(repr, message.batch.publishes()))
@@ -141,12 +153,12 @@ def makes_outdated(after, message):
     both = (message, after)
     if not all(isinstance(some, Acknowledgement) and not some.ranges for some in both):
         return False
-    return (message.incarnation, message.peer_incarnation) == (after.incarnation, after.peer_incarnation)
+    return (message.epoch, message.peer_epoch) == (after.epoch, after.peer_epoch)
 
 
 def test_of_acknowledgements_that_come_together_the_last_is_heard():
-    some = [Acknowledgement(1, 2, n, n) for n in range(5)]
-    others = [Acknowledgement(2, 2, 7, 7), Acknowledgement(2, 2, 8, 8, ((9, 10),)), Acknowledgement(2, 2, 8, 8), Ping()]
+    some = [Acknowledgement(E1, E2, n, n) for n in range(5)]
+    others = [Acknowledgement(E2, E2, 7, 7), Acknowledgement(E2, E2, 8, 8, ((9, 10),)), Acknowledgement(E2, E2, 8, 8), Ping()]
     assert list(reader().feed(b"".join(map(wire, [*some, *others])))) == [some[-1], *others]
 
 
@@ -154,7 +166,7 @@ def test_of_acknowledgements_that_come_together_the_last_is_heard():
 def test_long_and_short_frames_one_after_the_other(seed):
     random = np.random.default_rng(seed)
     sizes = random.permutation([1, 1, 900, 4_000, 5_000, 66_000, 70_000, 1_050_000, 2_300_000, *[30_000] * 20])
-    some = [BatchFrame(1, 2, n, 0, rows_of(1 + n % 3, bytes([n]) * size)) for n, size in enumerate(sizes.tolist())]
+    some = [BatchFrame(E1, E2, n, 0, rows_of(1 + n % 3, bytes([n]) * size)) for n, size in enumerate(sizes.tolist())]
     stream, frames, found = memoryview(b"".join(map(wire, some))), reader(), []
     while stream:
         room = frames.get_buffer()
@@ -174,7 +186,7 @@ def test_room_is_not_made_because_somebody_says_so():
 
 def test_hops_are_counted_without_touching_rows():
     once = rows_of(3, b"payload").next_hop()
-    back = decode(BATCH, wire(BatchFrame(1, 2, 0, 0, once.next_hop()))[HEAD.size :]).batch
+    back = decode(BATCH, wire(BatchFrame(E1, E2, 0, 0, once.next_hop()))[HEAD.size :]).batch
     assert back.data.tobytes() == once.data.tobytes() == rows_of(3, b"payload").data.tobytes()
     ttl = Header().ttl
     assert [(publish.header.hops, publish.header.ttl) for publish in back.next_hop().publishes()] == [(3, ttl - 3)] * 3
@@ -187,7 +199,7 @@ def test_hops_are_counted_without_touching_rows():
 def test_rows_that_are_all_for_the_same_brokers_are_not_touched():
     rows = rows_of(3, b"payload")
     bound = rows.with_destinations([(7, np.arange(3)), (130, np.arange(3))])
-    back = decode(BATCH, wire(BatchFrame(1, 2, 0, 0, bound))[HEAD.size :]).batch
+    back = decode(BATCH, wire(BatchFrame(E1, E2, 0, 0, bound))[HEAD.size :]).batch
     assert back.data.tobytes() == rows.data.tobytes()
     assert [publish.header.destinations for publish in back.publishes()] == [(7, 130)] * 3
     assert back.destinations() == {7: 3, 130: 3}
@@ -200,7 +212,7 @@ def test_rows_that_are_all_for_the_same_brokers_are_not_touched():
         ("B2", {7: 3}),
         (None, {130: 3}),
     ]
-    broken = bytearray(wire(BatchFrame(1, 2, 0, 0, bound)))
+    broken = bytearray(wire(BatchFrame(E1, E2, 0, 0, bound)))
     broken[broken.index(encode_list((7, 130)))] = 9
     with pytest.raises(WireError, match="destination list"):
         decode(BATCH, bytes(broken[HEAD.size :]))
@@ -213,7 +225,7 @@ def test_rows_that_all_go_on_the_same_way_are_not_looked_at():
         rows.with_destinations([(7, np.array([0, 2])), (130, np.array([1]))]),
     )
     for bound in (alike, differing):
-        broken = bytearray(wire(BatchFrame(1, 2, 0, 0, bound)))
+        broken = bytearray(wire(BatchFrame(E1, E2, 0, 0, bound)))
         broken[-len(bound.data)] ^= 255  # the length of the first row
         back = decode(BATCH, bytes(broken[HEAD.size :])).batch
         assert (back.ttl, back.has_destinations()) == (rows.ttl, True)
@@ -233,11 +245,11 @@ def test_lists_hold_nobody_whom_the_frame_does_not():
 def test_the_tired_are_dropped_though_their_frame_is_not_looked_at():
     some = [Publish(Publication({"x": n}), Header("p", n, ttl=n + 1)) for n in range(3)]
     rows = RawRows(encode_rows(some), 3).with_destinations([(7, np.arange(3))]).next_hop()
-    back = decode(BATCH, wire(BatchFrame(1, 2, 0, 0, rows))[HEAD.size :]).batch
+    back = decode(BATCH, wire(BatchFrame(E1, E2, 0, 0, rows))[HEAD.size :]).batch
     assert back.ttl == 0
     alive = back.unexpired()
     assert ([publish.header.sequence for publish in alive.publishes()], alive.ttl, alive.unexpired()) == ([1, 2], 1, alive)
-    assert decode(BATCH, wire(BatchFrame(1, 2, 0, 0, alive))[HEAD.size :]).batch.ttl == 1
+    assert decode(BATCH, wire(BatchFrame(E1, E2, 0, 0, alive))[HEAD.size :]).batch.ttl == 1
 
 
 def rows_of(count, payload):
@@ -322,4 +334,4 @@ def test_strangers_get_little(length):
 def test_a_batch_that_is_too_long_is_not_sent():
     long = Rows(tuple(Publish(Publication({"x": i}), Header("p", i), bytes(1 << 20)) for i in range(17)))
     with pytest.raises(InvalidInput, match="together"):
-        encode(BatchFrame(1, 1, 0, 0, long))
+        encode(BatchFrame(E1, E1, 0, 0, long))

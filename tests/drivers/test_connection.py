@@ -10,13 +10,15 @@ import pytest
 
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
-from overweave.contract.frames import BatchFrame, ControlFrame
+from overweave.contract.frames import BatchFrame, ControlFrame, SessionEpoch, UrgentFrame
 from overweave.contract.wire import FRAME_BYTES_MAX, Disconnect, Ping, encode
 from overweave.drivers.tcp.connection import Connection, FrameReader
 from overweave.language.headers import Header
 from overweave.language.messages import Publish, Unsubscribe
 from overweave.language.publications import Publication
 from overweave.testing.live import until
+
+EPOCH = SessionEpoch(1, 0)
 
 
 class Owner:
@@ -32,7 +34,7 @@ class Owner:
 
 def batch(number, size):
     rows = encode_rows([Publish(Publication({"x": number}), Header("p", number), np.random.default_rng(number).bytes(size))])
-    return BatchFrame(1, 1, number, 0, RawRows(rows, 1))
+    return BatchFrame(EPOCH, EPOCH, number, 0, RawRows(rows, 1))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -138,7 +140,7 @@ class BusyOwner(Owner):
 
 
 def words(count):
-    return [ControlFrame(1, 1, number, 0, Unsubscribe(f"s{number}")) for number in range(count)]
+    return [ControlFrame(EPOCH, EPOCH, number, 0, Unsubscribe(f"s{number}")) for number in range(count)]
 
 
 @pytest.mark.parametrize("end", ["closed", "reset", "open"])
@@ -193,3 +195,36 @@ def test_a_connection_that_is_closed_meanwhile_hands_over_nothing_more():
         theirs.close()
 
     asyncio.run(asyncio.wait_for(work(), 20))
+
+
+def urgent(number):
+    return UrgentFrame(EPOCH, EPOCH, batch(number, 10).batch)
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 1.2])
+def test_urgent_frames_go_before_waiting_ones_or_are_dropped_when_outdated(wait_s):
+    async def read():
+        ours, theirs = socket.socketpair()
+        with theirs:
+            theirs.setblocking(False)
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 20_000)
+            owner, loop, reader, got = Owner(), asyncio.get_running_loop(), FrameReader(), []
+            reader.bytes_max = FRAME_BYTES_MAX
+            await loop.create_connection(lambda: Connection(owner), sock=ours)
+            for number in range(8):
+                owner.connection.send(batch(number, 400_000))
+            owner.connection.send(urgent(8))
+            await asyncio.sleep(wait_s)
+            while sum(isinstance(frame, BatchFrame) for frame in got) < 8:
+                got += reader.feed(await asyncio.wait_for(loop.sock_recv(theirs, 300_000), 5))
+            owner.connection.close()
+            return got
+
+    got = asyncio.run(read())
+    assert [frame.sequence for frame in got if isinstance(frame, BatchFrame)] == list(range(8))
+    places = [place for place, frame in enumerate(got) if isinstance(frame, UrgentFrame)]
+    if wait_s:
+        assert places == []
+    else:
+        assert len(places) == 1
+        assert places[0] < 8

@@ -6,7 +6,7 @@ import pytest
 
 from overweave.broker.core import INCARNATIONS_MAX, BrokerCore
 from overweave.contract.effects import Restart
-from overweave.contract.frames import Hello
+from overweave.contract.frames import NO_EPOCH, Hello, SessionEpoch
 from overweave.contract.stimuli import FrameArrived, PeerConnected
 from overweave.drivers.tcp.incarnation import next_incarnation
 from overweave.overlay.fixed_shapes import chain
@@ -44,9 +44,10 @@ def test_only_neighbours_that_make_sense_have_a_broker_restart():
         core.handle(PeerConnected(peer, client=peer == "c"), 0.0)
 
     def restarts(peer, known):
-        effects = core.handle(FrameArrived(peer, Hello(7 << 20, known, 0, 0, False)), 0.0)
+        effects = core.handle(FrameArrived(peer, Hello(SessionEpoch(7, 0), known, 0, 0, False)), 0.0)
         return [effect.incarnation for effect in effects if isinstance(effect, Restart)]
 
-    assert restarts("B2", 0) == restarts("B2", core._sessions["B2"].incarnation) == restarts("B2", (1 << 64) - 1) == []
-    assert restarts("B2", 6 << 20) == [6]
-    assert restarts("c", 6 << 20) == []
+    assert restarts("B2", NO_EPOCH) == restarts("B2", core._sessions["B2"].epoch) == []
+    assert restarts("B2", SessionEpoch((1 << 64) - 1, 0)) == []
+    assert restarts("B2", SessionEpoch(6, 0)) == [6]
+    assert restarts("c", SessionEpoch(6, 0)) == []

@@ -9,7 +9,9 @@ import pytest
 import trustme
 
 from overweave.batches.objects import Rows
-from overweave.contract.frames import ControlFrame, Rejected
+from overweave.batches.raw import RawRows
+from overweave.batches.row_codec import encode_rows
+from overweave.contract.frames import BatchFrame, ControlFrame, Rejected, SessionEpoch, UrgentFrame
 from overweave.drivers.tcp.admission import check_frame
 from overweave.drivers.tcp.certificates import common_name
 from overweave.drivers.tcp.client_keys import ClientKeys
@@ -17,9 +19,11 @@ from overweave.drivers.tcp.lives import life_of
 from overweave.drivers.tcp.security import ALL, Authenticator, Permissions, client_context, server_context
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.errors import InvalidInput, Refused
-from overweave.language.headers import Header
+from overweave.language.headers import Header, Priority
 from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
+
+EPOCH = SessionEpoch(1, 0)
 
 STOCK, ANYTHING = parse_filter("[class,eq,'STOCK'],[x,>,0]"), parse_filter("[x,>,0]")
 NEWS = parse_filter("[class,eq,'NEWS']")
@@ -232,6 +236,15 @@ def test_files_that_are_no_certificates(made, tmp_path):
 
 
 def test_clients_cannot_reject_anything():
-    frame = ControlFrame(1, 1, 0, 0, Rejected("c/1", "code", "text"))
+    frame = ControlFrame(EPOCH, EPOCH, 0, 0, Rejected("c/1", "code", "text"))
     with pytest.raises(Refused, match="bad-frame: expected what clients say"):
         check_frame(frame, "c", Permissions(("*",), ("*",)), 0, 10, 0)
+
+
+def test_clients_cannot_use_the_urgent_lane():
+    rows = Rows((Publish(parse_publication("[x,1]"), Header("c", 0, priority=Priority.URGENT)),))
+    with pytest.raises(Refused, match="bad-frame: expected no urgent frame of a client"):
+        check_frame(UrgentFrame(EPOCH, EPOCH, rows), "c", Permissions(("*",), ("*",)), 0, 10, 0)
+    raw = RawRows(encode_rows(rows.publishes()), 1)
+    with pytest.raises(Refused, match="bad-publication"):
+        check_frame(BatchFrame(EPOCH, EPOCH, 0, 0, raw), "c", Permissions(("*",), ("*",)), 0, 10, 0)

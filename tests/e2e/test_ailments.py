@@ -108,7 +108,7 @@ async def publish_around(garbage, ttl, settings):
             if number == 10:
                 effects = []
                 bound = RawRows(garbage, 1, bound=1 << chain.position("B3"), ttl=ttl)
-                nodes["B1"].core._sessions["B2"].send(bound, None, effects, under_way=True)
+                nodes["B1"].core._sessions["B2"].relay(bound, None, effects)
                 nodes["B1"]._runner.run(effects)
             await publisher.publish({"n": number})
             await asyncio.wait_for(publisher.flush(), 20)

@@ -7,6 +7,7 @@ import time
 import pytest
 import trustme
 
+from overweave.contract.frames import SessionEpoch
 from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.lives import life_of
 from overweave.drivers.tcp.node import BrokerNode
@@ -386,8 +387,8 @@ def test_what_clients_say_makes_no_broker_restart():
             core = nodes["B1"].core
             good = await comes(stack, nodes["B1"].settings.listen)
             bad = await comes(contextlib.AsyncExitStack(), nodes["B1"].settings.listen)
-            bad._core._session.peer_incarnation = 1 << 60
-            bad._connection.send(bad._core._session._hello())
+            bad._core._session._handshake.peer_epoch = SessionEpoch(1 << 60, 0)
+            bad._connection.send(bad._core._session.inbound.hello())
             await says(good, "good", [0])
             assert nodes["B1"].core is core
             await bad.close()

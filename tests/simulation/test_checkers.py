@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overweave.contract.frames import BatchFrame, ControlFrame
+from overweave.contract.frames import BatchFrame, ControlFrame, SessionEpoch
 from overweave.drivers.sim.checkers import Checks, Ledger, check_brokers, check_deliveries
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.kernel import Kernel
@@ -20,6 +20,8 @@ from overweave.language.syntax import parse_filter
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS, RoutingProtocol
 from overweave.routing.filter import FilterBased
+
+EPOCH = SessionEpoch(1, 0)
 
 SCENARIO = {
     "duration_s": 5,
@@ -75,7 +77,7 @@ def test_a_broken_state_is_named():
     network = SimulatedNetwork(make_overlay("chain", brokers=2), PROTOCOLS["filter"].make)
     network.kernel.run()
     check_brokers(network, Checks())
-    network.broker("B2")._sessions["B1"]._next += 1
+    network.broker("B2")._sessions["B1"].outbound._in_flight.next_to_send += 1
     with pytest.raises(OverweaveError, match="broker B2"):
         check_brokers(network, Checks())
 
@@ -90,8 +92,8 @@ def test_control_goes_first_but_nothing_overtakes_its_own_peer():
 
     served, kernel = [], Kernel()
     station = Station(kernel, Costs(matching_delay_base_s=1.0), lambda *_: 0, lambda peer, frame: served.append((peer, frame)))
-    batch = BatchFrame(1, 1, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", 0)),)))
-    word = ControlFrame(1, 1, 1, 0, Unsubscribe("s"))
+    batch = BatchFrame(EPOCH, EPOCH, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", 0)),)))
+    word = ControlFrame(EPOCH, EPOCH, 1, 0, Unsubscribe("s"))
     for peer, frame in (("a", batch), ("b", batch), ("b", word), ("c", word)):
         station.take(peer, frame)
     kernel.run()

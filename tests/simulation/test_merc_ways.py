@@ -23,7 +23,7 @@ from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
 from overweave.routing import PROTOCOLS
-from overweave.routing.clusters import cluster_of_link, parts_of
+from overweave.routing.clusters import cluster_components, cluster_of_link
 
 CONFIG = BrokerConfig(SessionConfig(retransmit_s=0.2), heartbeat_s=0.1, link_timeout_s=0.35, undeliverable_timeout_s=20)
 UNTIL_S = 12.0
@@ -73,7 +73,7 @@ class Watched:
         self._cluster = {}
         for one, other in (link.ends for link in overlay.links):
             cluster = cluster_of_link(overlay, one, other)
-            self._cluster[one, other] = self._cluster[other, one] = parts_of(overlay)[one].get(cluster, cluster)
+            self._cluster[one, other] = self._cluster[other, one] = cluster_components(overlay)[one].get(cluster, cluster)
 
     def run(self, seconds):
         end_s = self.network.kernel.now_s + seconds

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from overweave.batches.objects import Rows
-from overweave.contract.frames import BatchFrame, ControlFrame
+from overweave.contract.frames import BatchFrame, ControlFrame, SessionEpoch
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.overload import Overload
@@ -16,6 +16,8 @@ from overweave.language.headers import Header
 from overweave.language.messages import Publish, Unsubscribe
 from overweave.language.publications import Publication
 
+EPOCH = SessionEpoch(1, 0)
+
 SCENARIO = {
     "duration_s": 5,
     "overlay": {"shape": "chain", "brokers": 3},
@@ -24,7 +26,7 @@ SCENARIO = {
 
 
 def frame(sequence):
-    return BatchFrame(1, sequence, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", sequence)),)))
+    return BatchFrame(EPOCH, EPOCH, sequence, 0, Rows((Publish(Publication({"x": 1}), Header("p", sequence)),)))
 
 
 def test_the_load_is_that_of_the_last_second_and_one_that_came_a_second_ago_is_gone():
@@ -45,7 +47,7 @@ def test_a_station_delays_publications_and_what_is_behind_them_on_the_same_conne
     served, kernel = [], Kernel()
     costs = Costs(capacity_hz=1.0, overload_delay_s=2.0)
     station = Station(kernel, costs, lambda *_: 0, lambda peer, frame: served.append((kernel.now_s, peer, type(frame).__name__)))
-    word = ControlFrame(1, 1, 9, 0, Unsubscribe("s"))
+    word = ControlFrame(EPOCH, EPOCH, 9, 0, Unsubscribe("s"))
     for peer, some in (("a", frame(1)), ("b", frame(2)), ("b", word), ("c", word), ("c", frame(3))):
         station.take(peer, some)
     kernel.run()

@@ -59,6 +59,10 @@ _U64 = struct.Struct("<Q")
 _F64 = struct.Struct("<d")
 
 
+#: Priorities by their wire numbers; others are refused when rows are decoded.
+_PRIORITIES = {int(priority): priority for priority in Priority}
+
+
 class EncodedBatch(NamedTuple):
     """A batch in its wire form."""
 
@@ -357,7 +361,7 @@ class RawRows:
 
     def priority(self) -> Priority:
         """See `Batch.priority`."""
-        return Priority.CONTROL if int(self._data[PRIORITY]) == Priority.CONTROL else Priority.PUBLICATION
+        return _PRIORITIES.get(int(self._data[PRIORITY]), Priority.PUBLICATION)
 
     # ---- helpers
 

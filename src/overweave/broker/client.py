@@ -1,7 +1,7 @@
-"""The client core: what the client library and the simulator's clients run, as pure as the broker's.
+"""The client core of the client library and of simulated clients, as pure as the broker's.
 
-It numbers what it publishes, keeps what its broker has not settled, and says all its advertisements and subscriptions again to
-a broker that has forgotten them. Whatever comes twice is handed out once.
+It numbers its publications and holds them until its broker has settled them. To a broker without its session it sends all
+its advertisements and subscriptions again. Duplicates are delivered once.
 """
 
 from collections.abc import Sequence
@@ -10,8 +10,7 @@ import numpy as np
 
 from overweave.batches.base import Batch
 from overweave.batches.objects import Rows
-from overweave.routing.dedup import DedupWindow
-from overweave.broker.session import AckScheduler, Mark, Session
+from overweave.broker.session import AckScheduler, Barrier, EpochCounter, Session
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Deliver, Effect, Rejection, SetTimer
 from overweave.contract.frames import Acknowledgement, BatchFrame, ControlFrame, ControlMessage, Frame, Hello, Rejected, SyncEnd
@@ -20,8 +19,9 @@ from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
 from overweave.matching.index import Index
+from overweave.routing.dedup import DedupWindow
 
-ACKNOWLEDGE, RESEND = "acknowledge", "resend"
+ACKNOWLEDGE, RETRANSMIT = "acknowledge", "resend"
 
 
 class ClientCore:
@@ -41,40 +41,41 @@ class ClientCore:
         self._config = config or SessionConfig()
         self._window = self._config.window
         self._ack_scheduler = AckScheduler()
-        self._session = Session(broker, incarnation, self._config, self._ack_scheduler)
-        self._said: dict[str, Advertise | Subscribe] = {}
-        #: By who gets what matches: each subscription for itself, or several together.
+        self._session = Session(broker, EpochCounter(incarnation), self._config, self._ack_scheduler)
+        #: Advertisements and subscriptions in force, by id.
+        self._registered: dict[str, Advertise | Subscribe] = {}
+        #: By group: the deliveries of a group's subscriptions are merged.
         self._subscriptions: Index | None = None
         self._seen = DedupWindow(2 * self._config.window)
-        #: Which of the clients that have had this name it is; and the number of its next publication.
+        #: Its incarnation as a publisher, and the sequence number of its next publication.
         self.life = life
         self._sequence = self._first_sequence = first_sequence
         self._timers: set[str] = set()
 
     def send_control(self, message: Control, now_s: float, group: str | None = None) -> list[Effect]:
-        """Advertise, subscribe, or withdraw either; what subscriptions of one ``group`` match is delivered to it, once."""
+        """Advertise, subscribe, or withdraw either. Each publication is delivered once to a ``group`` of subscriptions."""
         if isinstance(message, Advertise | Subscribe):
-            self._said[message.id] = message
+            self._registered[message.id] = message
         elif isinstance(message, Unadvertise | Unsubscribe):
-            self._said.pop(message.id, None)
+            self._registered.pop(message.id, None)
         if isinstance(message, Subscribe):
             self._subscriptions = self._subscriptions or Index()
             self._subscriptions.add(message.id, message.filter, group or message.id)
         elif isinstance(message, Unsubscribe) and self._subscriptions and message.id in self._subscriptions:
             self._subscriptions.remove(message.id)
         effects: list[Effect] = []
-        self._session.queue_control(message, effects)
-        return self._watch(effects, now_s)
+        self._session.outbound.queue_control(message, effects)
+        return self._arm_timers(effects, now_s)
 
     def publish(self, publications: Sequence[Publication], now_s: float) -> list[Effect]:
-        """Publish some together; they are settled when everybody who wants them has them."""
+        """Publish a batch; it is settled when every subscriber has it."""
         headers = (Header(self.id, self._sequence + i, now_s, self.life) for i in range(len(publications)))
         return self.send(Rows(tuple(map(Publish, publications, headers))), now_s)
 
     def send(self, batch: Batch, now_s: float) -> list[Effect]:
-        """Publish rows that have their headers, numbered from `next_sequence` on.
+        """Publish rows with headers, numbered from `next_sequence` on.
 
-        No more than two windows of them are ever on their way: nobody could tell more from duplicates (`DedupWindow`).
+        At most two windows of them are in flight: a `DedupWindow` has no room for more.
         """
         effects: list[Effect] = []
         count, window = batch.count, self._window
@@ -84,35 +85,35 @@ class ClientCore:
             for first in range(0, count, window):
                 self._session.send(batch.take(np.arange(first, min(first + window, count))), None, effects)
         self._sequence += count
-        return self._watch(effects, now_s)
+        return self._arm_timers(effects, now_s)
 
     @property
     def next_sequence(self) -> int:
-        """The number of the next publication."""
+        """The sequence number of the next publication."""
         return self._sequence
 
-    def mark(self) -> Mark:
-        """The place behind all that was said and published so far."""
-        return self._session.mark()
+    def barrier(self) -> Barrier:
+        """A barrier behind everything sent so far."""
+        return self._session.outbound.barrier()
 
     def unsettled_rows(self) -> int:
-        """How many rows and words the broker has not settled."""
-        return self._session.unsettled_rows()
+        """The number of publications and control messages that the broker has not settled."""
+        return self._session.outbound.unsettled_rows()
 
     def unsettled(self) -> int:
-        """How much of what was said is not settled."""
-        return self._session.unsettled()
+        """The number of batches and control messages that the broker has not settled."""
+        return self._session.outbound.unsettled()
 
     def settled_publications(self) -> int:
-        """How many publications the broker has settled."""
-        return self._sequence - self._first_sequence - self._session.unsettled_publications()
+        """The number of publications that the broker has settled."""
+        return self._sequence - self._first_sequence - self._session.outbound.unsettled_publications()
 
     def unmatched_publications(self) -> int:
-        """How many of them matched nobody there."""
+        """The number of settled publications without a matching subscription there."""
         return self._session.peer_unmatched
 
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Effect]:
-        """The one door for what happens to the client."""
+        """Process a stimulus: the single entry point."""
         effects: list[Effect] = []
         if isinstance(stimulus, FrameArrived):
             self._frame(stimulus.frame, effects)
@@ -126,15 +127,15 @@ class ClientCore:
             self._session.connect(effects)
         elif isinstance(stimulus, PeerDisconnected):
             self._session.disconnect()
-        return self._watch(effects, now_s)
+        return self._arm_timers(effects, now_s)
 
     def set_window(self, window: int) -> None:
-        """Have no more rows in flight than this from now on; it is not above that of the configuration."""
+        """Change the largest number of rows in flight, up to that of the configuration."""
         self._window = min(window, self._config.window)
-        self._session.set_window(self._window)
+        self._session.outbound.window = self._window
 
     def reset(self) -> None:
-        """The broker lives on but has forgotten this client, which was away for too long: next time it comes as a new one."""
+        """Start a new epoch: the session at the broker has expired."""
         self._session.reset()
 
     def _frame(self, frame: Frame, effects: list[Effect]) -> None:
@@ -142,26 +143,26 @@ class ClientCore:
         if isinstance(frame, BatchFrame):
             batch = frame.batch
             if session.receive(frame, batch.count, effects):
-                session.settle(frame.sequence, batch.count)
+                session.inbound.settle(frame.sequence, batch.count)
                 self._deliver(batch, effects)
         elif isinstance(frame, ControlFrame):
             if session.receive(frame, 1, effects):
-                session.settle(frame.sequence, 1)
+                session.inbound.settle(frame.sequence, 1)
                 if isinstance(frame.message, Rejected):
-                    self._rejected(frame.message, effects)
+                    self._on_rejected(frame.message, effects)
         elif isinstance(frame, Acknowledgement):
             session.on_acknowledgement(frame, effects)
         elif isinstance(frame, Hello):
-            greeting: list[ControlMessage] = [*self._said.values(), SyncEnd()] if session.is_new(frame) else []
+            greeting: list[ControlMessage] = [*self._registered.values(), SyncEnd()] if session.is_new(frame) else []
             session.on_hello(frame, greeting, effects)
 
-    def _rejected(self, word: Rejected, effects: list[Effect]) -> None:
-        """Do not say again what the broker has not accepted."""
-        if not word.withdrawal:
-            self._said.pop(word.id, None)
-            if self._subscriptions and word.id in self._subscriptions:
-                self._subscriptions.remove(word.id)
-        effects.append(Rejection(word.id, word.code, word.text, word.withdrawal))
+    def _on_rejected(self, rejected: Rejected, effects: list[Effect]) -> None:
+        """Forget a rejected message: it is not sent again."""
+        if not rejected.withdrawal:
+            self._registered.pop(rejected.id, None)
+            if self._subscriptions and rejected.id in self._subscriptions:
+                self._subscriptions.remove(rejected.id)
+        effects.append(Rejection(rejected.id, rejected.code, rejected.text, rejected.withdrawal))
 
     def _deliver(self, batch: Batch, effects: list[Effect]) -> None:
         new = batch.mark_seen(self._seen)
@@ -173,14 +174,14 @@ class ClientCore:
         if parts:
             effects.append(Deliver(parts))  # type: ignore[arg-type]
 
-    def _watch(self, effects: list[Effect], now_s: float) -> list[Effect]:
+    def _arm_timers(self, effects: list[Effect], now_s: float) -> list[Effect]:
         acks_due, config = self._ack_scheduler, self._config
         if acks_due.now:
             acks_due.flush(effects)
         if acks_due.later and ACKNOWLEDGE not in self._timers:
             self._set_timer(effects, ACKNOWLEDGE, now_s + config.acknowledge_delay_s)
         if config.retransmit_s is not None:
-            self._set_timer(effects, RESEND, now_s + config.retransmit_s)
+            self._set_timer(effects, RETRANSMIT, now_s + config.retransmit_s)
         return effects
 
     def _set_timer(self, effects: list[Effect], name: str, at_s: float) -> None:

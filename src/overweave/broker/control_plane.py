@@ -68,6 +68,10 @@ class ControlPlane:
         if ack is not None:
             self.settlement.add(message, peer, ack, context.step.now_s)
 
+    def apply_own(self, message: Control, module: str) -> None:
+        """Apply a control message of a module."""
+        self.send_all(self._routing.on_control(message, module))
+
     def reapply(self, entry: Deferred) -> None:
         """Route a control message again that was deferred, or was in flight on a failed link."""
         assert isinstance(entry.what, Control)

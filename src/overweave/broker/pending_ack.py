@@ -1,4 +1,4 @@
-"""Custody: who keeps what came in until all that it caused is settled (docs/decisions/0004)."""
+"""Pending acks: an incoming message stays unsettled until all that it caused is settled (docs/decisions/0004)."""
 
 from typing import TYPE_CHECKING
 
@@ -7,38 +7,39 @@ from overweave.language.messages import Advertise, Control, Subscribe
 if TYPE_CHECKING:
     from overweave.broker.session import Session
 
-#: Holds and releases do not matter any more.
+#: A count that no retain or release brings to 0.
 _EXPIRED = -(1 << 62)
-#: Control messages of one key are settled in the order in which they were sent: a kind, and a tree where overlays have cycles.
+#: A kind and, where overlays have cycles, a tree. Control messages of one key are settled in the order of sending.
 ControlKey = tuple[type[Advertise] | type[Subscribe], str | None]
 
 
 def control_key(message: Control) -> ControlKey | None:
-    """The key of an advertisement or a subscription; None for what nobody waits for, or what has destinations."""
+    """The key of an advertisement or a subscription without destinations; None for other control: no ack waits for it."""
     if isinstance(message, Advertise | Subscribe) and not message.header.destinations:
         return type(message), message.header.tree
     return None
 
 
 class PendingAck:
-    """What keeps an incoming content unsettled: the copies of its rows that went on and are not settled yet."""
+    """The ack of an incoming message: a count of the forwarded copies that are not settled yet."""
 
-    __slots__ = ("_control", "_followers", "_remaining", "_rows", "_sequence", "_session", "_stream", "unmatched")
+    __slots__ = ("_control", "_followers", "_inbound", "_remaining", "_rows", "_sequence", "_session", "_stream", "unmatched")
 
     def __init__(self, session: "Session", sequence: int, rows: int, control: bool = False) -> None:
-        self._session, self._stream, self._sequence, self._rows = session, session.stream, sequence, rows
-        #: Control is acknowledged at once, and ahead of publications that are not settled: somebody waits for it.
+        self._inbound = inbound = session.inbound
+        self._session, self._stream, self._sequence, self._rows = session, inbound.stream, sequence, rows
+        #: Control is acknowledged very soon, and before unsettled publications: its sender waits for it.
         self._control = control
         if control:
-            session.unsettled_control += 1
+            inbound.unsettled_control += 1
         self._remaining = 1
-        #: How many of its rows, which a client published, matched nobody here.
+        #: The number of a client's rows without a matching subscription here.
         self.unmatched = 0
         self._followers: list[PendingAck] | None = None
 
     @property
     def peer(self) -> str:
-        """Who sent it."""
+        """The sender."""
         return self._session.peer
 
     @property
@@ -48,20 +49,20 @@ class PendingAck:
 
     @property
     def expired(self) -> bool:
-        """Whether it was settled whatever it waited for."""
+        """Whether it was settled before its copies."""
         return self._remaining < 0
 
     @property
     def orphaned(self) -> bool:
-        """Whether the sender may not know any more that it gave us this content."""
-        return self._session.stream != self._stream or not self._session.established
+        """Whether the sender may have lost track of the message: its stream or its connection is gone."""
+        return self._inbound.stream != self._stream or not self._session.established
 
     def retain(self) -> None:
-        """One more has to be done with it."""
+        """Count one more copy."""
         self._remaining += 1
 
     def fan_out(self, copies: int) -> None:
-        """Where it goes is known: so many copies go on."""
+        """Replace one copy by ``copies``, one for each next hop."""
         if copies:
             self._remaining += copies - 1
         else:
@@ -73,7 +74,7 @@ class PendingAck:
         if remaining:
             return
         self._settle()
-        # Without recursion: a client's control messages may wait for each other in a long chain.
+        # Without recursion: a client's control messages may form a long chain.
         followers = self._followers and [*self._followers]
         while followers:
             follower = followers.pop()
@@ -83,23 +84,23 @@ class PendingAck:
                 followers += follower._followers or ()
 
     def expire(self) -> None:
-        """Be settled whatever it waits for."""
+        """Settle it before its copies."""
         if not self.acked:
             self._remaining = 1
             self.release()
             self._remaining = _EXPIRED
 
     def wait_for(self, earlier: "PendingAck") -> None:
-        """Not be settled before ``earlier`` is."""
+        """Settle it after ``earlier``."""
         if not earlier.acked:
             self.retain()
             earlier._followers = earlier._followers or []
             earlier._followers.append(self)
 
     def follow_first_copy(self, first: "PendingAck") -> bool:
-        """Not be settled before ``first`` is, of which this has a duplicate: until then its sender must keep it.
+        """Settle it, a duplicate, after the first copy: its sender then holds it, if that of the first copy has crashed.
 
-        That is so if nobody else has to: the sender of the first copy may have crashed. False: it is not.
+        False if the first copy is settled, or its sender still holds it.
         """
         if first.acked or not first.orphaned:
             return False
@@ -108,56 +109,14 @@ class PendingAck:
         return True
 
     def stop_following(self, first: "PendingAck") -> None:
-        """Follow no longer."""
+        """Wait for the first copy no longer."""
         if first._followers is not None and self in first._followers:
             first._followers = [follower for follower in first._followers if follower is not self]
             self.release()
 
     def _settle(self) -> None:
-        if self._session.stream == self._stream:
+        inbound = self._inbound
+        if inbound.stream == self._stream:
             if self._control:
-                self._session.unsettled_control -= 1
-            self._session.settle(self._sequence, self._rows, self._control, self.unmatched)
-
-
-class Waiters:
-    """The custodies that wait until a peer has settled a control message, and all of its key that were sent before it."""
-
-    __slots__ = ("_custodies", "_latest", "id", "key")
-
-    def __init__(self, latest: "dict[ControlKey, Waiters]", key: "ControlKey", id: str, ack: PendingAck | None) -> None:
-        #: The last control message in flight by key, of which this is one until it is settled.
-        self._latest, self.key, self.id = latest, key, id
-        self._custodies = [] if ack is None else [ack]
-        latest[key] = self
-
-    def add(self, ack: PendingAck) -> None:
-        """Have one more wait."""
-        ack.retain()
-        self._custodies.append(ack)
-
-    def release(self) -> None:
-        """The peer has settled the message."""
-        for ack in self.leave():
-            ack.release()
-
-    def leave(self) -> list[PendingAck]:
-        """Be out of flight; the custodies, which still wait."""
-        if self._latest.get(self.key) is self:
-            del self._latest[self.key]
-        acks, self._custodies = self._custodies, []
-        return acks
-
-
-class BufferedBytes:
-    """What a session keeps on its own account, because its peer stands still and nobody is to wait for that."""
-
-    __slots__ = ("_session", "bytes")
-
-    def __init__(self, session: "Session", bytes: int) -> None:
-        self._session, self.bytes = session, bytes
-        session.pending_bytes += bytes
-
-    def release(self) -> None:
-        """The peer has settled it."""
-        self._session.pending_bytes -= self.bytes
+                inbound.unsettled_control -= 1
+            inbound.settle(self._sequence, self._rows, self._control, self.unmatched)

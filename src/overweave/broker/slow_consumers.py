@@ -20,18 +20,18 @@ _CHECK_FAST_S, _CHECKS_FAST = 0.02, 4
 
 
 class SlowConsumerPolicy:
-    """Watches the clients of one broker that have something to settle."""
+    """The clients of one broker with unsettled deliveries, and their progress."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
-        #: Whether anybody is ever relieved or cut off.
+        #: Whether the policy ever buffers for a client or disconnects one.
         self.needed = config.stall_timeout_s is not None or config.slow_consumer_timeout_s is not None
-        self._watched: dict[Session, _Halt] = {}
-        #: Those of them for whom so much waits that publishers are about to stop.
-        self._pressed: dict[Session, _Halt] = {}
-        #: Who came back, and when, until the rush that awaits them is over: after a crash they must find everything.
-        self._returned: dict[Session, float] = {}
-        self._rows_pressing = config.session.window // 2
+        self._watched: dict[Session, _Progress] = {}
+        #: The watched clients with half a window pending: they are about to block their publishers.
+        self._near_limit: dict[Session, _Progress] = {}
+        #: When clients have reconnected, until they have drained their backlog: after a crash they must find everything.
+        self._reconnected_s: dict[Session, float] = {}
+        self._near_limit_rows = config.session.window // 2
         periods_s = [
             period_s
             for period_s in (
@@ -40,106 +40,107 @@ class SlowConsumerPolicy:
             )
             if period_s is not None
         ]
-        self._calm = tuple((CHECK_SLOW, period_s) for period_s in sorted(periods_s)[:1])
+        self._timers = tuple((CHECK_SLOW, period_s) for period_s in sorted(periods_s)[:1])
 
     def watch(self, session: Session, now_s: float) -> None:
-        """Something went to this client."""
-        halt = self._watched.get(session)
-        if halt is None:
-            halt = self._watched[session] = _Halt(session, now_s)
+        """Watch a client that publications were sent to."""
+        progress = self._watched.get(session)
+        if progress is None:
+            progress = self._watched[session] = _Progress(session, now_s)
         if (
-            session.unsettled_rows() > self._rows_pressing
-            and session not in self._pressed
+            session.outbound.unsettled_rows() > self._near_limit_rows
+            and session not in self._near_limit
             and self._config.stall_timeout_s is not None
         ):
-            halt.moved(now_s)
-            self._pressed[session] = halt
+            progress.update(now_s)
+            self._near_limit[session] = progress
 
     def reconnected(self, session: Session, now_s: float) -> None:
-        """A client that was here before is connected again."""
-        self._returned[session] = now_s
+        """A client with a session is connected again."""
+        self._reconnected_s[session] = now_s
 
     def forget(self, session: Session) -> None:
-        """It is a client no more."""
+        """The session of a client is closed."""
         self._watched.pop(session, None)
-        self._pressed.pop(session, None)
-        self._returned.pop(session, None)
+        self._near_limit.pop(session, None)
+        self._reconnected_s.pop(session, None)
 
     def was_away(self, away_s: float) -> None:
-        """The broker was paused, or busy: what clients settled meanwhile has not been heard, so that time does not count."""
-        for halt in self._watched.values():
-            halt.since_s += away_s
-        self._returned = {session: since_s + away_s for session, since_s in self._returned.items()}
+        """Exclude a pause of the broker: it has not read the acknowledgements of that time."""
+        for progress in self._watched.values():
+            progress.since_s += away_s
+        self._reconnected_s = {session: since_s + away_s for session, since_s in self._reconnected_s.items()}
 
     def timers(self) -> tuple[tuple[str, float], ...]:
-        """The timers that are needed, each with its delay; none while nobody has anything to settle."""
+        """The timers that are needed, each with its delay; none without watched clients."""
         if not self._watched:
             return ()
-        return (*self._calm, (CHECK_SLOW_FAST, _CHECK_FAST_S)) if self._pressed else self._calm
+        return (*self._timers, (CHECK_SLOW_FAST, _CHECK_FAST_S)) if self._near_limit else self._timers
 
     def check(self, timer: str, now_s: float) -> Iterator[tuple[Session, str]]:
-        """Who is to be cut off, and why; whoever else stands still holds nobody back, and whoever moves does."""
-        for session, halt in list((self._pressed if timer == CHECK_SLOW_FAST else self._watched).items()):
-            if halt.moved(now_s):
-                session.stop_buffering()
-                self._let_rest(session)
+        """The clients to disconnect, with the reason. For other stalled clients buffering starts; progress ends it."""
+        for session, progress in list((self._near_limit if timer == CHECK_SLOW_FAST else self._watched).items()):
+            if progress.update(now_s):
+                session.outbound.buffer.stop()
+                self._unwatch(session)
             else:
-                halt.looks += timer == CHECK_SLOW_FAST
-            why = self._why_cut_off(session, now_s - halt.since_s)
-            if why is not None:
-                yield session, why
-            elif self._stands_still(session, halt, now_s):
-                session.start_buffering(self._config.pending_bytes_max)
+                progress.checks_fast += timer == CHECK_SLOW_FAST
+            reason = self._disconnect_reason(session, now_s - progress.since_s)
+            if reason is not None:
+                yield session, reason
+            elif self._is_stalled(session, progress, now_s):
+                session.outbound.start_buffering(self._config.pending_bytes_max)
 
     def validate(self) -> None:
-        """Check what must always hold."""
-        assert self._pressed.keys() <= self._watched.keys()
-        assert all(self._watched[session] is halt for session, halt in self._pressed.items())
+        """Check the invariants."""
+        assert self._near_limit.keys() <= self._watched.keys()
+        assert all(self._watched[session] is progress for session, progress in self._near_limit.items())
         assert self.needed or not self._watched
 
-    def _let_rest(self, session: Session) -> None:
-        """Look less often at whom less waits for."""
-        if session.unsettled_rows() <= self._rows_pressing and self._pressed.pop(session, None) is not None:
-            self._returned.pop(session, None)
-        if not session.unsettled():
+    def _unwatch(self, session: Session) -> None:
+        """Check a client less often, or no longer, when little is pending."""
+        outbound = session.outbound
+        if outbound.unsettled_rows() <= self._near_limit_rows and self._near_limit.pop(session, None) is not None:
+            self._reconnected_s.pop(session, None)
+        if not outbound.unsettled():
             self._watched.pop(session, None)
 
-    def _stands_still(self, session: Session, halt: "_Halt", now_s: float) -> bool:
-        stall_timeout_s, returned_s = self._config.stall_timeout_s, self._returned.get(session)
+    def _is_stalled(self, session: Session, progress: "_Progress", now_s: float) -> bool:
+        stall_timeout_s, reconnected_s = self._config.stall_timeout_s, self._reconnected_s.get(session)
         if stall_timeout_s is None:
             return False
-        if returned_s is not None:
-            return now_s - max(halt.since_s, returned_s) > stall_timeout_s
-        return now_s - halt.since_s > stall_timeout_s or halt.looks >= _CHECKS_FAST
+        if reconnected_s is not None:
+            return now_s - max(progress.since_s, reconnected_s) > stall_timeout_s
+        return now_s - progress.since_s > stall_timeout_s or progress.checks_fast >= _CHECKS_FAST
 
-    def _why_cut_off(self, session: Session, still_s: float) -> str | None:
-        config, waiting = self._config, session.unsettled()
-        if config.slow_consumer_timeout_s is not None and still_s > config.slow_consumer_timeout_s:
-            return f"{waiting} messages were waiting, none was taken for {config.slow_consumer_timeout_s:g} s"
-        if waiting > config.pending_max:
-            return f"{waiting} messages were waiting, more than {config.pending_max}"
+    def _disconnect_reason(self, session: Session, stalled_s: float) -> str | None:
+        config, pending, pending_bytes = self._config, session.outbound.unsettled(), session.outbound.buffer.bytes
+        if config.slow_consumer_timeout_s is not None and stalled_s > config.slow_consumer_timeout_s:
+            return f"{pending} messages were pending, none was acknowledged for {config.slow_consumer_timeout_s:g} s"
+        if pending > config.pending_max:
+            return f"{pending} messages were pending, more than {config.pending_max}"
         if (
             config.stall_timeout_s is not None
-            and still_s > config.stall_timeout_s
-            and session.pending_bytes >= config.pending_bytes_max
+            and stalled_s > config.stall_timeout_s
+            and pending_bytes >= config.pending_bytes_max
         ):
-            return f"{session.pending_bytes} bytes were waiting, none was taken for {config.stall_timeout_s:g} s"
+            return f"{pending_bytes} bytes were pending, none was acknowledged for {config.stall_timeout_s:g} s"
         return None
 
 
-class _Halt:
-    """Where a client was last seen to have moved, when that was, and how often it was looked at closely since."""
+class _Progress:
+    """The last progress of a client: its settled rows, the time, and the fast checks since then."""
 
-    __slots__ = ("_session", "_settled", "looks", "since_s")
+    __slots__ = ("_session", "_settled", "checks_fast", "since_s")
 
     def __init__(self, session: Session, now_s: float) -> None:
-        self._session, self._settled = session, session.settled_rows()
-        self.since_s, self.looks = now_s, 0
+        self._session, self._settled = session, session.outbound.settled_rows()
+        self.since_s, self.checks_fast = now_s, 0
 
-    def moved(self, now_s: float) -> bool:
-        """Whether it has settled anything since it was last asked."""
-        settled = self._session.settled_rows()
+    def update(self, now_s: float) -> bool:
+        """Record the rows settled since the last update; False if there are none."""
+        settled = self._session.outbound.settled_rows()
         if settled == self._settled:
             return False
-        self._settled, self.since_s, self.looks = settled, now_s, 0
+        self._settled, self.since_s, self.checks_fast = settled, now_s, 0
         return True

@@ -1,25 +1,56 @@
-"""Frames: what crosses a connection between two peers (two brokers, or a broker and a client).
+"""Frames between two peers: two brokers, or a broker and a client.
 
-A stream between two peers is named by their incarnations: who restarts counts up, and what belongs to an older pair is dropped.
-Sequence numbers count rows of publications, and all other contents as one each, from 0 in each direction of a stream.
+Each end of a session has an epoch, and each frame names both. An end without its former state has a higher epoch; frames of
+an older pair are dropped. Sequence numbers count rows of publications and control messages, from 0 in each direction.
 """
+
+from typing import NamedTuple
 
 import msgspec
 
 from overweave.batches.base import Batch
+from overweave.errors import InvalidInput
 from overweave.language.messages import Control
+
+#: Incarnations have 64 bits on the wire, and the numbers of epochs within an incarnation 32.
+_INCARNATIONS_MAX, _NUMBERS_MAX = 1 << 64, 1 << 32
+
+
+class SessionEpoch(NamedTuple):
+    """The epoch of one end of a session: the incarnation of its core, and a number within that. Epochs are ordered."""
+
+    incarnation: int
+    number: int
+
+
+#: The epoch of a peer before its first hello.
+NO_EPOCH = SessionEpoch(0, 0)
+
+
+def session_epoch(incarnation: int, number: int) -> SessionEpoch:
+    """A session epoch within its bounds.
+
+    >>> session_epoch(7, 1 << 32)
+    Traceback (most recent call last):
+    overweave.errors.InvalidInput: session epoch: expected a number below 4,294,967,296, got 4,294,967,296
+    """
+    if not 0 < incarnation < _INCARNATIONS_MAX:
+        raise InvalidInput(f"session epoch: expected an incarnation from 1 to 64 bits, got {incarnation:,}")
+    if not 0 <= number < _NUMBERS_MAX:
+        raise InvalidInput(f"session epoch: expected a number below {_NUMBERS_MAX:,}, got {number:,}")
+    return SessionEpoch(incarnation, number)
 
 
 class AdvertisementsEnd(msgspec.Struct, frozen=True, tag="announced"):
-    """The sender has now told all advertisements that it knows from elsewhere."""
+    """End of the advertisements that the sender has from other peers."""
 
 
 class SyncEnd(msgspec.Struct, frozen=True, tag="synced"):
-    """The sender has now said all that its peer must know of its routing state, as if they met for the first time."""
+    """End of the initial routing state of the sender (BGP: End-of-RIB)."""
 
 
 class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
-    """A broker has not accepted what its client said under an id (or the ``withdrawal`` of it): it is not in force."""
+    """A broker has rejected a client's control message, or its ``withdrawal``: it is not in force."""
 
     id: str
     code: str
@@ -27,23 +58,29 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
     withdrawal: bool = False
 
 
-#: What is said besides publications.
-ControlMessage = Control | AdvertisementsEnd | SyncEnd | Rejected
+class LinkRetired(msgspec.Struct, frozen=True, tag="link-retired"):
+    """The sender uses the link for no new publications; ``drained``: all its earlier messages are settled."""
+
+    drained: bool = False
 
 
-def is_addressed(word: ControlMessage) -> bool:
-    """Whether a word is meant for some brokers: then it stays with its sender until they have it, as a publication does."""
-    return not isinstance(word, AdvertisementsEnd | SyncEnd | Rejected) and bool(word.header.destinations)
+#: All numbered messages besides publications.
+ControlMessage = Control | AdvertisementsEnd | SyncEnd | Rejected | LinkRetired
+
+
+def is_addressed(message: ControlMessage) -> bool:
+    """Whether a control message has destinations: its sender then holds it until they have it, as it does publications."""
+    return isinstance(message, Control) and bool(message.header.destinations)
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
-    """Opens or resumes a stream: who I am, whom I take you for (0: nobody yet), what I have settled and which number I expect.
+    """Opens or resumes a session: both epochs as the sender knows them, what it has settled, and the number that it expects.
 
-    Whoever has not ``confirmed`` that the other knows it wants an answer. ``unmatched`` is as in `Acknowledgement`.
+    A hello that is not ``confirmed`` needs an answer. ``unmatched`` is as in `Acknowledgement`.
     """
 
-    incarnation: int
-    peer_incarnation: int
+    epoch: SessionEpoch
+    peer_epoch: SessionEpoch
     acknowledged: int
     expected: int
     confirmed: bool
@@ -51,38 +88,46 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 
 
 class ControlFrame(msgspec.Struct, frozen=True, gc=False, tag="word"):
-    """A word with its number; ``acknowledged`` counts the rows of the other direction that are settled."""
+    """A control message with its number. In the other direction all before ``acknowledged`` is settled."""
 
-    incarnation: int
-    peer_incarnation: int
+    epoch: SessionEpoch
+    peer_epoch: SessionEpoch
     sequence: int
     acknowledged: int
     message: ControlMessage
 
 
 class BatchFrame(msgspec.Struct, frozen=True, gc=False, tag="batch"):
-    """Publications with the number of the first row."""
+    """Publications with the number of the first row, and a piggybacked acknowledgement."""
 
-    incarnation: int
-    peer_incarnation: int
+    epoch: SessionEpoch
+    peer_epoch: SessionEpoch
     sequence: int
     acknowledged: int
     batch: Batch
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, tag="acknowledgement"):
-    """All rows before ``acknowledged`` are settled (processed, and what they caused is settled too), ``expected`` is next.
+    """All rows before ``acknowledged`` are settled: processed, with all that they caused. ``expected`` is the next number.
 
-    Now and then stretches of later rows that are settled are told too, by their first number and the one after their last.
-    Clients are told how many of the rows before ``acknowledged`` matched nobody at this broker.
+    ``ranges`` are selective acknowledgements: settled rows behind unsettled ones, by their first number and the one after
+    their last. ``unmatched`` counts, for clients, the rows before ``acknowledged`` without a matching subscription.
     """
 
-    incarnation: int
-    peer_incarnation: int
+    epoch: SessionEpoch
+    peer_epoch: SessionEpoch
     acknowledged: int
     expected: int
     ranges: tuple[tuple[int, int], ...] = ()
     unmatched: int = 0
 
 
-Frame = Hello | ControlFrame | BatchFrame | Acknowledgement
+class UrgentFrame(msgspec.Struct, frozen=True, gc=False, tag="urgent"):
+    """Urgent control publications outside the numbered stream. They may be lost: no peer acknowledges or repeats them."""
+
+    epoch: SessionEpoch
+    peer_epoch: SessionEpoch
+    batch: Batch
+
+
+Frame = Hello | ControlFrame | BatchFrame | Acknowledgement | UrgentFrame

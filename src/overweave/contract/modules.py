@@ -77,9 +77,10 @@ class SendControl(msgspec.Struct, frozen=True):
 
 
 class PublishControl(msgspec.Struct, frozen=True):
-    """Publish, before all that clients publish."""
+    """Publish with priority over clients. An ``urgent`` publication does not wait behind data either, but it may be lost."""
 
     publication: Publication
+    urgent: bool = False
 
 
 ModuleEffect = SendControl | PublishControl | SetTimer | Trace | TraceColumns | TraceStatement | OpenLink | RetireLink

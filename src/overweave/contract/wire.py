@@ -8,28 +8,30 @@
     REFUSED                            := msgpack of `Refused`
     PING, BYE                          := nothing
     NOTICE                             := msgpack of `Notice`
-    HELLO           := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected, u64 unmatched, u8 heard
-    ACKNOWLEDGEMENT := u64 incarnation, u64 peer_incarnation, u64 acknowledged, u64 expected, u64 unmatched,
-                       any number of u64 first, u64 end
-    WORD            := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u8 word, then for rejections
-                       msgpack of `Rejected` (of frames), and for all others but marks:
+    epochs          := u64 incarnation, u32 number, of the sender; u64 incarnation, u32 number, of the receiver
+    HELLO           := epochs, u64 acknowledged, u64 expected, u64 unmatched, u8 confirmed
+    ACKNOWLEDGEMENT := epochs, u64 acknowledged, u64 expected, u64 unmatched, any number of u64 first, u64 end
+    CONTROL         := epochs, u64 sequence, u64 acknowledged, u8 type, then for rejections and retired links
+                       msgpack of `Rejected` or `LinkRetired` (of frames), and for all others but marks:
                        u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
                        filter (codec), for link states and what stands msgpack of `_Links` or `_StateSnapshot`
-    BATCH           := u64 incarnation, u64 peer_incarnation, u64 sequence, u64 acknowledged, u32 rows, u8 hops that they have
-                       taken since they were written, u8 least ttl that one was written with, u8 tag of the routing protocol
-                       (0 or 1), u8 d, d bytes destination list (the brokers that all of them together are meant for; each is
-                       for all of these unless rows have lists, which all have or none), rows (`batches.raw`)
+    BATCH           := epochs, u64 sequence, u64 acknowledged, rows as in URGENT
+    URGENT          := epochs, u32 rows, u8 hops since they were written, u8 least ttl when written, u8 tag of the routing
+                       protocol (0 or 1), u8 d, d bytes destination list (the union; each row has all of them, unless rows
+                       have lists, which all have or none), rows (`batches.raw`)
 """
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
 
+from overweave.batches.base import Batch
 from overweave.batches.destinations import NUMBERS_MAX, decode_list
 from overweave.batches.kernels import LIST_BYTES_MAX
-from overweave.batches.raw import RawRows, encode_batch
+from overweave.batches.raw import EncodedBatch, RawRows, encode_batch
 from overweave.contract.frames import (
     Acknowledgement,
     AdvertisementsEnd,
@@ -38,13 +40,17 @@ from overweave.contract.frames import (
     ControlMessage,
     Frame,
     Hello,
+    LinkRetired,
     Rejected,
+    SessionEpoch,
     SyncEnd,
+    UrgentFrame,
 )
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Epoch, Header, Origin
 from overweave.language.messages import Advertise, LinkState, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
+from overweave.overlay.parts import LinkKind
 
 VERSION = 5
 #: No frame is longer.
@@ -52,18 +58,22 @@ FRAME_BYTES_MAX = 16 << 20
 #: Before a peer has said who it is, it is not given that much.
 OPEN_BYTES_MAX = 4096
 
-OPEN, REFUSED, PING, BYE, HELLO, ACKNOWLEDGEMENT, CONTROL, BATCH, NOTICE = range(9)
+OPEN, REFUSED, PING, BYE, HELLO, ACKNOWLEDGEMENT, CONTROL, BATCH, NOTICE, URGENT = range(10)
 #: The length and the kind of a frame.
 HEAD = struct.Struct("<IB")
-_HEAD_AND_INCARNATIONS = HEAD.size + 16
-_HELLO = struct.Struct("<QQQQQB")
-_ACKNOWLEDGEMENT = struct.Struct("<QQQQQ")
+#: The epochs of both ends, which all other layouts have as bytes: they seldom change.
+_EPOCHS = struct.Struct("<QIQI")
+_HEAD_AND_EPOCHS = HEAD.size + _EPOCHS.size
+_HELLO = struct.Struct("<24sQQQB")
+_ACKNOWLEDGEMENT = struct.Struct("<24sQQQ")
 _STRETCH = struct.Struct("<QQ")
-_WORD = struct.Struct("<QQQQB")
+_WORD = struct.Struct("<24sQQB")
 _ID = struct.Struct("<HH")
-_BATCH = struct.Struct("<QQQQIBBBB")
+_BATCH = struct.Struct("<24sQQIBBBB")
+_URGENT = struct.Struct("<24sIBBBB")
 _WORDS: tuple[type[ControlMessage], ...] = (
     Advertise, Unadvertise, Subscribe, Unsubscribe, AdvertisementsEnd, SyncEnd, LinkState, StateSnapshot, Rejected,
+    LinkRetired,
 )  # fmt: skip
 
 
@@ -94,6 +104,8 @@ class Connect(msgspec.Struct, frozen=True, omit_defaults=True):
     knows: bool = False
     gap: Gap | None = None
     subscriptions: int = 0
+    #: The kind of a link between brokers.
+    link: LinkKind = LinkKind.PRIMARY
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -141,7 +153,7 @@ Message = Connect | Refused | Notice | Ping | Disconnect | Frame
 _open_decoder, _refused_decoder = msgspec.msgpack.Decoder(Connect), msgspec.msgpack.Decoder(Refused)
 _notice_decoder = msgspec.msgpack.Decoder(Notice)
 _header_decoder = msgspec.msgpack.Decoder(Header)
-_rejected_decoder = msgspec.msgpack.Decoder(Rejected)
+_rejected_decoder, _retired_decoder = msgspec.msgpack.Decoder(Rejected), msgspec.msgpack.Decoder(LinkRetired)
 _links_decoder, _standing_decoder = msgspec.msgpack.Decoder(_Links), msgspec.msgpack.Decoder(_StateSnapshot)
 
 
@@ -149,7 +161,7 @@ def payload_max(rows: int) -> int:
     """How many bytes so many rows of a client may take: on their way brokers write destination lists into them and their frame.
 
     >>> payload_max(1)
-    16776665
+    16776657
     """
     return FRAME_BYTES_MAX - 1 - _BATCH.size - LIST_BYTES_MAX * (rows + 1)
 
@@ -161,12 +173,15 @@ def encode(message: Message) -> Sequence[bytes | memoryview]:
     '01 00 00 00 02'
     """
     if isinstance(message, BatchFrame):
-        rows, passed, ttl, tag, listed = encode_batch(message.batch)
-        if len(rows) > FRAME_BYTES_MAX - 1 - _BATCH.size - len(listed):
-            raise InvalidInput(f"expected publications of at most {FRAME_BYTES_MAX:,} bytes together, got {len(rows):,}")
-        numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
+        rows, passed, ttl, tag, listed = _encoded_batch(message.batch)
+        numbers = _encoded_epochs(message), message.sequence, message.acknowledged
         head = HEAD.pack(1 + _BATCH.size + len(listed) + len(rows), BATCH)
         return head + _BATCH.pack(*numbers, message.batch.count, passed, ttl, tag, len(listed)) + listed, rows.data
+    if isinstance(message, UrgentFrame):
+        rows, passed, ttl, tag, listed = _encoded_batch(message.batch)
+        head = HEAD.pack(1 + _URGENT.size + len(listed) + len(rows), URGENT)
+        epochs, count = _encoded_epochs(message), message.batch.count
+        return head + _URGENT.pack(epochs, count, passed, ttl, tag, len(listed)) + listed, rows.data
     kind, body = _encoded(message)
     return (HEAD.pack(1 + len(body), kind) + body,)
 
@@ -174,16 +189,18 @@ def encode(message: Message) -> Sequence[bytes | memoryview]:
 def decode(kind: int, body: bytes | memoryview) -> Message:
     """The message of a frame; anything that does not follow the layout is a `WireError`.
 
-    >>> decode(ACKNOWLEDGEMENT, bytes(40)).acknowledged
+    >>> decode(ACKNOWLEDGEMENT, bytes(48)).acknowledged
     0
     """
     try:
         if kind == BATCH:
-            incarnation, peer_incarnation, sequence, acknowledged, count, passed, ttl, tag, listed = _BATCH.unpack_from(body)
-            rows_at = _BATCH.size + listed
-            bound = decode_list(bytes(body[_BATCH.size : rows_at])) if listed else 0
-            rows = RawRows(memoryview(body)[rows_at:], count, passed, bound, ttl, tag)
-            return BatchFrame(incarnation, peer_incarnation, sequence, acknowledged, rows)
+            epochs, sequence, acknowledged, count, passed, ttl, tag, listed = _BATCH.unpack_from(body)
+            rows = _decoded_rows(body, _BATCH.size, count, passed, ttl, tag, listed)
+            epoch, peer_epoch = _decoded_epochs(epochs)
+            return BatchFrame(epoch, peer_epoch, sequence, acknowledged, rows)
+        if kind == URGENT:
+            epochs, count, passed, ttl, tag, listed = _URGENT.unpack_from(body)
+            return UrgentFrame(*_decoded_epochs(epochs), _decoded_rows(body, _URGENT.size, count, passed, ttl, tag, listed))
         return _decoded(kind, bytes(body))
     except struct.error:
         raise WireError(0, f"a frame of kind {kind}, got {len(body)} bytes") from None
@@ -192,15 +209,41 @@ def decode(kind: int, body: bytes | memoryview) -> Message:
 
 
 def is_superseded(frame: memoryview, following: memoryview) -> bool:
-    """Whether a frame says nothing that the one after it does not: acknowledgements come in flocks, and each would be passed on.
+    """Whether a frame is an acknowledgement, and the frame after it acknowledges more: they often arrive in groups.
 
-    >>> older, newer = (memoryview(b"".join(encode(Acknowledgement(1, 1, number, number)))) for number in (7, 9))
+    >>> epoch = SessionEpoch(1, 0)
+    >>> older, newer = (memoryview(b"".join(encode(Acknowledgement(epoch, epoch, n, n)))) for n in (7, 9))
     >>> is_superseded(older, newer), is_superseded(older, newer[:-1])
     (True, False)
     """
     if frame[4] != ACKNOWLEDGEMENT or len(frame) != HEAD.size + _ACKNOWLEDGEMENT.size:
-        return False  # what is settled ahead is not told again
-    return len(following) >= len(frame) and frame[:_HEAD_AND_INCARNATIONS] == following[:_HEAD_AND_INCARNATIONS]
+        return False  # ranges are sent once
+    return len(following) >= len(frame) and frame[:_HEAD_AND_EPOCHS] == following[:_HEAD_AND_EPOCHS]
+
+
+def _encoded_batch(batch: Batch) -> EncodedBatch:
+    encoded = encode_batch(batch)
+    rows, _, _, _, listed = encoded
+    if len(rows) > FRAME_BYTES_MAX - 1 - _BATCH.size - len(listed):
+        raise InvalidInput(f"expected publications of at most {FRAME_BYTES_MAX:,} bytes together, got {len(rows):,}")
+    return encoded
+
+
+def _encoded_epochs(frame: Frame) -> bytes:
+    return _EPOCHS.pack(*frame.epoch, *frame.peer_epoch)
+
+
+@lru_cache(maxsize=8192)
+def _decoded_epochs(epochs: bytes) -> tuple[SessionEpoch, SessionEpoch]:
+    """The epochs of both ends; cached, because a connection has the same ones in all frames."""
+    incarnation, number, peer_incarnation, peer_number = _EPOCHS.unpack(epochs)
+    return SessionEpoch(incarnation, number), SessionEpoch(peer_incarnation, peer_number)
+
+
+def _decoded_rows(body: bytes | memoryview, list_at: int, count: int, passed: int, ttl: int, tag: int, listed: int) -> RawRows:
+    rows_at = list_at + listed
+    destinations = decode_list(bytes(body[list_at:rows_at])) if listed else 0
+    return RawRows(memoryview(body)[rows_at:], count, passed, destinations, ttl, tag)
 
 
 def _encoded(
@@ -208,13 +251,13 @@ def _encoded(
 ) -> tuple[int, bytes]:
     match message:
         case Acknowledgement():
-            settled = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected, message.unmatched
+            settled = _encoded_epochs(message), message.acknowledged, message.expected, message.unmatched
             return ACKNOWLEDGEMENT, _ACKNOWLEDGEMENT.pack(*settled) + b"".join(_STRETCH.pack(*some) for some in message.ranges)
         case Hello():
-            settled = message.incarnation, message.peer_incarnation, message.acknowledged, message.expected, message.unmatched
+            settled = _encoded_epochs(message), message.acknowledged, message.expected, message.unmatched
             return HELLO, _HELLO.pack(*settled, message.confirmed)
         case ControlFrame():
-            numbers = message.incarnation, message.peer_incarnation, message.sequence, message.acknowledged
+            numbers = _encoded_epochs(message), message.sequence, message.acknowledged
             return CONTROL, _WORD.pack(*numbers, _WORDS.index(type(message.message))) + _encoded_word(message.message)
         case Connect():
             return OPEN, msgspec.msgpack.encode(message)
@@ -230,15 +273,15 @@ def _encoded(
 
 def _decoded(kind: int, body: bytes) -> Message:
     if kind == ACKNOWLEDGEMENT:
-        incarnation, peer_incarnation, acknowledged, expected, unmatched = _ACKNOWLEDGEMENT.unpack_from(body)
-        ahead = tuple((first, end) for first, end in _STRETCH.iter_unpack(body[_ACKNOWLEDGEMENT.size :]))
-        return Acknowledgement(incarnation, peer_incarnation, acknowledged, expected, ahead, unmatched)
+        epochs, acknowledged, expected, unmatched = _ACKNOWLEDGEMENT.unpack_from(body)
+        ranges = tuple((first, end) for first, end in _STRETCH.iter_unpack(body[_ACKNOWLEDGEMENT.size :]))
+        return Acknowledgement(*_decoded_epochs(epochs), acknowledged, expected, ranges, unmatched)
     if kind == HELLO:
-        incarnation, peer_incarnation, acknowledged, expected, unmatched, heard = _HELLO.unpack(body)
-        return Hello(incarnation, peer_incarnation, acknowledged, expected, bool(heard), unmatched)
+        epochs, acknowledged, expected, unmatched, confirmed = _HELLO.unpack(body)
+        return Hello(*_decoded_epochs(epochs), acknowledged, expected, bool(confirmed), unmatched)
     if kind == CONTROL:
-        incarnation, peer_incarnation, sequence, acknowledged, word = _WORD.unpack_from(body)
-        return ControlFrame(incarnation, peer_incarnation, sequence, acknowledged, _decoded_word(word, body[_WORD.size :]))
+        epochs, sequence, acknowledged, word = _WORD.unpack_from(body)
+        return ControlFrame(*_decoded_epochs(epochs), sequence, acknowledged, _decoded_word(word, body[_WORD.size :]))
     if kind == OPEN:
         return _open_decoder.decode(body)
     if kind == REFUSED:
@@ -247,13 +290,13 @@ def _decoded(kind: int, body: bytes) -> Message:
         return _notice_decoder.decode(body)
     if kind in (PING, BYE) and not body:
         return Ping() if kind == PING else Disconnect()
-    raise WireError(0, f"a kind of frame from 0 to {NOTICE}, got {kind} with {len(body)} bytes")
+    raise WireError(0, f"a kind of frame from 0 to {URGENT}, got {kind} with {len(body)} bytes")
 
 
 def _encoded_word(word: ControlMessage) -> bytes:
     if isinstance(word, AdvertisementsEnd | SyncEnd):
         return b""
-    if isinstance(word, Rejected):
+    if isinstance(word, Rejected | LinkRetired):
         return msgspec.msgpack.encode(word)
     id, header = word.id.encode(), msgspec.msgpack.encode(word.header)
     if len(id) > 65_535 or len(header) > 65_535:
@@ -284,6 +327,8 @@ def _decoded_word(number: int, body: bytes) -> ControlMessage:
         return AdvertisementsEnd() if kind is AdvertisementsEnd else SyncEnd()
     if kind is Rejected:
         return _rejected_decoder.decode(body)
+    if kind is LinkRetired:
+        return _retired_decoder.decode(body)
     length, header_length = _ID.unpack_from(body)
     header_at, filter_at = _ID.size + length, _ID.size + length + header_length
     if filter_at > len(body) or not length:

@@ -61,7 +61,7 @@ def encode_publication(publication: Publication) -> bytes:
 def address_of_publication(publication: Publication) -> tuple[int, int]:
     """Where the wire form of ``publication`` lies, as address and length; it lies there as long as the publication is kept.
 
-    >>> place_of_publication(Publication({"volume": 7}))[1]
+    >>> address_of_publication(Publication({"volume": 7}))[1]
     18
     """
     place = publication._place
@@ -74,7 +74,7 @@ def address_of_bytes(encoded: bytes) -> tuple[int, int]:
     """Where bytes lie, as address and length: what a kernel can be given much faster than an array.
 
     >>> import ctypes
-    >>> ctypes.string_at(*place_of(b"abc"))
+    >>> ctypes.string_at(*address_of_bytes(b"abc"))
     b'abc'
     """
     return id(encoded) + _BYTES_START, len(encoded)

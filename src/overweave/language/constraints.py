@@ -72,7 +72,7 @@ class TextSet(msgspec.Struct, frozen=True):
     """A finite set of texts, most often the single one of an equality.
 
     >>> constraint([Predicate("symbol", Operator.EQ, "YHOO")])
-    Words(values=frozenset({'YHOO'}))
+    TextSet(values=frozenset({'YHOO'}))
     """
 
     values: frozenset[str]

@@ -18,9 +18,11 @@ LIVES_MAX = 1 << 64
 
 
 class Priority(enum.IntEnum):
-    """Who goes first in a queue: control before publications (THESIS fig 7.1)."""
+    """The class of a publication in a queue: control before publications (THESIS fig 7.1). Values are wire numbers."""
 
     CONTROL = 0
+    #: Control in the urgent lane: before all data and all other control, but it may be lost.
+    URGENT = 2
     PUBLICATION = 1
 
 
@@ -53,7 +55,7 @@ class Origin(NamedTuple):
 class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Where a message comes from, where it is to go and what it has seen on its way.
 
-    >>> Header(publisher="p1", sequence=7).hopped().hopped().hops
+    >>> Header(publisher="p1", sequence=7).next_hop().next_hop().hops
     2
     """
 

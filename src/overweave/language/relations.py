@@ -101,7 +101,7 @@ def signature(subscription: Filter) -> tuple[Hashable, ...] | None:
     looking up instead of comparing. An unsatisfiable filter is covered by all filters, so no marks will do: ``None``.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> marks(parse_filter("[class,eq,'STOCK'],[volume,>,1000]"))
+    >>> signature(parse_filter("[class,eq,'STOCK'],[volume,>,1000]"))
     (('class', 'STOCK'), 'class', 'volume')
     """
     admitted = constraints(subscription)

@@ -279,7 +279,7 @@ class Index:
         >>> index = Index()
         >>> index.add("s1", parse_filter("[x,>,0]"), link="B2")
         >>> several = [Publication({"x": x}) for x in (1, 0, 2)]
-        >>> places = np.array([place_of_publication(publication) for publication in several])
+        >>> places = np.array([address_of_publication(publication) for publication in several])
         >>> [(link, rows.tolist()) for link, rows in index.links_of_places(places)]
         [('B2', [0, 2])]
         """

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from overweave.contract.effects import Effect, Reject, SendFrame, SetTimer
-from overweave.contract.frames import ControlFrame, Frame, SyncEnd
+from overweave.contract.frames import ControlFrame, Frame, SessionEpoch, SyncEnd
 from overweave.contract.stimuli import FrameArrived, PeerDisconnected, Stimulus, TimerFired
 
 CLIENT, NEIGHBOUR = "client", "neighbour"
@@ -144,4 +144,4 @@ def _twice(first_s: float, second_s: float, now_s: float) -> list[Effect]:
 
 
 def _frame(number: int) -> Frame:
-    return ControlFrame(1, 1, number, 0, SyncEnd())
+    return ControlFrame(SessionEpoch(1, 0), SessionEpoch(1, 0), number, 0, SyncEnd())

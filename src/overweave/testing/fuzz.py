@@ -22,7 +22,7 @@ import numpy as np
 
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
-from overweave.broker.session import AckScheduler, Session
+from overweave.broker.session import AckScheduler, EpochCounter, Session
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Effect, SendFrame
 from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, SyncEnd
@@ -369,7 +369,7 @@ class _Session:
 
     def __init__(self, name: str, draw: random.Random) -> None:
         self._name, self._draw = name, draw
-        self._session = Session("B1", draw.choice((1, 1, 7, 2**64 - 1)), SessionConfig(), AckScheduler())
+        self._session = Session("B1", EpochCounter(draw.choice((1, 1, 7, 2**64 - 1))), SessionConfig(), AckScheduler())
         self._number = self._sequence = 0
 
     def opening(self) -> bytes:
@@ -386,7 +386,7 @@ class _Session:
                 self._session.on_acknowledgement(message, effects)
             elif isinstance(message, BatchFrame):
                 if self._session.receive(message, message.batch.count, effects):
-                    self._session.settle(message.sequence, message.batch.count)
+                    self._session.inbound.settle(message.sequence, message.batch.count)
                 self._session.acknowledge(effects)
         return _frames(effects)
 

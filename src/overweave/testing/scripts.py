@@ -20,7 +20,16 @@ from collections.abc import Callable, Iterable, Sequence
 
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Parts
-from overweave.contract.frames import Acknowledgement, BatchFrame, ControlMessage, Frame, Hello, Rejected
+from overweave.contract.frames import (
+    Acknowledgement,
+    BatchFrame,
+    ControlMessage,
+    Frame,
+    Hello,
+    Rejected,
+    SessionEpoch,
+    UrgentFrame,
+)
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.nodes import Channel, Node
@@ -181,19 +190,26 @@ def _frame_text(frame: Frame) -> str:
     match frame:
         case Hello():
             heard = " confirmed" if frame.confirmed else ""
-            return f"hello {frame.incarnation}/{frame.peer_incarnation} ack={frame.acknowledged} next={frame.expected}{heard}"
+            epochs = f"{_epoch_text(frame.epoch)}/{_epoch_text(frame.peer_epoch)}"
+            return f"hello {epochs} ack={frame.acknowledged} next={frame.expected}{heard}"
         case Acknowledgement():
             ranges = "".join(f" {start}..{end - 1}" for start, end in frame.ranges)
             unmatched = f" unmatched={frame.unmatched}" if frame.unmatched else ""
             return f"ack={frame.acknowledged} next={frame.expected}{ranges}{unmatched}"
-        case BatchFrame():
+        case BatchFrame() | UrgentFrame():
             rows = "; ".join(
                 f"{publish.header.publisher}:{publish.header.sequence} {publish.publication}{_header_text(publish.header)}"
                 for publish in frame.batch.publishes()
             )
+            if isinstance(frame, UrgentFrame):
+                return f"urgent publish {rows}"
             return f"#{frame.sequence} ack={frame.acknowledged} publish {rows}"
         case _:
             return f"#{frame.sequence} ack={frame.acknowledged} {_word_text(frame.message)}"
+
+
+def _epoch_text(epoch: SessionEpoch) -> str:
+    return f"{epoch.incarnation}.{epoch.number}"
 
 
 def _word_text(word: ControlMessage) -> str:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from overweave.contract.frames import BatchFrame, Frame
+from overweave.contract.frames import BatchFrame, Frame, UrgentFrame
 from overweave.errors import InvalidInput
 
 #: What a frame weighs besides the content of a publication: header, ids and filter.
@@ -53,6 +53,6 @@ class Costs(msgspec.Struct, frozen=True):
 
 def frame_bytes(frame: Frame) -> int:
     """What a frame weighs on a link."""
-    if isinstance(frame, BatchFrame):
+    if isinstance(frame, BatchFrame | UrgentFrame):
         return FRAME_BYTES * frame.batch.count + frame.batch.size_bytes()
     return FRAME_BYTES

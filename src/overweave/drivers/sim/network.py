@@ -383,8 +383,8 @@ class SimulatedNetwork:
         reading = [id for id in self._clients if self._nodes[id].waiting is None]
         if reading:
             client = self._nodes[reading[int(self._random.integers(len(reading)))]]
-            client.stop_reading()
-            self.kernel.at(self.kernel.now_s + self._faults.pause_s, client.read_on)
+            client.pause_reading()
+            self.kernel.at(self.kernel.now_s + self._faults.pause_s, client.resume_reading)
 
     def _fill_disk(self) -> None:
         running = self.running()

@@ -102,11 +102,11 @@ class Node:
             return
         self.run(self.core.handle(stimulus, self._kernel.now_s + self.skew_s))
 
-    def stop_reading(self) -> None:
+    def pause_reading(self) -> None:
         """Leave what arrives on the connection."""
         self.waiting = []
 
-    def read_on(self, _: object = None) -> None:
+    def resume_reading(self, _: object = None) -> None:
         """Take in what has waited, and what comes."""
         waiting, self.waiting = self.waiting or [], None
         for channel, frame in waiting:
@@ -115,7 +115,7 @@ class Node:
     def freeze(self) -> None:
         """Do nothing for a while."""
         self.frozen = True
-        self.stop_reading()
+        self.pause_reading()
 
     def thaw(self, _: object = None) -> None:
         """Go on: as event loops do, first with timers that are late, then with what has arrived."""
@@ -128,7 +128,7 @@ class Node:
             self.handle(TimerFired(name))
         for stimulus in deferred:
             self.handle(stimulus)
-        self.read_on()
+        self.resume_reading()
 
     def _schedule(self, at_s: float, action: Callable[[str], None], name: str) -> Alarm:
         alarm = _Alarm(action, name)

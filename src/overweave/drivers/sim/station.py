@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from overweave.batches.base import Batch
-from overweave.contract.frames import BatchFrame, ControlFrame, Frame
+from overweave.contract.frames import BatchFrame, ControlFrame, Frame, UrgentFrame
 from overweave.drivers.sim.costs import Costs, frame_bytes
 from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.overload import Overload
@@ -108,7 +108,7 @@ class Station:
 
     def _service_s(self, peer: str, frame: Frame) -> float:
         """How long the engine is busy with a frame: publications are matched or passed on, all else is quick."""
-        if not isinstance(frame, BatchFrame):
+        if not isinstance(frame, BatchFrame | UrgentFrame):
             return 0.0
         subscriptions = self._compared_with(peer, frame.batch)
         if subscriptions:

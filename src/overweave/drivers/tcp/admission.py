@@ -2,7 +2,7 @@
 
 from overweave.batches.raw import RawRows
 from overweave.contract.config import CLIENT_WINDOW
-from overweave.contract.frames import AdvertisementsEnd, BatchFrame, ControlFrame, Frame, Rejected, SyncEnd
+from overweave.contract.frames import AdvertisementsEnd, BatchFrame, ControlFrame, Frame, LinkRetired, Rejected, SyncEnd, UrgentFrame
 from overweave.contract.wire import payload_max
 from overweave.drivers.tcp.security import Permissions
 from overweave.errors import InvalidInput, Refused
@@ -23,6 +23,8 @@ def check_frame(frame: Frame, client: str, rights: Permissions, unsettled: int, 
             raise Refused("window-exceeded", f"expected at most {most:,} unsettled publications, got {unsettled:,}")
     elif isinstance(frame, ControlFrame):
         _check_word(frame, client, rights)
+    elif isinstance(frame, UrgentFrame):
+        raise Refused("bad-frame", "expected no urgent frame of a client: they are for brokers")
 
 
 def _check_batch(frame: BatchFrame, client: str, rights: Permissions, life: int) -> None:
@@ -43,7 +45,7 @@ def _check_word(frame: ControlFrame, client: str, rights: Permissions) -> None:
     word = frame.message
     if isinstance(word, SyncEnd):
         return
-    if isinstance(word, AdvertisementsEnd | Rejected | LinkState | StateSnapshot) or word.header != _PLAIN:
+    if isinstance(word, AdvertisementsEnd | Rejected | LinkRetired | LinkState | StateSnapshot) or word.header != _PLAIN:
         raise Refused("bad-frame", "expected what clients say")
     if not word.id.startswith(f"{client}/"):
         raise Refused("bad-id", f"id {word.id[:64]!r}: expected one that begins with {client + '/'!r}")

@@ -350,8 +350,8 @@ class Client:
     async def _settle(self, until: Callable[[], bool] = lambda: False) -> None:
         """Wait until all that was sent before is settled, or something else is so."""
         self._send_outbox()
-        mark = self._core.mark()
-        while not mark.settled and not until():
+        barrier = self._core.barrier()
+        while not barrier.settled and not until():
             await self._wait()
 
     async def _advertise_first(self, contents: Sequence[Publication]) -> None:

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 import numpy as np
 
-from overweave.contract.frames import ControlFrame
+from overweave.contract.frames import ControlFrame, UrgentFrame
 from overweave.contract.wire import FRAME_BYTES_MAX, HEAD, OPEN_BYTES_MAX, Message, Refused, decode, encode, is_superseded
 from overweave.errors import InvalidInput, WireError
 
@@ -23,6 +23,8 @@ _JOINED_BYTES = 1 << 16
 _LEAST_BYTES, _MOST_BYTES, _AT_ONCE_BYTES, _LONG_BYTES = 1 << 12, 1 << 19, 1 << 20, 1 << 14
 #: After so long with control messages of one connection, in one turn of the loop, others have their turn.
 _TURN_S = 0.002
+#: Urgent frames that may wait for a peer that does not read, and how long: older ones are outdated, and dropped.
+_URGENT_FRAMES, _URGENT_DEADLINE_S = 256, 1.0
 #: How long a peer that does not read may keep us from closing.
 LINGER_S = 2.0
 
@@ -138,6 +140,9 @@ class Connection(asyncio.BufferedProtocol):
         self._descriptor: int | None = None
         #: Whole messages, so that what is said last does not end up within one of them.
         self._waiting: deque[Sequence[bytes | memoryview]] = deque()
+        #: Urgent messages with the time of sending. They go before all others here, but not before bytes that the transport
+        #: (`_TRANSPORT_BYTES`) or the operating system holds already.
+        self._urgent: deque[tuple[float, Sequence[bytes | memoryview]]] = deque(maxlen=_URGENT_FRAMES)
         self._writable = True
         #: Messages that were received and not handed over yet; until they are, in a later turn of the loop, nothing is read.
         self._received: Iterator[Message] | None = None
@@ -177,6 +182,7 @@ class Connection(asyncio.BufferedProtocol):
         """See `asyncio.BufferedProtocol`."""
         self._transport = None
         self._waiting.clear()
+        self._urgent.clear()
         self._gone = True
         if not self._is_scheduled:  # else the owner is to hear first what it has said
             self.owner.lost(self)
@@ -188,6 +194,11 @@ class Connection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """See `asyncio.BufferedProtocol`."""
         self._writable = True
+        outdated_s = time.monotonic() - _URGENT_DEADLINE_S
+        while self._urgent and self._writable and self._transport is not None:
+            sent_s, pieces = self._urgent.popleft()
+            if sent_s >= outdated_s:
+                self._write(pieces)
         while self._waiting and self._writable and self._transport is not None:
             self._write(self._waiting.popleft())
 
@@ -218,12 +229,15 @@ class Connection(asyncio.BufferedProtocol):
             pieces = (b"".join(pieces),)
         if self._writable and not self._waiting:
             self._write(pieces)
+        elif isinstance(message, UrgentFrame):
+            self._urgent.append((self.sent_s, pieces))
         else:
             self._waiting.append(pieces)
 
     def refuse(self, code: str, text: str) -> None:
         """Say why, and close."""
         self._waiting.clear()
+        self._urgent.clear()
         self._writable = True
         self.send(Refused(code, text))
         self.close()

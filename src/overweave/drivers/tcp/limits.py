@@ -100,7 +100,7 @@ class Limits:
 
     def count_slow_consumer(self, why: str) -> None:
         """A client was disconnected as a slow consumer; perhaps because of the bytes that waited for it."""
-        if "bytes were waiting" in why:
+        if "bytes were pending" in why:
             self.exceeded["pending_bytes_max"] += 1
 
     def forget(self, client: str) -> None:

@@ -64,7 +64,7 @@ class OutboundHandshake:
 def connect_error(error: Exception) -> str:
     """Why a connection could not be had, for people.
 
-    >>> why_not(ConnectionRefusedError(111, "Connection refused"))
+    >>> connect_error(ConnectionRefusedError(111, "Connection refused"))
     'connection refused'
     """
     if isinstance(error, ssl.SSLCertVerificationError):

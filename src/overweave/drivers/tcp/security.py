@@ -50,10 +50,11 @@ class Permissions:
     """Which classes a peer may publish and subscribe to.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> rights = Rights(publish=("STOCK",))
-    >>> rights.may_say(Advertise("a", parse_filter("[class,eq,'STOCK'],[volume,>,0]")))
+    >>> rights = Permissions(publish=("STOCK",))
+    >>> rights.allows_control(Advertise("a", parse_filter("[class,eq,'STOCK'],[volume,>,0]")))
     True
-    >>> rights.may_say(Advertise("a", parse_filter("[volume,>,0]"))), rights.may_say(Subscribe("s", parse_filter("[volume,>,0]")))
+    >>> any_class = parse_filter("[volume,>,0]")
+    >>> rights.allows_control(Advertise("a", any_class)), rights.allows_control(Subscribe("s", any_class))
     (False, False)
     """
 
@@ -79,7 +80,7 @@ class Permissions:
     def includes_subscriptions_of(self, other: "Permissions") -> bool:
         """Whether one may subscribe to all that ``other`` allows.
 
-        >>> some, more = Rights(subscribe=("A",)), Rights(subscribe=("A", "B"))
+        >>> some, more = Permissions(subscribe=("A",)), Permissions(subscribe=("A", "B"))
         >>> more.includes_subscriptions_of(some), some.includes_subscriptions_of(more)
         (True, False)
         """

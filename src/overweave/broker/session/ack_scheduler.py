@@ -1,0 +1,52 @@
+"""Delayed acknowledgements: when the sessions of a core acknowledge."""
+
+from typing import TYPE_CHECKING
+
+from overweave.contract.effects import Effect
+
+if TYPE_CHECKING:
+    from overweave.broker.session.inbound import Inbound
+    from overweave.broker.session.session import Session
+
+
+class AckScheduler:
+    """The sessions of one core with an acknowledgement due: at the end of the step, very soon, or after a delay."""
+
+    __slots__ = ("later", "now", "selective", "soon")
+
+    def __init__(self, selective: bool = False) -> None:
+        self.now: dict[Inbound, None] = {}
+        #: Settled control: its sender waits for the acknowledgement, but several messages may share one.
+        self.soon: dict[Inbound, None] = {}
+        self.later: dict[Inbound, None] = {}
+        #: Whether acknowledgements have ranges. On overlays with cycles, brokers would otherwise deadlock: each would wait for
+        #: rows behind others that wait.
+        self.selective = selective
+
+    def flush(self, effects: list[Effect]) -> None:
+        """Send the acknowledgements that are due now."""
+        for inbound in self.now:
+            self._flush_one(inbound, effects)
+        self.now.clear()
+
+    def flush_control(self, effects: list[Effect]) -> None:
+        """Send the acknowledgements of control."""
+        for inbound in self.soon:
+            self._flush_one(inbound, effects)
+        self.soon.clear()
+
+    def flush_all(self, effects: list[Effect]) -> None:
+        """Send all delayed acknowledgements, except those that other frames have carried."""
+        due, self.later = self.later, {}
+        for inbound in due:
+            if inbound.ack_due():
+                inbound.acknowledge(effects, self.selective)
+
+    def forget(self, session: "Session") -> None:
+        """Drop the acknowledgements of a closed session."""
+        for acks_due in (self.now, self.soon, self.later):
+            acks_due.pop(session.inbound, None)
+
+    def _flush_one(self, inbound: "Inbound", effects: list[Effect]) -> None:
+        self.later.pop(inbound, None)
+        inbound.acknowledge(effects, self.selective)

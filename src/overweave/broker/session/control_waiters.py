@@ -1,0 +1,69 @@
+"""Control waiters: acks that wait until a peer has settled control messages."""
+
+from overweave.broker.pending_ack import ControlKey, PendingAck, control_key
+from overweave.broker.session.in_flight import InFlight
+from overweave.contract.frames import ControlMessage
+from overweave.language.messages import Control, Subscribe, Unsubscribe
+
+
+class Waiters:
+    """The acks that wait until a peer has settled a control message, and all of its key that were sent before it."""
+
+    __slots__ = ("_acks", "_latest", "id", "key")
+
+    def __init__(self, latest: "dict[ControlKey, Waiters]", key: ControlKey, id: str, ack: PendingAck | None) -> None:
+        #: The last control message in flight by key; this is one until it is settled.
+        self._latest, self.key, self.id = latest, key, id
+        self._acks = [] if ack is None else [ack]
+        latest[key] = self
+
+    def add(self, ack: PendingAck) -> None:
+        """Let one more ack wait."""
+        ack.retain()
+        self._acks.append(ack)
+
+    def release(self) -> None:
+        """The peer has settled the message."""
+        for ack in self.detach():
+            ack.release()
+
+    def detach(self) -> list[PendingAck]:
+        """Remove the message from those in flight; the acks still wait and are returned."""
+        if self._latest.get(self.key) is self:
+            del self._latest[self.key]
+        acks, self._acks = self._acks, []
+        return acks
+
+
+class ControlWaiters:
+    """The acks that wait for control in flight to one peer."""
+
+    __slots__ = ("_latest",)
+
+    def __init__(self) -> None:
+        #: The last control message in flight by key: messages of one key are settled in the order of sending.
+        self._latest: dict[ControlKey, Waiters] = {}
+
+    def entry(self, message: ControlMessage, ack: PendingAck | None = None) -> InFlight:
+        """The in-flight record of a control message."""
+        if not isinstance(message, Control):
+            return InFlight(message, None, 1, ack, 0)
+        key = control_key(message)
+        return InFlight(message, None, 1, ack if key is None else Waiters(self._latest, key, message.id, ack), 0)
+
+    def wait_for(self, key: ControlKey, ack: PendingAck) -> None:
+        """Let ``ack`` wait until the peer has settled all messages of a key that are in flight."""
+        latest = self._latest.get(key)
+        if latest is not None:
+            latest.add(ack)
+
+    def wait_for_all(self, kind: type, ack: PendingAck) -> None:
+        """Let ``ack`` wait likewise for all keys of a kind."""
+        for key, latest in self._latest.items():
+            if key[0] is kind:
+                latest.add(ack)
+
+    def withdrawn(self, message: Unsubscribe) -> list[PendingAck]:
+        """The detached acks of the subscription that ``message`` withdraws, if it was the last of its tree."""
+        latest = self._latest.get((Subscribe, message.header.tree))
+        return latest.detach() if latest is not None and latest.id == message.id else []

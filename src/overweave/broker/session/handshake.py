@@ -1,0 +1,73 @@
+"""The handshake: the epochs of both ends of a session, and whether both know them."""
+
+from overweave.contract.frames import (
+    NO_EPOCH,
+    Acknowledgement,
+    BatchFrame,
+    ControlFrame,
+    Hello,
+    SessionEpoch,
+    UrgentFrame,
+    session_epoch,
+)
+
+
+class EpochCounter:
+    """Session epochs of one incarnation, in ascending order.
+
+    >>> epochs = EpochCounter(5)
+    >>> epochs.next(), epochs.next() > SessionEpoch(5, 0)
+    (SessionEpoch(incarnation=5, number=0), True)
+    """
+
+    __slots__ = ("_incarnation", "_number")
+
+    def __init__(self, incarnation: int) -> None:
+        self._incarnation = session_epoch(incarnation, 0).incarnation
+        self._number = 0
+
+    def next(self) -> SessionEpoch:
+        """An epoch above all before it."""
+        epoch = session_epoch(self._incarnation, self._number)
+        self._number += 1
+        return epoch
+
+
+class Handshake:
+    """Who talks with whom over one session."""
+
+    __slots__ = ("_epochs", "connected", "epoch", "established", "peer", "peer_epoch")
+
+    def __init__(self, peer: str, epochs: EpochCounter) -> None:
+        self.peer = peer
+        self._epochs = epochs
+        self.epoch = epochs.next()
+        #: The last epoch of the peer; `NO_EPOCH` before its first hello.
+        self.peer_epoch = NO_EPOCH
+        #: Whether there is a connection, and whether both ends know each other's epoch.
+        self.connected = self.established = False
+
+    def connect(self) -> None:
+        """The connection is open."""
+        self.connected, self.established = True, False
+
+    def disconnect(self) -> None:
+        """The connection is gone."""
+        self.connected = self.established = False
+
+    def reset(self) -> None:
+        """Start a new epoch and forget that of the peer: both ends have to exchange hellos again."""
+        self.epoch, self.peer_epoch = self._epochs.next(), NO_EPOCH
+
+    def is_new(self, frame: Hello) -> bool:
+        """Whether the peer has a new epoch, and therefore no state."""
+        return self.connected and frame.epoch > self.peer_epoch
+
+    def is_current(self, frame: ControlFrame | BatchFrame | Acknowledgement | UrgentFrame) -> bool:
+        """Whether a frame belongs to the present epochs of both ends."""
+        return self.established and frame.epoch == self.peer_epoch and frame.peer_epoch == self.epoch
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert self.connected or not self.established
+        assert not self.established or self.peer_epoch > NO_EPOCH

@@ -1,0 +1,252 @@
+"""Outbound: window, retransmission and buffering of what is sent to one peer."""
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain, takewhile
+
+from overweave.batches.base import Batch
+from overweave.broker.pending_ack import PendingAck
+from overweave.broker.session.barriers import Barrier, Barriers
+from overweave.broker.session.control_waiters import ControlWaiters, Waiters
+from overweave.broker.session.handshake import Handshake
+from overweave.broker.session.in_flight import InFlight, InFlightQueue
+from overweave.broker.session.inbound import Inbound
+from overweave.broker.session.stall_buffer import BufferedBytes, StallBuffer
+from overweave.contract.config import SessionConfig
+from overweave.contract.effects import Effect, SendFrame
+from overweave.contract.frames import (
+    BatchFrame,
+    ControlFrame,
+    ControlMessage,
+    is_addressed,
+)
+from overweave.language.messages import Control
+
+
+class Outbound:
+    """The stream to one peer."""
+
+    __slots__ = (
+        "_barriers",
+        "_blocked",
+        "_blocked_rows",
+        "_handshake",
+        "_in_flight",
+        "_inbound",
+        "_window_bytes",
+        "_window_bytes_used",
+        "_window_used",
+        "buffer",
+        "waiters",
+        "window",
+    )
+
+    def __init__(self, handshake: Handshake, config: SessionConfig, inbound: Inbound) -> None:
+        self._handshake, self._inbound = handshake, inbound
+        self._in_flight = InFlightQueue()
+        #: The largest numbers of rows and bytes in flight, and the present ones. Transit does not count.
+        self.window, self._window_bytes = config.window, config.window_bytes
+        self._window_used = self._window_bytes_used = 0
+        #: Blocked by the window; without sequence numbers yet.
+        self._blocked: deque[InFlight] = deque()
+        self._blocked_rows = 0
+        self._barriers = Barriers()
+        #: The acks that wait for control messages, and the publications that are buffered for a stalled client.
+        self.waiters = ControlWaiters()
+        self.buffer = StallBuffer()
+
+    # ---- sending
+
+    def send(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
+        """Send publications that enter the network here, as soon as the window has room."""
+        rows = batch.count
+        entry = InFlight(None, batch, rows, self.buffer.add(batch, ack) if self.buffer.active else ack, rows)
+        if self._is_full():
+            self._blocked.append(entry)
+            self._blocked_rows += rows
+            return
+        self._window_used += rows
+        self._window_bytes_used += batch.wire_bytes
+        self._send_batch(entry, batch, effects)
+
+    def relay(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
+        """Send publications in transit at once: brokers with full windows could otherwise wait for each other in a cycle."""
+        entry = InFlight(None, batch, batch.count, self.buffer.add(batch, ack) if self.buffer.active else ack, 0)
+        self._send_batch(entry, batch, effects)
+
+    def send_control(self, message: ControlMessage, effects: list[Effect], ack: PendingAck | None = None) -> None:
+        """Send a control message at once, with all blocked publications before it."""
+        self._admit_all()
+        self._in_flight.append(self.waiters.entry(message, ack))
+        self.flush(effects)
+
+    def queue_control(self, message: ControlMessage, effects: list[Effect]) -> None:
+        """Send a control message when the window has had room for all blocked publications."""
+        if self._blocked:
+            self._blocked.append(self.waiters.entry(message))
+            self._blocked_rows += 1
+        else:
+            self.send_control(message, effects)
+
+    def barrier(self) -> Barrier:
+        """A barrier behind everything sent so far."""
+        in_flight = self._in_flight
+        return self._barriers.add(in_flight.next_sequence + self._blocked_rows, in_flight.lowest_unacked)
+
+    def flush(self, effects: list[Effect]) -> None:
+        """Send everything unsent for which the window has room."""
+        while self._blocked and not self._is_full():
+            self._admit()
+        handshake = self._handshake
+        if not handshake.established or not self._in_flight.unsent:
+            return
+        acknowledged = self._inbound.piggybacked_ack()
+        for number, entry in self._in_flight.take_unsent():
+            numbers = handshake.epoch, handshake.peer_epoch, number, acknowledged
+            if entry.message is not None:
+                effects.append(SendFrame(handshake.peer, ControlFrame(*numbers, entry.message)))
+            elif entry.batch is not None:
+                effects.append(SendFrame(handshake.peer, BatchFrame(*numbers, entry.batch)))
+
+    # ---- acknowledgements
+
+    def on_acknowledged(self, acknowledged: int, expected: int = 0) -> None:
+        """The peer has settled all before ``acknowledged`` and received all before ``expected``."""
+        for entry in self._in_flight.pop_acknowledged(acknowledged, expected):
+            if entry.window_rows and entry.batch is not None:
+                self._window_used -= entry.window_rows
+                self._window_bytes_used -= entry.batch.wire_bytes
+            if entry.ack is not None:
+                entry.ack.release()
+        if self._barriers:
+            self._barriers.settle(self._in_flight.lowest_unacked)
+
+    def on_ack_ranges(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Release the acks of what is settled behind something that is not."""
+        for ack in self._in_flight.detach_acks(ranges):
+            ack.release()
+
+    def settled_rows(self) -> int:
+        """The number of publications and control messages of this stream that the peer has settled."""
+        return self._in_flight.lowest_unacked
+
+    def unsettled(self) -> int:
+        """The number of batches and control messages that the peer has not settled."""
+        return len(self._in_flight) + len(self._blocked)
+
+    def unsettled_rows(self) -> int:
+        """The number of publications and control messages that the peer has not settled."""
+        return self._in_flight.next_sequence - self._in_flight.lowest_unacked + self._blocked_rows
+
+    def unsettled_publications(self) -> int:
+        """The number of publications that entered here and that the peer has not settled."""
+        return self._window_used + sum(entry.window_rows for entry in self._blocked)
+
+    def batches(self) -> Iterator[tuple[Batch, PendingAck]]:
+        """The unsettled publications with their acks, without buffered ones."""
+        for entry in chain(self._in_flight, self._blocked):
+            if entry.batch is not None and isinstance(entry.ack, PendingAck):
+                yield entry.batch, entry.ack
+
+    # ---- stalled clients
+
+    def start_buffering(self, bytes_max: int) -> None:
+        """Release the acks of unsettled publications, and of those to come, until ``bytes_max`` bytes are buffered."""
+        buffer = self.buffer
+        if buffer.active or not self._handshake.established or buffer.bytes >= bytes_max:
+            return  # a peer that reconnects after a crash must find everything
+        buffer.start(bytes_max)
+        newest = list(takewhile(lambda entry: not isinstance(entry.ack, BufferedBytes), reversed(self._in_flight)))
+        for entry in chain(reversed(newest), self._blocked):
+            if buffer.active and entry.batch is not None:
+                entry.ack = buffer.add(entry.batch, entry.ack)
+
+    # ---- retransmission and recovery
+
+    def retransmit(self, effects: list[Effect]) -> None:
+        """Send again what the peer may not have received."""
+        self._in_flight.rewind()
+        self.flush(effects)
+
+    def resume(self, acknowledged: int, expected: int, effects: list[Effect]) -> None:
+        """Go on over a new connection with what the peer expects."""
+        self.on_acknowledged(acknowledged, expected)
+        self._in_flight.rewind_to(expected)
+        self.flush(effects)
+
+    def reclaim(self) -> list[tuple[Control | Batch, PendingAck | None]]:
+        """Remove everything in flight; publications and addressed control are returned, to be sent on other paths."""
+        self._admit_all()
+        in_flight, self._in_flight = self._in_flight, InFlightQueue()
+        self._window_used = self._window_bytes_used = 0
+        reclaimed: list[tuple[Control | Batch, PendingAck | None]] = []
+        for entry in in_flight:
+            content, ack = _addressed(entry), entry.ack
+            if content is not None:
+                reclaimed.append((content, ack if isinstance(ack, PendingAck) else None))
+            elif isinstance(ack, Waiters):
+                ack.release()
+        return reclaimed
+
+    def restart(self, greeting: Iterable[ControlMessage]) -> None:
+        """Begin a stream at 0: ``greeting``, then unsettled publications and addressed control."""
+        before = self._in_flight
+        waiting = [(entry.ack.key, entry.ack.detach()) for entry in before if isinstance(entry.ack, Waiters)]
+        first = [self.waiters.entry(message) for message in greeting]
+        self._barriers.renumber(before, before.lowest_unacked, before.next_sequence, len(first))
+        self._in_flight = InFlightQueue([*first, *(entry for entry in before if entry.is_lasting())])
+        # The greeting contains what was in flight, unless it was withdrawn.
+        for key, acks in waiting:
+            for ack in acks:
+                self.waiters.wait_for(key, ack)
+                ack.release()
+        self._barriers.settle(0)
+
+    def close(self) -> None:
+        """Settle everything: the peer will not return."""
+        self._admit_all()
+        self.on_acknowledged(self._in_flight.next_sequence)
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        self._in_flight.validate()
+        assert not self._in_flight.unsent or not self._handshake.established
+        assert self._window_used == sum(entry.window_rows for entry in self._in_flight)
+        assert self._window_bytes_used == sum(entry.window_bytes() for entry in self._in_flight)
+        assert self._is_full() or not self._blocked
+        assert self._blocked_rows == sum(entry.rows for entry in self._blocked)
+        acks = (entry.ack for entry in chain(self._in_flight, self._blocked))
+        assert self.buffer.bytes == sum(ack.bytes for ack in acks if isinstance(ack, BufferedBytes))
+        self._barriers.validate()
+
+    def _is_full(self) -> bool:
+        return self._window_used >= self.window or self._window_bytes_used >= self._window_bytes
+
+    def _send_batch(self, entry: InFlight, batch: Batch, effects: list[Effect]) -> None:
+        handshake = self._handshake
+        if not handshake.established:
+            self._in_flight.append(entry)
+            return
+        number, acknowledged = self._in_flight.append_sent(entry), self._inbound.piggybacked_ack()
+        frame = BatchFrame(handshake.epoch, handshake.peer_epoch, number, acknowledged, batch)
+        effects.append(SendFrame(handshake.peer, frame))
+
+    def _admit(self) -> None:
+        """Give the first blocked message its sequence numbers."""
+        entry = self._blocked.popleft()
+        self._blocked_rows -= entry.rows
+        self._window_used += entry.window_rows
+        self._window_bytes_used += entry.window_bytes()
+        self._in_flight.append(entry)
+
+    def _admit_all(self) -> None:
+        while self._blocked:
+            self._admit()
+
+
+def _addressed(entry: InFlight) -> Batch | Control | None:
+    """The content of a message that other paths can carry; None for other control."""
+    message = entry.message
+    if message is None or not isinstance(message, Control):
+        return entry.batch
+    return message if is_addressed(message) else None

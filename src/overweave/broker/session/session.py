@@ -1,0 +1,185 @@
+"""A session: handshake, inbound and outbound stream of one peer."""
+
+from collections.abc import Iterable
+
+from overweave.batches.base import Batch
+from overweave.broker.pending_ack import PendingAck
+from overweave.broker.session.ack_scheduler import AckScheduler
+from overweave.broker.session.handshake import EpochCounter, Handshake
+from overweave.broker.session.inbound import Inbound
+from overweave.broker.session.outbound import Outbound
+from overweave.contract.config import SessionConfig
+from overweave.contract.effects import Effect, SendFrame
+from overweave.contract.frames import (
+    Acknowledgement,
+    BatchFrame,
+    ControlFrame,
+    ControlMessage,
+    Hello,
+    SessionEpoch,
+    UrgentFrame,
+)
+from overweave.language.messages import Control
+
+
+class Session:
+    """One end of the streams between this core and one peer."""
+
+    __slots__ = ("_handshake", "_unmatched_before", "inbound", "outbound", "peer", "peer_unmatched")
+
+    def __init__(self, peer: str, epochs: EpochCounter, config: SessionConfig, ack_scheduler: AckScheduler) -> None:
+        self.peer = peer
+        self._handshake = Handshake(peer, epochs)
+        self.inbound = Inbound(self._handshake, config, ack_scheduler)
+        self.outbound = Outbound(self._handshake, config, self.inbound)
+        #: Our publications without a matching subscription at the peer, in all streams and before the present one.
+        self.peer_unmatched = self._unmatched_before = 0
+
+    @property
+    def epoch(self) -> SessionEpoch:
+        """Our epoch."""
+        return self._handshake.epoch
+
+    @property
+    def peer_epoch(self) -> SessionEpoch:
+        """The last epoch of the peer; `NO_EPOCH` before its first hello."""
+        return self._handshake.peer_epoch
+
+    @property
+    def established(self) -> bool:
+        """Whether both ends know each other's epoch."""
+        return self._handshake.established
+
+    # ---- handshake
+
+    def connect(self, effects: list[Effect]) -> None:
+        """The connection is open."""
+        self._handshake.connect()
+        self._send_hello(effects)
+
+    def disconnect(self) -> None:
+        """The connection is gone; unsettled messages stay in flight."""
+        self._handshake.disconnect()
+
+    def reset(self) -> None:
+        """Start a new epoch and forget that of the peer: both ends have to exchange hellos again."""
+        self._handshake.reset()
+
+    def is_new(self, frame: Hello) -> bool:
+        """Whether the peer has a new epoch, and therefore no state: it needs a greeting."""
+        return self._handshake.is_new(frame)
+
+    def is_current(self, frame: UrgentFrame) -> bool:
+        """Whether a frame without a sequence number belongs to the present epochs of both ends."""
+        return self._handshake.is_current(frame)
+
+    def on_hello(self, frame: Hello, greeting: Iterable[ControlMessage], effects: list[Effect]) -> None:
+        """Process a hello; a peer with a new epoch is sent ``greeting`` first."""
+        handshake = self._handshake
+        if not handshake.connected or frame.epoch < handshake.peer_epoch:
+            return
+        if handshake.is_new(frame):
+            handshake.peer_epoch = frame.epoch
+            self._restart(greeting)
+        if frame.peer_epoch != handshake.epoch:
+            self._send_hello(effects)
+            return
+        handshake.established = True
+        # Our last hello may be outdated, and acknowledgements were lost meanwhile.
+        self.inbound.repeat_ack()
+        if not frame.confirmed:
+            self._send_hello(effects)
+        self._count_unmatched(frame.unmatched)
+        self.outbound.resume(frame.acknowledged, frame.expected, effects)
+
+    # ---- outbound
+
+    def send(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
+        """Send publications that enter the network here, as soon as the window has room.
+
+        ``ack`` is released when the peer has settled them, or at once while the session buffers for a stalled client.
+        """
+        self.outbound.send(batch, ack, effects)
+
+    def relay(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
+        """Send publications in transit; they never wait for the window."""
+        self.outbound.relay(batch, ack, effects)
+
+    def send_urgent(self, batch: Batch, effects: list[Effect]) -> None:
+        """Send urgent control publications outside the numbered stream, once: without a connection they are lost."""
+        handshake = self._handshake
+        if handshake.established:
+            effects.append(SendFrame(self.peer, UrgentFrame(handshake.epoch, handshake.peer_epoch, batch)))
+
+    def send_control(self, message: ControlMessage, effects: list[Effect], ack: PendingAck | None = None) -> None:
+        """Send a control message behind everything before it; ``ack`` is released when the peer has settled it."""
+        self.outbound.send_control(message, effects, ack)
+
+    def on_acknowledgement(self, frame: Acknowledgement, effects: list[Effect]) -> None:
+        """Process an acknowledgement, and send what the window has room for now."""
+        if not self._handshake.is_current(frame):
+            return
+        if frame.unmatched:
+            self._count_unmatched(frame.unmatched)
+        self.outbound.on_acknowledged(frame.acknowledged, frame.expected)
+        if frame.ranges:
+            self.outbound.on_ack_ranges(frame.ranges)
+        self.outbound.flush(effects)
+
+    def retransmit(self, effects: list[Effect]) -> None:
+        """Send again what the peer may not have received."""
+        if self._handshake.established:
+            self.outbound.retransmit(effects)
+        elif self._handshake.connected:
+            self._send_hello(effects)
+
+    def reclaim(self, effects: list[Effect]) -> list[tuple[Control | Batch, PendingAck | None]]:
+        """Remove what the peer has not settled, to be sent on other paths, and start a new epoch."""
+        reclaimed = self.outbound.reclaim()
+        self.reset()
+        self._restart(())
+        if self._handshake.connected:
+            self._send_hello(effects)
+        return reclaimed
+
+    def close(self) -> None:
+        """Settle everything: the peer will not return."""
+        self.outbound.close()
+        self.inbound.close()
+
+    # ---- inbound
+
+    def receive(self, frame: ControlFrame | BatchFrame, rows: int, effects: list[Effect]) -> bool:
+        """Accept the next frame of the stream; False for any other. The caller settles an accepted one.
+
+        Its piggybacked acknowledgement counts in both cases.
+        """
+        if not self._handshake.is_current(frame):
+            return False
+        if frame.acknowledged > self.outbound.settled_rows():
+            self.outbound.on_acknowledged(frame.acknowledged)
+            self.outbound.flush(effects)
+        return self.inbound.receive(frame.sequence, rows)
+
+    def acknowledge(self, effects: list[Effect], selective: bool = False) -> None:
+        """Send an acknowledgement; with ranges if ``selective``, or if settled control is among them."""
+        self.inbound.acknowledge(effects, selective)
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        self._handshake.validate()
+        self.inbound.validate()
+        self.outbound.validate()
+
+    def _send_hello(self, effects: list[Effect]) -> None:
+        effects.append(SendFrame(self.peer, self.inbound.hello()))
+
+    def _count_unmatched(self, unmatched: int) -> None:
+        self.peer_unmatched = max(self.peer_unmatched, self._unmatched_before + unmatched)
+
+    def _restart(self, greeting: Iterable[ControlMessage]) -> None:
+        """Begin both streams at 0."""
+        self._handshake.established = False
+        self.inbound.restart()
+        self.outbound.restart(greeting)
+        self._unmatched_before = self.peer_unmatched
