@@ -22,6 +22,14 @@ def spark():
     session.stop()
 
 
+@pytest.fixture(scope="session")
+def quick_conf():
+    """Options of verbs in processes of their own, whose Spark has little to do."""
+    from overweave.pipeline.session import QUICK
+
+    return [part for key, value in QUICK.items() for part in ("--conf", f"{key}={value}")]
+
+
 def pytest_collection_modifyitems(items):
     """``-m spark`` is all that runs on Spark; who starts it in another process says so."""
     for item in items:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from overweave.cli import VERBS, main
-from overweave.cli.lines import BadLines
+from overweave.cli.line_reader import BadLines
 from overweave.language.codec import ATTRIBUTES_MAX, PREDICATES_MAX
 from overweave.language.predicates import NUMBER_OPERATORS, TEXT_OPERATORS
 from overweave.language.syntax import parse_publication

@@ -72,4 +72,4 @@ def test_what_follows_from_rows_is_printed_below_them(run, fake):
 def test_option_that_the_benchmark_does_not_know(run, fake):
     fake.run = lambda progress: []
     status, _, err = run("bench", "fake", "--subscriptions", 5)
-    assert (status, err) == (2, "overweave: bench fake: expected no --subscriptions, which this benchmark does not know\n")
+    assert (status, err) == (2, "overweave: bench fake: --subscriptions is not an option of this benchmark\n")

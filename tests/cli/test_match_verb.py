@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from overweave.cli import answers, lines
+from overweave.cli import line_reader, output
 from overweave.cli import match as verb
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.matching.naive import NaiveMatcher
@@ -208,7 +208,7 @@ def test_skip_bad_skips_and_counts(match):
 def test_skip_bad_shows_only_the_first_few(match):
     status, out, err = match("", "bad\n" * 100, "--skip-bad")
     assert (status, out.count("\n")) == (0, 100)
-    assert err.count("\n") == 1 + lines.BadLines.SHOWN
+    assert err.count("\n") == 1 + line_reader.BadLines.SHOWN
     err = match("bad\n" * 100, "bad\n", "--skip-bad").err
     assert err.splitlines()[-1] == "overweave: publications:1:1: expected '[', found 'bad'", "one file does not hide the other"
     assert match("", "bad", "--skip-bad").err.startswith("overweave: skipped 1 bad line (0 filters, 1 publication)\n")
@@ -239,7 +239,7 @@ def test_json_is_written_whole_or_not_at_all(run, tmp_path):
 
 
 def test_a_large_document_goes_through_a_temporary_file(match, monkeypatch):
-    monkeypatch.setattr(answers, "MEMORY_BYTES", 10)
+    monkeypatch.setattr(output, "MEMORY_BYTES", 10)
     assert json.loads(match("[a,=,1]", "[a,1]\n" * 5000, "--json").out) == {"matches": [[1]] * 5000}
 
 
@@ -251,7 +251,7 @@ def test_no_room_for_the_temporary_file(match, monkeypatch):
     monkeypatch.setattr(tempfile, "SpooledTemporaryFile", Full)
     status, out, err = match("[a,=,1]", "[a,1]", "--json")
     assert (status, out) == (1, "")
-    assert err.startswith(f"overweave: cannot keep the answer in {tempfile.gettempdir()}")
+    assert err.startswith(f"overweave: cannot buffer the output in {tempfile.gettempdir()}")
     assert err.endswith("No space left on device\n")
 
 

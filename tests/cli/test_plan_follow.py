@@ -14,7 +14,7 @@ import pyarrow.parquet
 from overweave.drivers.tracing.files import SCHEMA
 from overweave.pipeline.plan_files import read_plan
 
-BITS, CLIENTS, SYMBOLS, BROKERS, RATE_HZ = 640, 48, 8, 8, 10.0
+BITS, CLIENTS, SYMBOLS, BROKERS, RATE_HZ = 320, 48, 8, 8, 10.0
 NETWORK = f'[network]\nshape = "balanced"\ndegree = 2\nbrokers = {BROKERS}\nport = 7400\n'
 WITHIN_S = 240
 
@@ -58,7 +58,7 @@ def until(so, processes, what):
         time.sleep(0.1)
 
 
-def test_a_plan_follows_the_profile_of_a_run(tmp_path):
+def test_a_plan_follows_the_profile_of_a_run(tmp_path, quick_conf):
     draw, heat, traces, out = (
         np.random.default_rng(1),
         1 / np.arange(1, SYMBOLS + 1),
@@ -70,7 +70,7 @@ def test_a_plan_follows_the_profile_of_a_run(tmp_path):
     told = tmp_path / "rounds.jsonl"
     profile = started(
         "profile", tmp_path / "traces", "--out", out, "--bits", BITS, "--follow", "--every", 0.2,
-        "--conf", "spark.sql.shuffle.partitions=2", out=tmp_path / "profile.log",
+        *quick_conf, out=tmp_path / "profile.log",
     )  # fmt: skip
     plan = started(
         "plan", out, "--follow", "--every", 0.1, "--network", tmp_path / "network.toml", "--brokers", tmp_path / "brokers",

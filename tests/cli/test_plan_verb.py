@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from overweave.cli.plan_text import said
+from overweave.cli.plan_text import text_of
 from overweave.pipeline import plan_scale, session
 from overweave.pipeline.plan_files import read_plan
 
@@ -188,7 +188,7 @@ def test_too_little_evidence_is_refused_with_the_numbers(run, tmp_path):
     status, _, err = run("plan", source)
     assert (status, "filled to 10% on average, found 6.2% after 4 s" in err) == (2, True)
     status, out, _ = run("plan", source, "--force")
-    assert (status, "too little, planned all the same" in out) == (0, True)
+    assert (status, "insufficient, planned by --force" in out) == (0, True)
 
 
 def test_the_same_input_and_seed_give_the_same_bytes(run, source, network, tmp_path):
@@ -224,7 +224,7 @@ def test_a_workload_is_planned_and_replay_agrees(run, tmp_path, small_session):
         assert found["input_hz_simulated"] == pytest.approx(found["input_hz"], rel=0.02)
         assert found["output_utilisation_replayed"] == pytest.approx(found["output_utilisation"], rel=0.02)
     assert read_plan(tmp_path / "plan.json").evaluation.input_deviation_simulated < 0.02
-    text = said(answer)
+    text = text_of(answer)
     assert "evaluated on the profiled 400 of 400 publications: predicted input deviates by at most 0.00% from replay" in text
     assert "from the simulator; highest output" in text
 

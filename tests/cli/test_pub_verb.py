@@ -77,7 +77,7 @@ def test_what_is_advertised(pub, monkeypatch):
         said.append(str(message.filter))
         return say(core, message, *arguments)
 
-    monkeypatch.setattr(ClientCore, "say", heard)
+    monkeypatch.setattr(ClientCore, "send_control", heard)
     pub(
         stdin=b"[class,'A'],[x,1],[y,'t']\n[class,'A'],[x,2]\n[class,'A'],[y,'u'],[x,3]\n[class,'B'],[x,1]\n[class,nan],[x,1]\n[class,'A'],[z,1]"
     )
@@ -133,7 +133,7 @@ def test_rate(pub):
     ("arguments", "problem"),
     [
         (["--rate", "0"], "--rate: expected more than 0, got 0"),
-        (["--repeat", "2"], "--repeat: expected a file, as standard input can be read only once"),
+        (["--repeat", "2"], "--repeat: expected a file, as standard input cannot be read twice"),
         (["--advertise", "[x,>,]"], "--advertise:6: expected a number or a text in single quotes, found ']'"),
         (["missing"], "missing: expected a readable file, found no such file or directory"),
         (["--key", "k.pem"], "--key: expected none for tcp://127.0.0.1:1, which is not tls://"),
@@ -148,11 +148,11 @@ def test_wrong_options(run, arguments, problem):
     [
         (["--to", "localhost"], "--to: expected tcp://HOST:PORT or tls://HOST:PORT, got 'localhost'"),
         (
-            ["--to", "tls://h:1", "--authorities", "no.pem"],
-            "--authorities: expected a readable file, found no such file or directory: no.pem",
+            ["--to", "tls://h:1", "--cafile", "no.pem"],
+            "--cafile: expected a readable file, found no such file or directory: no.pem",
         ),
         (["--to", "tls://h:1", "--key", "k"], "--certificate: expected a PEM file, as --key is given"),
-        (["--to", "tls://h:1", "--certificate", "c"], "--authorities: expected a PEM file, as --certificate is given"),
+        (["--to", "tls://h:1", "--certificate", "c"], "--cafile: expected a PEM file, as --certificate is given"),
     ],
 )
 def test_wrong_addresses_and_files(run, arguments, problem):
@@ -161,8 +161,8 @@ def test_wrong_addresses_and_files(run, arguments, problem):
 
 def test_a_broker_that_is_not_there(run):
     err = "overweave: tcp://127.0.0.1:1: connection refused\n"
-    assert run("pub", "--to", "tcp://127.0.0.1:1", "--wait", 0) == (1, "", err)
-    status, _, err = run("pub", "--to", "tcp://127.0.0.1:1", "--wait", 0.2)
+    assert run("pub", "--to", "tcp://127.0.0.1:1", "--connect-timeout", 0) == (1, "", err)
+    status, _, err = run("pub", "--to", "tcp://127.0.0.1:1", "--connect-timeout", 0.2)
     assert (status, err) == (
         1, "overweave: waiting for tcp://127.0.0.1:1: connection refused\noverweave: tcp://127.0.0.1:1: connection refused\n"
     )  # fmt: skip
@@ -171,11 +171,11 @@ def test_a_broker_that_is_not_there(run):
 def test_something_that_is_no_broker(run, monkeypatch):
     import socket
 
-    monkeypatch.setattr("overweave.cli.clients._ANSWER_S", 0.2)
+    monkeypatch.setattr("overweave.cli.client_options._ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        text = f"overweave: {url}: expected a broker, but what listens there does not answer as one\n"
-        assert run("pub", "--to", url, "--wait", 0) == (1, "", text)
+        text = f"overweave: {url}: expected a broker, found another server\n"
+        assert run("pub", "--to", url, "--connect-timeout", 0) == (1, "", text)
 
 
 def test_ctrl_c_says_how_many_were_settled(broker):
@@ -212,7 +212,7 @@ def secure(tmp_path_factory):
 
 def test_tls_and_tokens(run, secure, monkeypatch):
     url, authority = secure
-    known = ["--to", url, "--name", "ticker", "--authorities", authority]
+    known = ["--to", url, "--name", "ticker", "--cafile", authority]
     status, _, err = run("pub", *known, "--token", "secret", stdin=b"[class,'A']\n")
     assert (status, SUMMARY.fullmatch(err).groups()) == (0, ("1", "1", "1"))
     status, _, err = run("pub", *known, "--token", "other", stdin=b"[class,'A']\n")

@@ -112,7 +112,7 @@ def test_the_silent_are_waited_for_at_once(run, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         start_s = time.monotonic()
-        lines = asyncio.run(verb.look({f"{number}": address for number in range(10)}))
+        lines = asyncio.run(verb.fetch_snapshots({f"{number}": address for number in range(10)}))
         assert time.monotonic() - start_s < 1.5
     assert set(lines.values()) == {"no answer within 0.3 s"}
 
@@ -145,7 +145,7 @@ def test_wrong_input(run, tmp_path, name):
         ([], "expected either a network's FILE or --metrics HOST:PORT"),
         ([tmp_path / "n.toml", "--metrics", "x:1"], "expected either a network's FILE or --metrics HOST:PORT"),
         (["--metrics", "x"], "--metrics: expected HOST:PORT, found 'x'"),
-        ([tmp_path / "n.toml"], f"{tmp_path}/n.toml: network.metrics_port: expected a port, without which brokers cannot"),
+        ([tmp_path / "n.toml"], f"{tmp_path}/n.toml: network.metrics_port: expected a port, found none"),
     ):
         status, out, err = run(name, *arguments)
         assert (status, out) == (2, "")

@@ -162,7 +162,7 @@ def test_a_broker_that_goes_away_is_waited_for(run, tmp_path):
         status, out, err = run("sub", "--from", broker.url, FILTER, "--count", 3)
         thread.join()
     assert (status, out) == (0, "[class,'A'],[n,1]\n[class,'A'],[n,2]\n[class,'A'],[n,3]\n")
-    assert err.startswith(f"overweave: {broker.url} is gone, waiting for it\n")
+    assert err.startswith(f"overweave: {broker.url}: connection lost, reconnecting\n")
 
 
 def test_a_broker_that_stays_away_does_not_keep_it(run):
@@ -184,7 +184,7 @@ def test_a_broker_that_does_not_answer_in_time(run, broker, monkeypatch):
         await asyncio.sleep(20)
 
     monkeypatch.setattr("overweave.drivers.tcp.client.Subscription.__aenter__", never)
-    err = "overweave: FILTER: expected an answer of the broker within 0.1 s\n"
+    err = "overweave: FILTER: expected a confirmation of the broker within 0.1 s\n"
     assert run("sub", "--from", broker.url, FILTER, "--for", 0.1) == (1, "", err)
 
 

@@ -73,8 +73,8 @@ def test_failures_are_told_and_nothing_but_failures_is_a_failure(run, file, tmp_
     file.write_text(slow)
     status, said, err = run("sweep", file, "--out", tmp_path / "out", "--json")
     assert (status, json.loads(said)["failed"]) == (0, 2)
-    assert err == "overweave: 2 of 4 scenarios failed; the column 'error' says why, --again tries them again\n"
-    assert json.loads(run("sweep", file, "--out", tmp_path / "out", "--again", "--json").out)["computed"] == 2
+    assert err == "overweave: 2 of 4 scenarios failed; see the column 'error'; --retry-failed retries them\n"
+    assert json.loads(run("sweep", file, "--out", tmp_path / "out", "--retry-failed", "--json").out)["computed"] == 2
     file.write_text(slow.replace("[1, 50]", "[50, 60]"))
     status, _, err = run("sweep", file, "--out", tmp_path / "all")
     assert status == 1
@@ -116,12 +116,13 @@ def test_directories_of_others_are_refused(run, file, tmp_path, monkeypatch):
 
 
 @pytest.mark.spark
-def test_ctrl_c_keeps_what_is_finished_and_says_so(file, tmp_path):
+def test_ctrl_c_keeps_what_is_finished_and_says_so(file, tmp_path, quick_conf):
     """Scenarios that take a while, in a process of their own; the signal comes when the first are there."""
     seeds = ", ".join(map(str, range(1, 200)))
-    file.write_text(SWEEP.replace("duration_s = 2", f"seed = [{seeds}]\nduration_s = 1000").replace("repetitions = 2\n", ""))
+    file.write_text(SWEEP.replace("duration_s = 2", f"seed = [{seeds}]\nduration_s = 300").replace("repetitions = 2\n", ""))
     metrics = tmp_path / "out" / "metrics"
     command = [sys.executable, "-m", "overweave", "sweep", str(file), "--out", str(tmp_path / "out"), "--master", "local[1]"]
+    command += quick_conf
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         deadline_s = time.monotonic() + 150
         while len(list(metrics.glob("part-*.parquet"))) < 2 and time.monotonic() < deadline_s and process.poll() is None:

@@ -31,7 +31,7 @@ def looks(monkeypatch):
                 return dict.fromkeys(addresses, "connection refused")
             return dict.fromkeys(addresses, Snapshot("B1", True, 10.0 + number, Statistics(count, 0, 0, 0, 0, 0, {}, {}), {}))
 
-        monkeypatch.setattr(verb, "look", look)
+        monkeypatch.setattr(verb, "fetch_snapshots", look)
 
     return looks
 

@@ -27,7 +27,7 @@ def reachable(kind, share):
             overlay = overlay.without_broker(id)
     else:
         overlay = Overlay(overlay.brokers, [link for number, link in enumerate(overlay.links) if number not in gone])
-    return sum(len(part) ** 2 for part in rustworkx.connected_components(overlay._graph)) / 30**2
+    return sum(len(part) ** 2 for part in rustworkx.connected_components(overlay.lookup.graph)) / 30**2
 
 
 @pytest.mark.parametrize("kind", robustness.KINDS)

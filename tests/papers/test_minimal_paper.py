@@ -73,7 +73,7 @@ def test_the_simulator_agrees(found, folder):
     assert (table["processing_delay_ticks"] > 0).all()
 
 
-def test_there_is_a_picture_of_every_figure(found, folder):
+def test_there_is_a_figure_of_every_figure(found, folder):
     names = {path.stem for path in (folder / "figures").glob("*.svg")}
     for generator in GENERATORS:
         assert {f"{figure}-{generator}" for figure, _, _ in (*figures._GROWING, *figures._FACTORS)} <= names

@@ -15,7 +15,7 @@ from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.pipeline.index_file import build_index
 from overweave.pipeline.schemas import PUBLICATIONS, SUBSCRIPTIONS
-from overweave.pipeline.steps.replay import COLUMNS, replayed
+from overweave.pipeline.steps.replay import COLUMNS, replayed_load
 
 #: Shapes of trees: the parent of broker i, given a generator.
 TREES = {
@@ -145,7 +145,7 @@ def test_counts_are_those_of_the_replay_step(spark, tmp_path, generator):
     build_index(subscriptions, tmp_path / "index")
     sent = [(f"P{p}", i, contents[i]) for i, p in enumerate(workload.boxes.publisher.tolist())]
     publishers = [(f"P{p}", ids[b]) for p, b in enumerate(some.publisher.tolist())]
-    found = replayed(
+    found = replayed_load(
         spark.createDataFrame(sent, PUBLICATIONS).coalesce(1),
         tmp_path / "index",
         some.overlay(),

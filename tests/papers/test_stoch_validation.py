@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from overweave.errors import InvalidInput
-from overweave.experiments.pictures import write
+from overweave.experiments.figure_files import write_figures
 from overweave.experiments.stoch.claims import of_figures, of_sweep, of_validation
-from overweave.experiments.stoch.figures import pictures
+from overweave.experiments.stoch.figures import figures
 from overweave.experiments.stoch.scenarios import RATES_HZ, WIDTHS
 from overweave.experiments.stoch.validation import MEASURES, SCENARIO, compared, summarised
 from overweave.pipeline.sweeps.analysis import ANALYSIS
@@ -118,12 +118,10 @@ def test_too_few_scenarios_or_too_much_time_do_not_hold():
     assert [of_sweep(*case)[0].holds for case in ((1407, 5.0), (1399, 5.0), (1407, 61.0))] == [True, False, False]
 
 
-def test_pictures_are_drawn(analysed, tmp_path):
-    paths = write(
+def test_figures_are_drawn(analysed, tmp_path):
+    paths = write_figures(
         tmp_path,
-        pictures(
-            analysed[analysed["workload_rate_hz"] == 1000.0], analysed[analysed["overlay_width"] == 8], compared(runs(5, 4))
-        ),
+        figures(analysed[analysed["workload_rate_hz"] == 1000.0], analysed[analysed["overlay_width"] == 8], compared(runs(5, 4))),
     )
     assert [path.name.split("-")[0] + path.name.split("-")[1] for path in paths] == [
         "figure3",

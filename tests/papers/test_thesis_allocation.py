@@ -13,7 +13,8 @@ from overweave.experiments.base import Setting
 from overweave.experiments.thesis_allocation import claims, figures, measure, unseen
 from overweave.experiments.thesis_allocation.run import run_at
 from overweave.experiments.thesis_allocation.scenarios import Scenario, make_problem
-from overweave.pipeline.planning import Network, read_brokers, read_problem
+from overweave.pipeline.plan_brokers import Network, read_brokers
+from overweave.pipeline.planning import read_problem
 from overweave.pipeline.workloads.walks import quotes
 from overweave.planning.algorithms import ALGORITHMS
 from overweave.planning.make import make_plan
@@ -100,13 +101,13 @@ def test_claims_are_plain_json_and_give_a_reason_only_where_they_do_not_hold(fou
 
 def test_a_second_run_computes_nothing_again_and_says_the_same(folder, found, monkeypatch):
     monkeypatch.setattr(measure, "make_plan", None)
-    monkeypatch.setattr(figures, "pictures", lambda *tables: [])
-    monkeypatch.setattr(unseen, "pictures", lambda *tables: [])
+    monkeypatch.setattr(figures, "figures", lambda *tables: [])
+    monkeypatch.setattr(unseen, "figures", lambda *tables: [])
     again = run_at(Setting(folder, False, lambda: None, lambda text: None), SMALL)
     assert again == found
 
 
-def test_pictures(folder, found):
+def test_figures(folder, found):
     names = {path.stem for path in (folder / "figures").glob("*.png")}
     for name in ("homogeneous-brokers", "heterogeneous-breakdown-input-hz-max", "homogeneous-closeness-input-hz-mean"):
         assert name in names

@@ -15,12 +15,14 @@ from overweave.drivers.tracing.files import TraceWriter
 from overweave.errors import OverweaveError
 from overweave.pipeline.jobs import profile_run
 from overweave.pipeline.locations import Location
-from overweave.pipeline.streaming.advance import TABLES
+from overweave.pipeline.streaming.apply_batch import TABLES
 from overweave.pipeline.streaming.follow import follow
 from overweave.pipeline.streaming.versions import Versions, current
 from overweave.pipeline.tables import files_of
 from overweave.reports import report_of
 
+#: Short vectors: the fewer words, the sooner Spark has compiled a query.
+BITS = 64
 SWEEP = """\
 duration_s = 2
 [overlay]
@@ -45,7 +47,7 @@ def traces(elsewhere):
     """The trace of a run, as a path and as an address."""
     address, folder = elsewhere
     document = {
-        "duration_s": 60,
+        "duration_s": 40,
         "overlay": {"shape": "chain", "brokers": 3},
         "workload": {"publishers": 2, "subscriptions_per_publisher": 4, "rate_hz": 2},
     }
@@ -92,7 +94,7 @@ def test_profiles_reports_and_plans(verb, traces, elsewhere, tmp_path):
     Location.of(f"{address}/brokers.csv").put(tmp_path / "brokers.csv")
     found = {}
     for source, out in ((plain, tmp_path), (remote, address), (f"file://{plain}", f"file://{tmp_path}/uri")):
-        totals = verb("profile", source, "--out", f"{out}/profiles", "--skip-bad")
+        totals = verb("profile", source, "--out", f"{out}/profiles", "--skip-bad", "--bits", BITS)
         report = verb("report", f"{out}/profiles")
         assert Location.of(f"{out}/profiles/report.html").read_bytes().startswith(b"<!DOCTYPE html>")
         brokers = f"{address if out == address else tmp_path}/brokers.csv"
@@ -134,17 +136,17 @@ def test_sweeps(verb, elsewhere, tmp_path):
 def test_a_follower_elsewhere(spark, traces, elsewhere):
     address, folder = elsewhere
     plain, remote = traces
-    expected = profile_run(spark, plain, folder / "batch", "a")
-    assert follow(spark, remote, f"{address}/followed", "a") == expected
+    expected = profile_run(spark, plain, folder / "batch", "a", BITS)
+    assert follow(spark, remote, f"{address}/followed", "a", BITS) == expected
     assert rows(folder / "batch", *TABLES) == rows(f"{address}/followed", *TABLES)
     with (
-        Versions(f"{address}/followed", TABLES).alone(),
+        Versions(f"{address}/followed", TABLES).lock(),
         pytest.raises(OverweaveError, match=r"^viewfs://.*: another process follows a run there; it has .*lock"),
     ):
-        profile_run(spark, remote, f"{address}/followed", "a")
-    assert profile_run(spark, remote, f"{address}/followed", "a") == expected
+        profile_run(spark, remote, f"{address}/followed", "a", BITS)
+    assert profile_run(spark, remote, f"{address}/followed", "a", BITS) == expected
     # It begins anew, since its state was replaced.
-    assert follow(spark, remote, f"{address}/followed", "a") == expected
+    assert follow(spark, remote, f"{address}/followed", "a", BITS) == expected
 
 
 def test_readers_always_find_tables(tmp_path):
@@ -187,7 +189,7 @@ def _kept(call, failed):
 
 def test_directories_of_earlier_releases_are_read_and_replaced(spark, traces, tmp_path):
     plain, _ = traces
-    totals = profile_run(spark, plain, tmp_path / "new", "a")
+    totals = profile_run(spark, plain, tmp_path / "new", "a", BITS)
     written = current(tmp_path / "new").local
     batch, followed = tmp_path / "batch", tmp_path / "followed"
     for folder in (batch, followed / ".follow" / "versions" / "3"):
@@ -199,7 +201,7 @@ def test_directories_of_earlier_releases_are_read_and_replaced(spark, traces, tm
         assert rows(out, *TABLES) == rows(tmp_path / "new", *TABLES)
         assert report_of(out) == "profile"
         (out / "report.html").write_text("precious")
-        assert profile_run(spark, plain, out, "a") == totals
+        assert profile_run(spark, plain, out, "a", BITS) == totals
         assert current(out).parent.name == ".versions"
         assert sorted(path.name for path in (out / "profiles").glob("*.parquet"))
         assert (out / "report.html").read_text() == "precious"

@@ -7,9 +7,9 @@ import pytest
 
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline import locks
-from overweave.pipeline.good_rows import read_good_rows
 from overweave.pipeline.locations import Location
 from overweave.pipeline.locks import locked
+from overweave.pipeline.quarantine import read_with_quarantine
 from overweave.pipeline.tables import files_of, read_table, write_table
 
 
@@ -40,7 +40,7 @@ def test_files_are_alike_everywhere(place, tmp_path):
     assert [(place / "new").put_new(tmp_path / "x") for _ in range(2)] == [True, False]
     (place / "a" / "c").make_directory()
     assert [(each.name, each.is_dir) for each in (place / "a").list() if each.name[0] != "."] == [("b.json", False), ("c", True)]
-    assert str(file.with_name("z")) == f"{place}/a/z"
+    assert str(file.parent / "z") == f"{place}/a/z"
     with file.fetched() as fetched:
         assert fetched.read_bytes() == b""
     (place / "a").remove()
@@ -64,7 +64,7 @@ def test_tables_are_alike_everywhere(spark, place):
     with pytest.raises(InvalidInput, match=r"empty.parquet: expected a Parquet file, found an empty one"):
         read_table(spark, table, "publications")
     (table / "torn.parquet").write_bytes(b"PAR1")
-    good, bad = read_good_rows(spark, table, "publications")
+    good, bad = read_with_quarantine(spark, table, "publications")
     assert good.count() == 3
     assert sorted((row.file, row.rows) for row in bad.collect()) == [
         (f"{table.path}/empty.parquet", None), (f"{table.path}/torn.parquet", None),

@@ -15,12 +15,12 @@ from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.matching.index import Index, encoded_batch
 from overweave.matching.naive import NaiveMatcher
+from overweave.pipeline.encode_texts import wires_of_texts
 from overweave.pipeline.index_file import build_index, open_index, save_index
-from overweave.pipeline.problems import plain_errors
 from overweave.pipeline.schemas import MATCHES, PUBLICATIONS, SUBSCRIPTIONS
-from overweave.pipeline.steps.match import bad_publications, encoded, match_counts, matched
+from overweave.pipeline.spark_errors import translate_errors
+from overweave.pipeline.steps.match import bad_publications, encoded_publications, match_counts, subscription_matches
 from overweave.pipeline.tables import write_table
-from overweave.pipeline.wire import wires_of_texts
 
 
 def subscriptions_of(spark, filters):
@@ -64,7 +64,7 @@ def workload(spark, tmp_path_factory):
 
 def test_matches_are_those_of_the_naive_matcher(workload):
     publications, directory, expected, _ = workload
-    found = matched(publications, directory)
+    found = subscription_matches(publications, directory)
     assert found.schema == MATCHES
     rows = found.collect()
     assert {(row.sequence, row.subscription) for row in rows} == expected
@@ -74,10 +74,10 @@ def test_matches_are_those_of_the_naive_matcher(workload):
 
 def test_counts_and_the_wire_form_agree_with_duckdb(workload, tmp_path):
     publications, directory, expected, count = workload
-    write_table(encoded(publications), tmp_path / "wires")
+    write_table(encoded_publications(publications), tmp_path / "wires")
     wires = publications.sparkSession.read.parquet(str(tmp_path / "wires"))
     write_table(match_counts(wires, directory), tmp_path / "counts")
-    write_table(matched(wires, directory), tmp_path / "matches")
+    write_table(subscription_matches(wires, directory), tmp_path / "matches")
     (asked,) = duckdb.sql(
         f"""select count(*), sum(c.count), sum(abs(c.count - coalesce(m.count, 0)))
         from '{tmp_path}/counts/*.parquet' c
@@ -91,15 +91,15 @@ def test_what_is_bad_is_named_or_left_out_and_counted(spark, workload, tmp_path)
     _, directory, _, _ = workload
     good, bad = ("p1", 7, "[symbol,'S1']"), ("p1", 8, "[symbol,S1]")
     publications = spark.createDataFrame([good, bad], PUBLICATIONS).coalesce(1)
-    with pytest.raises(InvalidInput, match=r"^publication 8 of 'p1': column 9: expected a number or a text"), plain_errors():
+    with pytest.raises(InvalidInput, match=r"^publication 8 of 'p1': column 9: expected a number or a text"), translate_errors():
         match_counts(publications, directory).collect()
     assert [row.sequence for row in match_counts(publications, directory, skip_bad=True).collect()] == [7]
     assert [(row.sequence, row.error[:8]) for row in bad_publications(publications).collect()] == [(8, "column 9")]
     forged = spark.createDataFrame([("p2", 3, b"\x01\x00\x00")], "publisher string, sequence long, wire binary")
-    for step in (match_counts, matched):
+    for step in (match_counts, subscription_matches):
         with (
             pytest.raises(InvalidInput, match=r"^publication 3 of 'p2': expected a publication in its wire form"),
-            plain_errors(),
+            translate_errors(),
         ):
             step(forged, directory).collect()
 

@@ -12,11 +12,13 @@ from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
 from overweave.overlay.paths import path_between
+from overweave.pipeline.plan_brokers import Network
 from overweave.pipeline.plan_replay import Truth, evaluate
 from overweave.pipeline.plan_simulation import advertisements_of
-from overweave.pipeline.planning import Network, profile_workload, read_advertisements, read_problem, read_windows
+from overweave.pipeline.planning import read_advertisements, read_problem, read_windows
 from overweave.pipeline.schemas import PUBLICATIONS, PUBLISHERS, SUBSCRIPTIONS
 from overweave.pipeline.tables import write_table
+from overweave.pipeline.workload_profile import profile_workload
 from overweave.planning.make import make_plan
 from overweave.planning.problem import Goals, Pool
 

@@ -10,9 +10,10 @@ from overweave.bench.scale import exponent, measure, write_figures
 from overweave.bench.scale_tables import Shape, broker_rows, profile_rows, publisher_rows, subscription_rows, write_case
 from overweave.errors import InvalidInput
 from overweave.pipeline import plan_scale
+from overweave.pipeline.plan_brokers import Network, read_brokers
 from overweave.pipeline.plan_parts import run_on
 from overweave.pipeline.plan_scale import is_large, read_large_problem
-from overweave.pipeline.planning import Network, read_brokers, read_problem
+from overweave.pipeline.planning import read_problem
 from overweave.planning.allocate.cram import cram
 from overweave.planning.allocate.cram.options import CramOptions
 from overweave.planning.allocate.cram.parts import run_here

@@ -6,10 +6,13 @@ import pytest
 from overweave.errors import InvalidInput
 from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter, parse_publication
-from overweave.pipeline.planning import Network, kind_of, profile_workload, read_problem
-from overweave.pipeline.problems import plain_errors
+from overweave.pipeline.plan_brokers import Network
+from overweave.pipeline.plan_tables import kind_of
+from overweave.pipeline.planning import read_problem
 from overweave.pipeline.schemas import PUBLICATIONS, PUBLISHERS, SUBSCRIPTIONS
+from overweave.pipeline.spark_errors import translate_errors
 from overweave.pipeline.tables import write_table
+from overweave.pipeline.workload_profile import profile_workload
 from overweave.planning.problem import Goals, Pool
 
 BITS = 64
@@ -70,5 +73,8 @@ def test_a_publication_of_nobody_is_named(spark, workload, tmp_path):
     for name in ("publications", "subscriptions"):
         (tmp_path / "w" / name).symlink_to(workload / name)
     write_table(spark.createDataFrame([("p1", None, "[x,>,0]", 2.0, 50)], PUBLISHERS), tmp_path / "w" / "publishers")
-    with pytest.raises(InvalidInput, match="publications: publisher 'p2': expected one of the table publishers"), plain_errors():
+    with (
+        pytest.raises(InvalidInput, match="publications: publisher 'p2': expected one of the table publishers"),
+        translate_errors(),
+    ):
         profile_workload(spark, tmp_path / "w", tmp_path / "out", BITS)

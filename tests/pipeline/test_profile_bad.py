@@ -9,7 +9,7 @@ import pytest
 from overweave.cli import main
 from overweave.contract.records import Record
 from overweave.drivers.tracing.files import SCHEMA, TraceWriter
-from overweave.pipeline.problems import plain_errors
+from overweave.pipeline.spark_errors import translate_errors
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def traces(tmp_path, spark, monkeypatch):
 
     @contextmanager
     def given(master, conf=()):
-        with plain_errors():
+        with translate_errors():
             yield spark
 
     monkeypatch.setattr("overweave.pipeline.session.session", given)

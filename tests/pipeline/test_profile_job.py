@@ -49,7 +49,7 @@ def assert_counted(totals, run, metrics):
 def test_the_pipeline_counts_what_the_simulator_counts(spark, traces, tmp_path):
     directory, metrics = traces
     told = []
-    totals = profile_run(spark, directory, tmp_path / "out", "a", progress=told.append)
+    totals = profile_run(spark, directory, tmp_path / "out", "a", 64, progress=told.append)
     assert_counted(msgspec.to_builtins(totals), "a", metrics["a"])
     # Tables are begun together: which of them is first is up to their threads.
     assert sorted(told) == ["load", "profiles", "publisher_profiles", "subscription_lifetimes", "summary"]
@@ -65,7 +65,7 @@ def test_the_pipeline_counts_what_the_simulator_counts(spark, traces, tmp_path):
 
 
 def test_which_run_has_to_be_said_where_there_are_several(spark, traces, tmp_path):
-    with pytest.raises(InvalidInput, match="expected to be told which run to profile, found a, b"):
+    with pytest.raises(InvalidInput, match="expected one run or --run, found runs a, b"):
         profile_run(spark, traces[0], tmp_path / "out")
     with pytest.raises(InvalidInput, match="expected rows of run 'c', found none"):
         profile_run(spark, traces[0], tmp_path / "out", "c")
@@ -84,7 +84,7 @@ def test_totals_are_a_json_document(spark, traces, tmp_path, monkeypatch, capfdb
 
     monkeypatch.setattr("overweave.pipeline.session.session", lambda master, **_: nullcontext(spark))
     with pytest.raises(SystemExit, match="0"):
-        main(["profile", str(traces[0]), "--out", str(tmp_path / "out"), "--run", "b", "--json"])
+        main(["profile", str(traces[0]), "--out", str(tmp_path / "out"), "--run", "b", "--bits", "64", "--json"])
     assert_counted(json.loads(capfdbinary.readouterr().out), "b", traces[1]["b"])
     with pytest.raises(SystemExit, match="2"):
         main(["profile", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
@@ -102,7 +102,7 @@ def test_following_ends_with_ctrl_c_and_tells_the_totals(spark, traces, tmp_path
     monkeypatch.setattr("overweave.pipeline.session.session", lambda master, **_: nullcontext(spark))
     before = signal.getsignal(signal.SIGINT)
     threading.Thread(target=interrupt, daemon=True).start()
-    arguments = ["profile", str(traces[0]), "--out", str(tmp_path / "out"), "--run", "b", "--follow"]
+    arguments = ["profile", str(traces[0]), "--out", str(tmp_path / "out"), "--run", "b", "--bits", "64", "--follow"]
     with pytest.raises(SystemExit, match="0"):
         main([*arguments, "--every", "0.2", "--json"])
     assert signal.getsignal(signal.SIGINT) is before
@@ -112,21 +112,10 @@ def test_following_ends_with_ctrl_c_and_tells_the_totals(spark, traces, tmp_path
     assert b"--skip-bad: expected without --follow" in capfdbinary.readouterr().err
 
 
-def test_ctrl_c_ends_following_with_its_totals(traces, tmp_path):
+def test_ctrl_c_ends_following_with_its_totals(traces, tmp_path, quick_conf):
     """In a process of its own: Spark takes the signal for itself when it starts."""
     command = [sys.executable, "-m", "overweave", "profile", str(traces[0]), "--out", str(tmp_path / "out")]
-    command += [
-        "--run",
-        "b",
-        "--follow",
-        "--every",
-        "1",
-        "--json",
-        "--conf",
-        "spark.sql.shuffle.partitions=2",
-        "--master",
-        "local[2]",
-    ]
+    command += ["--run", "b", "--bits", "64", "--follow", "--every", "1", "--json", "--master", "local[2]", *quick_conf]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         end_s = time.monotonic() + 120
         while not (tmp_path / "out" / "summary").exists() and time.monotonic() < end_s and process.poll() is None:
@@ -160,7 +149,7 @@ def test_the_run_007_is_not_the_run_7_in_any_session(spark, traces, tmp_path):
     before = spark.conf.get(name)
     spark.conf.set(name, "true")
     try:
-        assert profile_run(spark, tmp_path / "traces", tmp_path / "out").run == "007"
+        assert profile_run(spark, tmp_path / "traces", tmp_path / "out", bits=64).run == "007"
         assert spark.conf.get(name) == "true"
     finally:
         spark.conf.set(name, before)

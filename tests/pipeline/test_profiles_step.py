@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, functions
 
 from overweave.errors import InvalidInput
 from overweave.pipeline.schemas import DELIVERIES, LOAD, PROFILES, PUBLISHER_PROFILES, SUMMARY
-from overweave.pipeline.steps.load import loaded, summarised
-from overweave.pipeline.steps.profiles import profiled, publishers_profiled, united, windows_of, windows_united
+from overweave.pipeline.steps.load import broker_load, broker_summary
+from overweave.pipeline.steps.profiles import merge_profiles, merge_windows, publisher_profiles, subscription_profiles, windows_of
 from overweave.pipeline.tables import write_table
 
 
@@ -75,7 +75,7 @@ def test_a_profile_has_a_bit_for_each_of_the_last_publications_that_came(deliver
     for _, publisher, sequence, _, subscription, *_ in rows:
         if subscription is not None and sequence > last[publisher] - bits:
             expected[subscription, publisher].add(sequence)
-    found = profiled(deliveries, bits)
+    found = subscription_profiles(deliveries, bits)
     assert found.columns == PROFILES.fieldNames()
     profiles = {(row.subscription, row.publisher): row for row in found.collect()}
     assert {key: ones(row, bits) for key, row in profiles.items()} == expected
@@ -96,10 +96,10 @@ def test_profiles_of_parts_united_are_those_of_the_whole(spark):
     cuts = [0, 101, len(rows) - 300, len(rows)]
     parts = [rows[start:end] for start, end in itertools.pairwise(cuts)] + [dice.sample(rows, 60)]
     whole = spark.createDataFrame(rows, DELIVERIES)
-    frames = [profiled(spark.createDataFrame(part, DELIVERIES), bits) for part in parts]
-    found = united(functools.reduce(DataFrame.unionByName, frames), windows_of(whole, bits), bits)
+    frames = [subscription_profiles(spark.createDataFrame(part, DELIVERIES), bits) for part in parts]
+    found = merge_profiles(functools.reduce(DataFrame.unionByName, frames), windows_of(whole, bits), bits)
     assert found.columns == PROFILES.fieldNames()
-    assert sorted(map(repr, found.collect())) == sorted(map(repr, profiled(whole, bits).collect()))
+    assert sorted(map(repr, found.collect())) == sorted(map(repr, subscription_profiles(whole, bits).collect()))
 
 
 @pytest.fixture(scope="module")
@@ -132,12 +132,12 @@ def test_profiles_are_a_share_of_what_was_sent_in_the_window(spark, gaps, tmp_pa
         """
     sent = f"{windows} select publisher, first, last, count(distinct sequence) from rows group by all"
     names = ("publisher", "first_sequence", "last_sequence", "window_publications")
-    for found in (publishers_profiled(deliveries, bits), windows_of(deliveries, bits)):
+    for found in (publisher_profiles(deliveries, bits), windows_of(deliveries, bits)):
         assert sorted(map(tuple, found.select(*names).collect())) == sorted(duckdb.sql(sent).fetchall())
     shares = f"""{windows}, sent as (select publisher, count(distinct sequence) n from rows group by 1)
         select subscription, publisher, first, last, count(distinct sequence), any_value(n)
         from rows join sent using (publisher) where subscription is not null group by all"""
-    found = profiled(deliveries, bits).select("subscription", *names[:3], "count", "window_publications").collect()
+    found = subscription_profiles(deliveries, bits).select("subscription", *names[:3], "count", "window_publications").collect()
     assert sorted(map(tuple, found)) == sorted(duckdb.sql(shares).fetchall())
 
 
@@ -147,7 +147,7 @@ def test_windows_of_parts_united_are_those_of_the_whole(spark, gaps):
     parts = [rows[:150], rows[100:300], rows[300:], dice.sample(rows, 30)]
     dice.shuffle(parts)
     frames = [windows_of(spark.createDataFrame(part, DELIVERIES), bits) for part in parts]
-    found = windows_united(functools.reduce(DataFrame.unionByName, frames), bits)
+    found = merge_windows(functools.reduce(DataFrame.unionByName, frames), bits)
     expected = windows_of(spark.createDataFrame(rows, DELIVERIES), bits)
     assert found.columns == expected.columns
     assert sorted(map(repr, found.collect())) == sorted(map(repr, expected.collect()))
@@ -158,13 +158,13 @@ def test_publishers_whose_hashes_are_the_same_are_told_apart(spark, monkeypatch)
     sent = [("p", [*range(31), 99]), ("q", range(10))]
     rows = [("r", publisher, number, "B", "s", "c", 0, 0.0, 0.1, 10, None) for publisher, numbers in sent for number in numbers]
     monkeypatch.setattr("pyspark.sql.functions.xxhash64", lambda *_: functions.lit(7).cast("long"))
-    found = profiled(spark.createDataFrame(rows, DELIVERIES), 64).collect()
+    found = subscription_profiles(spark.createDataFrame(rows, DELIVERIES), 64).collect()
     assert {row.publisher: (row.last_sequence, row["count"]) for row in found} == {"p": (99, 1), "q": (9, 10)}
 
 
 def test_duplicates_and_order_change_nothing(spark, deliveries, rows):
     again = spark.createDataFrame(sorted(rows + rows[:100], key=repr), DELIVERIES)
-    for step in (profiled, publishers_profiled, loaded, summarised):
+    for step in (subscription_profiles, publisher_profiles, broker_load, broker_summary):
         assert sorted(map(repr, step(again).collect())) == sorted(map(repr, step(deliveries).collect())), step.__name__
 
 
@@ -193,7 +193,7 @@ def test_duckdb_counts_the_same(deliveries, tmp_path):
         from arrived full join forwarded using (broker, at_s)
         """
     ).fetchall()
-    found = loaded(deliveries, 0.5)
+    found = broker_load(deliveries, 0.5)
     assert found.columns == LOAD.fieldNames()
     assert sorted(map(tuple, found.collect())) == sorted(expected)
     expected = duckdb.sql(
@@ -202,7 +202,7 @@ def test_duckdb_counts_the_same(deliveries, tmp_path):
         select publisher, max(sequence), count(*), (count(*) - 1) / (max(t) - min(t)), sum(b) / count(*) from a group by 1
         """
     ).fetchall()
-    publishers = publishers_profiled(deliveries)
+    publishers = publisher_profiles(deliveries)
     assert publishers.columns == PUBLISHER_PROFILES.fieldNames()
     by_name = {row.publisher: row for row in publishers.collect()}
     for publisher, last, count, rate_hz, size in expected:
@@ -213,7 +213,7 @@ def test_duckdb_counts_the_same(deliveries, tmp_path):
 
 
 def test_a_summary_of_every_broker(deliveries, rows):
-    found = summarised(deliveries)
+    found = broker_summary(deliveries)
     assert found.columns == SUMMARY.fieldNames()
     for row in found.collect():
         here = {(r[1], r[2], r[4]): (r[8] - r[7], r[6]) for r in rows if r[3] == row.broker and r[4] is not None}
@@ -240,13 +240,13 @@ def test_delays_may_be_nothing_or_below_it(spark):
     delays = [-3.0, -1e-3, -1e-12, 0.0, 2e-6, 5.0, 5.0, 5.0]
     rows = [("r", "p", i, "B", "s", "c", 0, 100.0, 100.0 + delay, 10, None) for i, delay in enumerate(delays)]
     for count, p50, p99 in ((1, -3.0, -3.0), (3, -1e-3, 0.0), (5, 0.0, 2e-6), (8, 0.0, 5.0)):
-        (row,) = summarised(spark.createDataFrame(rows[:count], DELIVERIES)).collect()
+        (row,) = broker_summary(spark.createDataFrame(rows[:count], DELIVERIES)).collect()
         found = (row.delay_s_p50, row.delay_s_p99)
         assert found == pytest.approx((p50, p99), rel=0.00501, abs=1e-9), count
 
 
 def test_what_cannot_be_is_refused(deliveries):
     with pytest.raises(InvalidInput, match="bits: expected a multiple of 64"):
-        profiled(deliveries, 100)
+        subscription_profiles(deliveries, 100)
     with pytest.raises(InvalidInput, match="bucket_s: expected a time above 0"):
-        loaded(deliveries, 0)
+        broker_load(deliveries, 0)

@@ -11,9 +11,9 @@ from overweave.drivers.sim.workload import make_workload
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.pipeline.index_file import build_index
-from overweave.pipeline.problems import plain_errors
 from overweave.pipeline.schemas import PUBLICATIONS, SUBSCRIPTIONS
-from overweave.pipeline.steps.replay import COLUMNS, replayed
+from overweave.pipeline.spark_errors import translate_errors
+from overweave.pipeline.steps.replay import COLUMNS, replayed_load
 
 WORKLOAD = {"publishers": 4, "subscriptions_per_publisher": 6, "rate_hz": 2.0}
 SHAPES = (
@@ -66,7 +66,9 @@ def test_replay_is_what_the_simulator_counts(spark, tmp_path, overlay, protocol)
             index = tmp_path / "index"
             build_index(subscriptions, index)
         expected, metrics = simulated(scenario, workload, network)
-        found = {row.broker: row for row in replayed(publications, index, network, publishers, subscriptions, routing).collect()}
+        found = {
+            row.broker: row for row in replayed_load(publications, index, network, publishers, subscriptions, routing).collect()
+        }
         assert set(found) == set(network.ids)
         for id, row in found.items():
             assert {name: row[name] for name in COLUMNS if name != "forwards"} == {
@@ -87,24 +89,26 @@ def test_forwards_are_those_of_the_broker_that_sends(spark, tmp_path):
     build_index(subscriptions, tmp_path / "index")
     publications = spark.createDataFrame([("p", i, f"[x,{i}]") for i in range(3)], PUBLICATIONS).coalesce(1)
     at_a = spark.createDataFrame([("p", "A")], "publisher string, broker string")
-    found = replayed(publications, tmp_path / "index", star, at_a, subscriptions).collect()
+    found = replayed_load(publications, tmp_path / "index", star, at_a, subscriptions).collect()
     assert {row.broker: (row.arrivals, row.forwards) for row in found} == {"A": (3, 2), "M": (2, 3), "B": (2, 0), "C": (1, 0)}
-    nothing = replayed(publications.where("sequence < 0"), tmp_path / "index", star, at_a, subscriptions).collect()
+    nothing = replayed_load(publications.where("sequence < 0"), tmp_path / "index", star, at_a, subscriptions).collect()
     assert {row.broker: row.arrivals for row in nothing} == {"A": 0, "M": 0, "B": 0, "C": 0}
     for publisher, broker, text in [("q", "A", "found none"), ("p", "Z", "found 'Z'")]:
         elsewhere = spark.createDataFrame([(publisher, broker)], at_a.schema)
-        with pytest.raises(InvalidInput, match=rf"^publisher 'p': expected a broker of the overlay, {text}"), plain_errors():
-            replayed(publications, tmp_path / "index", star, elsewhere, subscriptions).collect()
-    with pytest.raises(InvalidInput, match=r"^publisher 'p': .* or several"), plain_errors():
-        replayed(publications, tmp_path / "index", star, at_a.union(at_a), subscriptions).collect()
+        with pytest.raises(InvalidInput, match=rf"^publisher 'p': expected a broker of the overlay, {text}"), translate_errors():
+            replayed_load(publications, tmp_path / "index", star, elsewhere, subscriptions).collect()
+    with pytest.raises(InvalidInput, match=r"^publisher 'p': .* or several"), translate_errors():
+        replayed_load(publications, tmp_path / "index", star, at_a.union(at_a), subscriptions).collect()
     with pytest.raises(InvalidInput, match=r"^subscription 's2': expected a broker of the overlay, found none"):
-        replayed(publications, tmp_path / "index", star, at_a, subscriptions.where("subscription = 's1'"))
+        replayed_load(publications, tmp_path / "index", star, at_a, subscriptions.where("subscription = 's1'"))
     with pytest.raises(InvalidInput, match=r"^subscription 's1': expected a broker of the overlay, found none, or several"):
-        replayed(publications, tmp_path / "index", star, at_a, subscriptions.union(subscriptions.where("subscription = 's1'")))
+        replayed_load(
+            publications, tmp_path / "index", star, at_a, subscriptions.union(subscriptions.where("subscription = 's1'"))
+        )
     with pytest.raises(InvalidInput, match=r"^subscription 's2': expected a broker of the overlay, found 'Z'"):
         elsewhere = subscriptions.replace("C", "Z", ["broker"])
-        replayed(publications, tmp_path / "index", star, at_a, elsewhere)
+        replayed_load(publications, tmp_path / "index", star, at_a, elsewhere)
     with pytest.raises(InvalidInput, match=r"^overlay: expected a tree"):
-        replayed(publications, tmp_path / "index", star.with_link(("A", "B")), at_a, subscriptions)
+        replayed_load(publications, tmp_path / "index", star.with_link(("A", "B")), at_a, subscriptions)
     with pytest.raises(InvalidInput, match=r"^protocol: expected one of flooding, filter, simple, found 'merc'"):
-        replayed(publications, tmp_path / "index", star, at_a, subscriptions, "merc")
+        replayed_load(publications, tmp_path / "index", star, at_a, subscriptions, "merc")

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 import overweave
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline import session
-from overweave.pipeline.problems import refuse
-from overweave.pipeline.shipping import pack
-from overweave.pipeline.watching import watched
+from overweave.pipeline.package_archive import pack
+from overweave.pipeline.spark_errors import raise_column
+from overweave.pipeline.task_progress import report_progress
 
 
 def test_java_is_asked_for_by_name(monkeypatch, tmp_path):
@@ -61,13 +61,13 @@ def test_a_remote_session_that_cannot_be_had_is_said_plainly(monkeypatch):
 
 def test_what_is_wrong_with_the_input_is_said_plainly(spark):
     with pytest.raises(InvalidInput, match=r"^a.csv: expected better$"), session.session() as ours:
-        ours.range(1).select(refuse("a.csv", "expected better")).collect()
+        ours.range(1).select(raise_column("a.csv", "expected better")).collect()
     assert spark.range(3).count() == 3
 
 
 def test_tasks_are_told_while_they_are_done(spark):
     told = []
-    with watched(spark, lambda done, total: told.append((done, total)), every_s=0.02):
+    with report_progress(spark, lambda done, total: told.append((done, total)), every_s=0.02):
         spark.range(0, 8, 1, 8).selectExpr("java_method('java.lang.Thread', 'sleep', 60L)").collect()
         middle = len(told)
         spark.range(0, 100, 1, 3).repartition(5).count()
@@ -84,7 +84,7 @@ def test_tasks_are_told_while_they_are_done(spark):
 
 def test_a_session_without_a_context_is_not_watched():
     """As a remote one is, which says so by an AttributeError."""
-    with watched(object(), lambda *_: pytest.fail("told")):
+    with report_progress(object(), lambda *_: pytest.fail("told")):
         pass
 
 

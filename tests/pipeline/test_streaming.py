@@ -12,7 +12,7 @@ from overweave.drivers.tracing.files import SCHEMA, statements_table
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline.jobs import profile_run
 from overweave.pipeline.streaming import versions as versions_module
-from overweave.pipeline.streaming.advance import TABLES, Advance
+from overweave.pipeline.streaming.apply_batch import TABLES, ApplyBatch
 from overweave.pipeline.streaming.follow import follow
 from overweave.pipeline.streaming.versions import Versions, current
 
@@ -129,19 +129,19 @@ def two_files(tmp_path):
 
 def test_a_crash_before_or_after_the_end_of_a_batch_doubles_nothing(spark, tmp_path, two_files, monkeypatch):
     versions = Versions(tmp_path / "out", TABLES)
-    advance = Advance(versions, BITS, 0.5)
+    apply_batch = ApplyBatch(versions, BITS, 0.5)
     first, second = (batch_of(spark, tmp_path, [name]) for name in "xy")
-    advance(first, 0)
+    apply_batch(first, 0)
     seen = read(tmp_path / "out")
     with monkeypatch.context() as patch, pytest.raises(OSError, match="power"):
-        patch.setattr("overweave.pipeline.streaming.advance.united", failing)
-        advance(second, 1)
+        patch.setattr("overweave.pipeline.streaming.apply_batch.merge_profiles", failing)
+        apply_batch(second, 1)
     assert_same(read(tmp_path / "out"), seen)
     with monkeypatch.context() as patch, pytest.raises(OSError, match="power"):
-        patch.setattr(Versions, "show", failing)
-        advance(second, 1)
+        patch.setattr(Versions, "publish", failing)
+        apply_batch(second, 1)
     _, expected = batch_job(spark, two_files, tmp_path)
-    advance(second, 1)
+    apply_batch(second, 1)
     assert_same(read(tmp_path / "out"), expected)
 
 
@@ -150,9 +150,9 @@ def failing(*_):
 
 
 def test_a_version_that_is_missing_is_not_passed_over(spark, tmp_path, two_files):
-    advance = Advance(Versions(tmp_path / "out", TABLES), BITS, 0.5)
+    apply_batch = ApplyBatch(Versions(tmp_path / "out", TABLES), BITS, 0.5)
     with pytest.raises(OverweaveError, match="expected version 4 of the tables, found none"):
-        advance(batch_of(spark, tmp_path, ["x"]), 5)
+        apply_batch(batch_of(spark, tmp_path, ["x"]), 5)
 
 
 def test_old_versions_stay_for_a_while(tmp_path, monkeypatch):
@@ -175,16 +175,16 @@ def test_old_versions_stay_for_a_while(tmp_path, monkeypatch):
 
 def test_who_goes_on_asks_for_the_same(spark, followed):
     traces, out, _ = followed
-    with pytest.raises(InvalidInput, match="bits: expected 128, as when it was begun, found 64"):
+    with pytest.raises(InvalidInput, match="bits: expected 128, as in the resumed job, found 64"):
         follow(spark, traces, out, "a", 64, 0.5)
-    with Versions(out, TABLES).alone(), pytest.raises(OverweaveError, match="another process follows"):
+    with Versions(out, TABLES).lock(), pytest.raises(OverweaveError, match="another process follows"):
         follow(spark, traces, out, "a", BITS, 0.5)
 
 
 def test_what_cannot_be_followed_is_refused(spark, tmp_path, two_files):
     for run in ("b", "c"):
         write_file(two_files / f"run={run}", "empty", [])
-    with pytest.raises(InvalidInput, match="expected to be told which run to profile, found a, b, c"):
+    with pytest.raises(InvalidInput, match="expected one run or --run, found runs a, b, c"):
         follow(spark, two_files, tmp_path / "out")
     with pytest.raises(InvalidInput, match="expected rows, found none"):
         follow(spark, tmp_path / "nowhere", tmp_path / "out")

@@ -11,7 +11,7 @@ from overweave.pipeline.streaming.follow import follow
 from overweave.pipeline.streaming.versions import current
 from overweave.testing.live import network_settings, running, until
 
-PUBLICATIONS, WANTED = 60, 40
+PUBLICATIONS, WANTED, BITS = 60, 40, 64
 CHAIN = Overlay(["B1", "B2"], [("B1", "B2")])
 
 
@@ -19,7 +19,7 @@ def test_a_live_network_is_followed(spark, tmp_path):
     traces, out, stopped, told = tmp_path / "traces", tmp_path / "out", threading.Event(), []
 
     def work():
-        told.append(follow(spark, traces, out, None, every_s=0.3, stopped=stopped))
+        told.append(follow(spark, traces, out, None, BITS, every_s=0.3, stopped=stopped))
 
     def delivered():
         if not (out / "summary").exists():
@@ -48,6 +48,6 @@ def test_a_live_network_is_followed(spark, tmp_path):
     finally:
         stopped.set()
         follower.join()
-    followed = follow(spark, traces, out)  # what brokers wrote when they were stopped
+    followed = follow(spark, traces, out, None, BITS)  # what brokers wrote when they were stopped
     assert (followed.publications, followed.useful_arrivals, followed.pure_forwards) == (PUBLICATIONS, WANTED, PUBLICATIONS)
     assert (followed.deliveries, followed.forwarded_bytes) == (WANTED, followed.delivered_bytes)

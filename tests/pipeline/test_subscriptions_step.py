@@ -6,7 +6,7 @@ import duckdb
 import pytest
 
 from overweave.pipeline.schemas import DELIVERIES, STATEMENTS, SUBSCRIPTION_LIFETIMES
-from overweave.pipeline.steps.subscriptions import delivered_subscriptions, delivered_united, subscriptions_of
+from overweave.pipeline.steps.subscriptions import delivered_subscriptions, merge_delivered, subscriptions_of
 from overweave.pipeline.tables import read_statements, write_table
 
 
@@ -57,7 +57,7 @@ def test_every_subscription_is_there_once(statements, deliveries, tmp_path):
 def test_parts_put_together_are_the_whole(deliveries):
     whole = delivered_subscriptions(deliveries)
     parts = [delivered_subscriptions(deliveries.where(f"sequence % 2 = {part}")) for part in range(2)]
-    assert sorted(delivered_united(parts[0].unionByName(parts[1])).collect()) == sorted(whole.collect())
+    assert sorted(merge_delivered(parts[0].unionByName(parts[1])).collect()) == sorted(whole.collect())
 
 
 def test_a_run_without_statements_has_none(spark, tmp_path):

@@ -9,7 +9,7 @@ from overweave.drivers.sim.scenario import scenario_of
 from overweave.errors import InvalidInput
 from overweave.pipeline.sweeps import EVALUATORS
 from overweave.pipeline.sweeps.base import columns_of
-from overweave.pipeline.sweeps.file import Figure, read_sweep, sweep_of
+from overweave.pipeline.sweeps.file import FigureSpec, read_sweep, sweep_of
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = {
@@ -44,7 +44,7 @@ def test_tables_may_be_listed_with_options_of_their_own():
     found = [tuple(task.parameters.get(name) for name in names) for task in sweep.tasks]
     assert found == [("chain", 2, None), ("chain", 3, None), ("balanced", 7, 3)]
     # The degree is not there for all, so it is no axis to draw over.
-    assert sweep.figures[0] == Figure(x="overlay_brokers", y="delay_s_mean", series=("overlay_shape", "overlay_degree"))
+    assert sweep.figures[0] == FigureSpec(x="overlay_brokers", y="delay_s_mean", series=("overlay_shape", "overlay_degree"))
 
 
 def test_a_key_is_that_of_the_values_alone():

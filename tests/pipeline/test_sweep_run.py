@@ -25,7 +25,7 @@ from overweave.pipeline.sweeps import replay as replay_kind
 from overweave.pipeline.sweeps.base import Evaluator, flattened
 from overweave.pipeline.sweeps.file import sweep_of
 from overweave.pipeline.sweeps.replay import Rates
-from overweave.pipeline.sweeps.results import Results, read_metrics, read_note
+from overweave.pipeline.sweeps.results import Results, read_manifest, read_metrics
 from overweave.pipeline.sweeps.running import run_sweep
 
 DOCUMENT = {
@@ -65,7 +65,7 @@ def test_a_sweep_finds_what_simulate_finds_one_by_one(spark, tmp_path):
         assert {name: value for name, value in row.items() if value is not None} == {
             name: value for name, value in expected.items() if value is not None
         } | {"scenario": task.key}
-    assert (read_note(tmp_path).scenarios, read_note(tmp_path).kind) == (12, "simulation")
+    assert (read_manifest(tmp_path).scenarios, read_manifest(tmp_path).kind) == (12, "simulation")
 
 
 def test_a_replay_counts_what_the_simulator_counts(spark, tmp_path):

@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from overweave.errors import InvalidInput
-from overweave.pipeline.good_rows import read_good_rows
-from overweave.pipeline.problems import plain_errors
-from overweave.pipeline.schemas import BAD, DELIVERIES, EARLIER_NAMES, TABLES
+from overweave.pipeline.quarantine import read_with_quarantine
+from overweave.pipeline.schemas import DELIVERIES, EARLIER_NAMES, REJECTED, TABLES
+from overweave.pipeline.spark_errors import translate_errors
 from overweave.pipeline.tables import read_table, write_table
 
 
@@ -102,7 +102,7 @@ def file_of(path, **columns):
 def test_null_where_there_must_be_a_value_is_found_by_those_who_use_it(spark, tmp_path):
     file = file_of(tmp_path / "t" / "a.parquet", sequence=pa.array([1, None], pa.int64()))
     found = read_table(spark, tmp_path / "t", "publications")
-    with pytest.raises(InvalidInput) as refused, plain_errors():
+    with pytest.raises(InvalidInput) as refused, translate_errors():
         # Nor may a filter or a join drop what is null before anybody saw it.
         found.where("sequence > 0").join(found, "sequence").collect()
     assert str(refused.value) == f"{file}: row 2: column 'sequence': expected a value, found null"
@@ -112,12 +112,15 @@ def test_null_where_there_must_be_a_value_is_found_by_those_who_use_it(spark, tm
 def test_rows_of_text_that_cannot_be_read_are_shown(spark, tmp_path):
     lines, file = tmp_path / "a.jsonl", tmp_path / "b.csv"
     lines.write_text('{"publisher": "p", "sequence": "x", "publication": "[x,1]"}\n')
-    with pytest.raises(InvalidInput, match=r"a.jsonl: expected a row of the table 'publications', found .*\"x\""), plain_errors():
+    with (
+        pytest.raises(InvalidInput, match=r"a.jsonl: expected a row of the table 'publications', found .*\"x\""),
+        translate_errors(),
+    ):
         read_table(spark, lines, "publications").select("publisher").collect()
     file.write_text("sequence,publication,publisher,more\n1,[x],p\n")
     with (
         pytest.raises(InvalidInput, match=r"b.csv: expected a row of the table 'publications', found 1,\[x\],p$"),
-        plain_errors(),
+        translate_errors(),
     ):
         read_table(spark, file, "publications").collect()
     file.write_text("sequence,publisher\n1,p\n")
@@ -144,7 +147,7 @@ def damaged(path):
 
 def test_damage_is_named(spark, tmp_path):
     file = damaged(tmp_path / "t" / "a.parquet")
-    with pytest.raises(InvalidInput) as refused, plain_errors():
+    with pytest.raises(InvalidInput) as refused, translate_errors():
         read_table(spark, tmp_path / "t", "publications").groupBy("publisher").agg(
             {"publication": "max", "sequence": "max"}
         ).collect()
@@ -152,7 +155,7 @@ def test_damage_is_named(spark, tmp_path):
 
 
 def bad_of(read):
-    assert read.bad.schema.fieldNames() == BAD.fieldNames()
+    assert read.bad.schema.fieldNames() == REJECTED.fieldNames()
     return {(row.file.rpartition("/")[2], row.reason): (row.rows, row.example) for row in read.bad.collect()}
 
 
@@ -165,7 +168,7 @@ def test_good_rows_are_kept_and_the_others_counted_by_file_and_reason(spark, tmp
     file_of(directory / "x=1" / "d.parquet", sequence=["1", "2"])
     file_of(directory / "x=1" / "e.parquet", publisher=["p", None], publication=["[x,1]", None])
     file_of(directory / "x=2" / "f.parquet", publisher=["p", "r"], publication=["[x,", "[x,3]"])
-    read = read_good_rows(spark, directory, "publications")
+    read = read_with_quarantine(spark, directory, "publications")
     assert sorted(map(tuple, read.rows.collect())) == [("p", 1, "[x,1]"), ("r", 2, "[x,3]")]
     bad = bad_of(read)
     unreadable = "expected a Parquet file that can be read"
@@ -187,7 +190,7 @@ def test_filters_and_rows_of_text_are_judged_too(spark, tmp_path):
     file = tmp_path / "s.csv"
     rows = ['s1,c,,"[x,>,1]"', 's2,c,,"[x,is,1]"', 's3,c,,"[x,is,1]"', "s4", ',c,,"[x,>,1]"']
     file.write_text("\n".join(["subscription,client,broker,filter", *rows, ""]))
-    read = read_good_rows(spark, file, "subscriptions")
+    read = read_with_quarantine(spark, file, "subscriptions")
     assert [row.subscription for row in read.rows.collect()] == ["s1"]
     assert bad_of(read) == {
         ("s.csv", "column 'filter': expected a filter"): (
@@ -201,7 +204,7 @@ def test_filters_and_rows_of_text_are_judged_too(spark, tmp_path):
 
 def test_a_table_that_is_good_has_nothing_bad_and_is_what_duckdb_reads(spark, tmp_path):
     file_of(tmp_path / "t" / "a.parquet")
-    read = read_good_rows(spark, tmp_path / "t", "publications")
+    read = read_with_quarantine(spark, tmp_path / "t", "publications")
     assert bad_of(read) == {}
     assert sorted(map(tuple, read.rows.collect())) == duckdb.sql(f"from '{tmp_path}/t/*.parquet' order by publisher").fetchall()
 
@@ -209,7 +212,7 @@ def test_a_table_that_is_good_has_nothing_bad_and_is_what_duckdb_reads(spark, tm
 def test_nothing_good_at_all_is_an_error(spark, tmp_path):
     file_of(tmp_path / "t" / "a.parquet", publication=None)
     with pytest.raises(InvalidInput, match=r"a.parquet: expected a column 'publication', .*no file is left$"):
-        read_good_rows(spark, tmp_path / "t", "publications")
+        read_with_quarantine(spark, tmp_path / "t", "publications")
 
 
 def test_names_of_folders_are_texts(spark, tmp_path):

@@ -15,7 +15,7 @@ from overweave.pipeline.schemas import TABLES
 from overweave.pipeline.tables import read_table
 from overweave.pipeline.workloads import WORKLOADS
 from overweave.pipeline.workloads.base import Source
-from overweave.pipeline.workloads.writing import Note, write_workload
+from overweave.pipeline.workloads.workload_writer import Manifest, write_workload
 
 SMALL = {
     "stock": {"publishers": 4, "subscriptions": 50, "publications": 90, "brokers": 5},
@@ -95,7 +95,7 @@ def test_publishers_publish_what_they_advertise_and_subscriptions_may_match(kind
 def test_a_workload_in_a_directory(spark, tmp_path):
     kind, shown, out = WORKLOADS["stock"], [], tmp_path / "new" / "w"
     options = kind.read_options({"publishers": 2, "subscriptions": 3, "publications": 5, "brokers": 1})
-    write = partial(write_workload, where=out, note=Note(kind="stock", seed=1, options={}), on_table=shown.append)
+    write = partial(write_workload, where=out, note=Manifest(kind="stock", seed=1, options={}), on_table=shown.append)
     note = write(kind.make(Source(spark, 1), options))
     assert shown == list(note.rows) == ["brokers", "publishers", "subscriptions", "publications"]
     assert list(note.rows.values()) == [1, 2, 3, 5]
@@ -109,7 +109,7 @@ def test_a_workload_in_a_directory(spark, tmp_path):
 
 def test_a_directory_with_other_things_is_left_alone(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    note = Note(kind="stock", seed=1, options={})
+    note = Manifest(kind="stock", seed=1, options={})
     with pytest.raises(InvalidInput, match="--out: expected a directory that is new, empty or a workload"):
         write_workload({}, tmp_path, note, on_table=print)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

@@ -10,7 +10,7 @@ from test_workloads import made
 from overweave.language.predicates import Operator
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.matching.index import Index
-from overweave.pipeline.workloads.dice import Dice
+from overweave.pipeline.workloads.counter_rng import CounterRng
 from overweave.pipeline.workloads.walks import PRICES, VOLATILITY, quotes
 
 
@@ -74,8 +74,8 @@ def test_a_day_is_the_same_alone_and_among_others():
 
 def test_draws_are_uniform_and_normal():
     rows = np.arange(100_000)
-    assert np.histogram(Dice(1, "a").uniform(rows), 10, (0, 1))[0] == pytest.approx(10_000, rel=0.05)
-    normal = Dice(1, "a").normal(rows, rows * 0)
+    assert np.histogram(CounterRng(1, "a").uniform(rows), 10, (0, 1))[0] == pytest.approx(10_000, rel=0.05)
+    normal = CounterRng(1, "a").normal(rows, rows * 0)
     assert (normal.mean(), normal.std(), (normal**4).mean()) == pytest.approx((0, 1, 3), abs=0.1)
 
 

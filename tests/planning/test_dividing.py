@@ -9,15 +9,15 @@ import pytest
 from overweave.errors import DoesNotFit
 from overweave.planning import allocate
 from overweave.planning.allocate.cram import clusters_of, cram
-from overweave.planning.allocate.cram.accept import ANY_PAIR, HeldAlone, Limits
+from overweave.planning.allocate.cram.accept import HeldAlone, Limits
 from overweave.planning.allocate.cram.clustering import Clustering
 from overweave.planning.allocate.cram.dividing import divided
-from overweave.planning.allocate.cram.groups import Groups
 from overweave.planning.allocate.cram.options import CramOptions
 from overweave.planning.allocate.cram.parts import cluster_part, run_here
-from overweave.planning.allocate.cram.search import SEARCHES
 from overweave.planning.canonical import canonical
 from overweave.planning.closeness import CLOSENESS
+from overweave.planning.closest_pairs import ANY_PAIR, SEARCHES
+from overweave.planning.groups import Groups
 from overweave.planning.model import make_model
 from overweave.testing.planning import random_problem
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from overweave.planning.allocate.cram.groups import Groups
 from overweave.planning.allocate.cram.one_to_many import coverings
 from overweave.planning.canonical import canonical
 from overweave.planning.closeness import CLOSENESS
+from overweave.planning.groups import Groups
 from overweave.planning.model import make_model
 from overweave.planning.problem import Pool, Publishers
 from overweave.planning.profiles import Profiles, Window, assemble, corrected, packed, share

@@ -12,10 +12,11 @@ from overweave.planning.algorithms import ALGORITHMS
 from overweave.planning.canonical import canonical
 from overweave.planning.make import make_plan
 from overweave.planning.options import Options
-from overweave.planning.plan import Plan, validate_plan
+from overweave.planning.plan import Plan
 from overweave.planning.problem import Goals, Pool, Problem, Publishers, Today, Units, Vectors
 from overweave.planning.profiles import Profiles, assemble, packed
 from overweave.planning.relabel import assigned
+from overweave.planning.validation import validate_plan
 from overweave.testing.planning import random_problem
 
 

@@ -15,9 +15,9 @@ from overweave.planning.load import predict
 from overweave.planning.make import make_plan
 from overweave.planning.moves.arrangement import contracted
 from overweave.planning.moves.frontier import frontier_of
-from overweave.planning.plan import read_plan, validate_plan
 from overweave.planning.problem import Today
 from overweave.planning.tree import Tree
+from overweave.planning.validation import read_plan, validate_plan
 from overweave.testing.planning import random_problem
 
 

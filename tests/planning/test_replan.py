@@ -11,8 +11,8 @@ from overweave.errors import DoesNotFit
 from overweave.planning.evidence_change import DEVIATIONS, deliveries_deviation, evidence_change, observe
 from overweave.planning.kept_plan import anchored, kept, moves_between
 from overweave.planning.make import make_plan
-from overweave.planning.plan import validate_plan
 from overweave.planning.replan import Current, Thresholds, replan
+from overweave.planning.validation import validate_plan
 from overweave.testing.planning import random_problem
 
 

@@ -4,10 +4,10 @@ import pytest
 from report_pages import BROKERS, PUBLISHERS, SCRIPT
 
 from overweave.pipeline.schemas import DELIVERIES
-from overweave.pipeline.steps.load import loaded, summarised
-from overweave.pipeline.steps.profiles import profiled, publishers_profiled
+from overweave.pipeline.steps.load import broker_load, broker_summary
+from overweave.pipeline.steps.profiles import publisher_profiles, subscription_profiles
 from overweave.pipeline.tables import write_table
-from overweave.reports.digest import digested
+from overweave.reports.profile_digest import digest_of
 
 #: At each broker.
 SUBSCRIBERS = ([SCRIPT], [], ["s2", "s3"], ["s4"])
@@ -41,10 +41,10 @@ def profile(spark, tmp_path_factory):
     deliveries = spark.createDataFrame(rows, DELIVERIES)
     directory = tmp_path_factory.mktemp("profile")
     tables = {
-        "profiles": profiled(deliveries, 64),
-        "publisher_profiles": publishers_profiled(deliveries),
-        "load": loaded(deliveries, 0.5),
-        "summary": summarised(deliveries),
+        "profiles": subscription_profiles(deliveries, 64),
+        "publisher_profiles": publisher_profiles(deliveries),
+        "load": broker_load(deliveries, 0.5),
+        "summary": broker_summary(deliveries),
     }
     for table, frame in tables.items():
         write_table(frame, directory / table)
@@ -53,4 +53,4 @@ def profile(spark, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def digest(spark, profile):
-    return digested(spark, profile)
+    return digest_of(spark, profile)

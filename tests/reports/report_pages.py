@@ -43,7 +43,7 @@ class Page(HTMLParser):
 
 
 def check_stands_alone(page):
-    """Nothing is fetched, nothing runs, and every picture is a picture."""
+    """Nothing is fetched, nothing runs, and every figure is a figure."""
     assert not {"script", "link", "iframe", "object", "base"} & set(page.tags)
     assert not [name for name, _ in page.attributes if name.startswith("on")]
     assert all(value.startswith("data:") for name, value in page.attributes if name in ("src", "href", "srcset"))

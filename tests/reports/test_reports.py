@@ -9,10 +9,10 @@ from report_pages import BROKERS, PUBLISHERS, SCRIPT, Page, check_stands_alone
 from overweave.errors import InvalidInput
 from overweave.pipeline.sweeps.file import sweep_of
 from overweave.pipeline.sweeps.results import ERROR, KEY, Results, measured_schema
-from overweave.reports import digest as digests
+from overweave.reports import profile_digest as digests
 from overweave.reports import write_report
-from overweave.reports.digest import digested
-from overweave.reports.labels import figure
+from overweave.reports.labels import number_text
+from overweave.reports.profile_digest import digest_of
 
 
 def rows_of(directory, query):
@@ -55,7 +55,7 @@ def test_load_over_time_loses_no_arrival(profile, digest):
 def test_long_times_are_in_few_steps_and_many_brokers_are_the_largest(spark, profile, monkeypatch):
     monkeypatch.setattr(digests, "STEPS_MAX", 3)
     monkeypatch.setattr(digests, "TOP", 2)
-    few = digested(spark, profile)
+    few = digest_of(spark, profile)
     ((buckets,),) = rows_of(profile, "select count(distinct at_s) from load")
     # The last step is shorter than the others.
     assert buckets % -(-buckets // 3)
@@ -92,9 +92,9 @@ def test_the_page_of_a_profile(spark, profile, digest, tmp_path):
     texts = set(page.texts)
     assert {SCRIPT, "s2", "s3", "s4", *PUBLISHERS, "$B_1^$ <b>&", "日本�"} <= texts
     assert {
-        figure(digest.totals[name]) for name in ("publications", "deliveries", "forwarded_bytes", "yield", "delay_s_mean")
+        number_text(digest.totals[name]) for name in ("publications", "deliveries", "forwarded_bytes", "yield", "delay_s_mean")
     } <= texts
-    assert {figure(value) for value in digest.brokers_top["delay_s_p99"].dropna()} <= texts
+    assert {number_text(value) for value in digest.brokers_top["delay_s_p99"].dropna()} <= texts
     assert {"Load over time", "Brokers", "Publishers", "Profiles"} <= texts
     assert BROKERS[0] in page.texts
 
@@ -172,7 +172,7 @@ def test_a_sweep_that_goes_on_says_what_is_missing(tmp_path):
 
 
 @pytest.mark.parametrize(("fails", "missing"), [(12, 0), (0, 12)])
-def test_a_sweep_without_any_result_has_no_pictures(tmp_path, fails, missing):
+def test_a_sweep_without_any_result_has_no_figures(tmp_path, fails, missing):
     finished(tmp_path, fails, missing)
     write_report(tmp_path, tmp_path / "report.html", never)
     page = Page(tmp_path / "report.html")

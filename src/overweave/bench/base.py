@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-#: How a benchmark tells what it is about to measure.
+#: Shows the current measurement.
 Progress = Callable[[str], None]
 
 

@@ -1,4 +1,4 @@
-"""``overweave bench capacity``: what one broker on this machine can carry, as the keys of a network file say it.
+"""``overweave bench capacity``: the capacity of one broker on this machine, as keys of a network file.
 
 One broker is a process of its own, and all clients share another one, over TCP on the loopback interface. What counts is the
 broker's processor time: a broker is one thread, so a second of it is a second of a broker that is busy all the time, whatever
@@ -25,8 +25,8 @@ SUBSCRIBERS = 20
 #: Filters beside the one that gets everything while the capacity is measured.
 FILTERS = 1_000
 SIZES, QUICK_SIZES = (1_000, 10_000, 50_000, 100_000), (500, 5_000, 20_000)
-#: A figure is the median of so many turns. A turn lasts until the broker has worked for so long, as the system counts in
-#: hundredths of a second; or so many times as long by the clock, where others are slower.
+#: A figure is the median of this many turns. A turn lasts until the broker has used this CPU time, which the system counts in
+#: hundredths of a second, or until this multiple of it has passed by the clock.
 TURNS, SECONDS, QUICK_SECONDS, LONGER = 3, 2.0, 0.5, 4
 
 
@@ -40,7 +40,7 @@ class Spent(NamedTuple):
 
     @property
     def busy_s(self) -> float:
-        """Processor time, or the clock where the system does not tell."""
+        """The CPU time, or the clock where the system has none."""
         return self.wall_s if math.isnan(self.cpu_s) or self.cpu_s <= 0 else self.cpu_s
 
 
@@ -80,7 +80,7 @@ _UNITS = ("bytes per s", "s", "s", "1 per s")
 
 
 def fragment(rows: Sequence[Row]) -> str:
-    """What a network file says of such a broker.
+    """The fragment of a network file for such a broker.
 
     >>> rows = [Row(name, "", value) for name, value in zip(CAPACITIES, (12_345_678.9, 1.789e-6, 0.0, 250_000.4))]
     >>> print(fragment(rows), end="")
@@ -122,7 +122,7 @@ async def _flow(brokers: Brokers, subscribers: int, filters: int, seconds: float
 
 
 async def _matching(brokers: Brokers, sizes: Sequence[int], seconds: float, progress: Progress) -> list[list[Spent]]:
-    """Publications that nobody wants, beside more and more filters."""
+    """Publications without matches, with more and more filters."""
     url, found, before = brokers.url("B1"), [], 0
     async with contextlib.AsyncExitStack() as stack:
         flow = await stack.enter_async_context(flowing(url, url, 0, 0))

@@ -36,7 +36,7 @@ class Flow:
         self.published = 0
 
     async def rate_hz(self, seconds: float) -> float:
-        """Publish as much as goes, and say how much that was."""
+        """Publish at full speed, and return the count."""
         before, start_s = sum(self.counts), perf_counter()
         while perf_counter() - start_s < seconds:
             await self._publisher.publish_encoded(self._rows)
@@ -144,7 +144,7 @@ class Brokers:
         return f"tcp://127.0.0.1:{self._port + int(id[1:])}"
 
     def memory_mb(self, id: str) -> float:
-        """What a process holds in memory; nan where the system does not tell."""
+        """The memory of a process; nan if the system does not report it."""
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{self._processes[id].pid}/status").read_text().splitlines():
                 if line.startswith("VmRSS:"):
@@ -152,7 +152,7 @@ class Brokers:
         return float("nan")
 
     def cpu_s(self) -> float:
-        """What all processes together have spent of the processors; nan where the system does not tell."""
+        """The CPU time of all processes; nan if the system does not report it."""
         spent = 0.0
         for process in self._processes.values():
             try:
@@ -180,7 +180,7 @@ def network(brokers: int, trace: Path | None = None, routing: str = "filter", sh
                 said = (Path(directory) / f"{id}.log").read_text().splitlines()
                 raise OverweaveError(f"broker {id} did not start: {said[-1] if said else 'it said nothing'}")
         yield Brokers(port, processes)
-        for process in processes.values():  # all at once, or each would wait for those that are left
+        for process in processes.values():  # all at once, otherwise each would wait for the others
             process.terminate()
 
 

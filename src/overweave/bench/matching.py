@@ -25,7 +25,7 @@ from overweave.matching.kernels.match import NOTHING, WHETHER, WHICH
 Array = NDArray[np.float64]
 LINKS = 4
 WORKLOADS = {"W1": (w1, w1_values), "W2": (w2, w2_values)}
-#: What is promised, by workload, size and question.
+#: Promised ratios by workload, size and query.
 RATIOS = {("W1", 100_000, "ids"): 25.0, ("W1", 100_000, "next hops"): 500.0, ("W2", 100_000, "ids"): 100.0}
 BATCH = 1024
 #: Enough that a pool which happens to grow meanwhile counts for what it costs on average.

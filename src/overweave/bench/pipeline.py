@@ -23,10 +23,10 @@ from overweave.bench.workloads import Intervals, brute_force_by_columns, w2, w2_
 from overweave.language.codec import encode_publication
 from overweave.language.syntax import parse_publication
 from overweave.pipeline.session import session
-from overweave.pipeline.steps.match import encoded, match_counts
-from overweave.pipeline.watching import OnTasks, watched
+from overweave.pipeline.steps.match import encoded_publications, match_counts
+from overweave.pipeline.task_progress import OnTasks, report_progress
 
-#: Files have so many publications, so that there is work for several cores; larger tables are the same quotes again.
+#: Publications per file, so that several cores have work; larger tables repeat the same quotes.
 PER_FILE = 125_000
 DISTINCT = 1_000_000
 #: So many are done by the baselines.
@@ -50,7 +50,7 @@ def run(
         directory = Path(name)
         tables = {count: directory / f"quotes{count}" for count in publications}
         runs = {count: directory / f"trace{count}" for count in deliveries}
-        with session() as spark, watched(spark, on_tasks):
+        with session() as spark, report_progress(spark, on_tasks):
             for count, place in runs.items():
                 rows += traces.measure_time(spark, progress, place, count)
             rows += _matching(spark, progress, directory, subscriptions, tables)
@@ -121,7 +121,7 @@ def _measure(
     progress(f"{title}: to the wire form")
     wires = _wires(table)
     start = perf_counter()
-    encoded(texts).write.mode("overwrite").parquet(str(wires))
+    encoded_publications(texts).write.mode("overwrite").parquet(str(wires))
     encode_us = (perf_counter() - start) * 1e6 / count
     progress(f"{title}: from the wire form")
     wire_us = _us(match_counts(spark.read.parquet(str(wires)), index), "count", count)
@@ -140,7 +140,7 @@ def _wires(table: Path) -> Path:
 
 
 def _us(step: DataFrame, column: str, count: int) -> float:
-    """Carry a step out, down to one number, and tell what a publication took; the better of two runs unless they are long."""
+    """Run a step, down to one number, and return the time per publication; the better of two runs unless they are long."""
     taken_s = []
     for _ in range(2 if count <= DISTINCT else 1):
         start = perf_counter()
@@ -192,7 +192,7 @@ def _by_numpy(intervals: Intervals, values: NDArray[np.float64]) -> tuple[float,
 
 
 def _by_pandas(intervals: Intervals, values: NDArray[np.float64]) -> tuple[float, NDArray[np.int64]]:
-    """A merge on the symbol, and all bounds compared on what is left."""
+    """A merge on the symbol, and a comparison of all bounds on the rest."""
     names = intervals.names[1:]
     filters = pd.DataFrame({"symbol": intervals.low[:, 0]})
     for column, name in enumerate(names, start=1):

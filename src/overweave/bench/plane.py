@@ -24,7 +24,7 @@ from overweave.drivers.tcp.client import Subscription, connect
 FILTERS = 10_000
 SUBSCRIBERS = 100
 SECONDS = 4.0
-#: With and without traces is measured so many times in turn, for so long.
+#: Alternating runs with and without traces, and the length of each in seconds.
 TURNS, TURN_S = 40, 0.25
 LONE = 300
 
@@ -70,7 +70,7 @@ def run(progress: Progress) -> list[Row]:
 
 
 def _traced() -> list[Row]:
-    """A broker with traces against one without, in turn: a shared machine's speed varies by more than what is looked for."""
+    """A broker with traces against one without, alternating: the speed of a shared machine varies more than the effect."""
     with tempfile.TemporaryDirectory() as directory:
         with network(1) as plain, network(1, Path(directory)) as traced:
             plain_hz, traced_hz, delivered = asyncio.run(_in_turn_hz(plain.url("B1"), traced.url("B1")))
@@ -89,7 +89,7 @@ def _rate(group: str, name: str, rate_hz: float, baseline_hz: float | None = Non
     return Row(f"{group}: {name}", "µs per message", 1e6 / rate_hz, baseline, ratio_min=ratio_min if baseline else None)
 
 
-# ---- what is measured
+# ---- measurements
 
 
 async def _rate_hz(publisher_url: str, subscriber_url: str, subscribers: int, filters: int) -> float:

@@ -17,7 +17,8 @@ import numpy as np
 
 from overweave.bench.base import Progress, Row
 from overweave.bench.planning_tables import plain_profiles, write_profile
-from overweave.pipeline.planning import Network, read_brokers, read_problem
+from overweave.pipeline.plan_brokers import Network, read_brokers
+from overweave.pipeline.planning import read_problem
 from overweave.planning.allocate import ALLOCATORS
 from overweave.planning.canonical import canonical
 from overweave.planning.make import make_plan
@@ -30,7 +31,7 @@ PLAIN = 2_000
 PUBLISHERS, RATE_HZ, MESSAGE_BYTES, BITS = 40, 70 / 60, 220.0, 1_280
 #: About what saturates MANUAL: enough for all deliveries at every size.
 BANDWIDTH_BYTES_PER_S, PER_BROKER = 43_000.0, 100
-#: What is promised: seconds from profiles to a plan.
+#: Promised: seconds from profiles to a plan.
 SECONDS_MAX = {8_000: 3.0, 100_000: 30.0}
 TIMED = ("bin-packing", "cram-iou")
 

@@ -19,7 +19,7 @@ from overweave.matching.index import Index
 from overweave.overlay.shapes import make_overlay
 from overweave.pipeline.index_file import save_index
 from overweave.pipeline.session import session
-from overweave.pipeline.steps.replay import replayed
+from overweave.pipeline.steps.replay import replayed_load
 
 BROKERS = 1_000
 #: No more are replayed: each goes to thousands of subscriptions.
@@ -39,7 +39,7 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 def measure(progress: Progress, wires: Path, sizes: list[int]) -> list[Row]:
-    """Replay some of the publications of ``wires`` with so many subscriptions."""
+    """Replay some publications of ``wires`` with this number of subscriptions."""
     rows = []
     for subscriptions in sizes:
         title = f"{subscriptions:,} subscriptions on {BROKERS:,} brokers"
@@ -72,9 +72,9 @@ def tell(wires: str, subscriptions: int) -> None:
         count = publications.count()
         placed = _placed(publishers, "publisher"), _subscriptions(spark, subscriptions)
         # A few first: workers start, and kernels are compiled or loaded.
-        replayed(publications.where(f"sequence < {_WARM}"), index, overlay, *placed).collect()
+        replayed_load(publications.where(f"sequence < {_WARM}"), index, overlay, *placed).collect()
         start = perf_counter()
-        carried = replayed(publications, index, overlay, *placed)
+        carried = replayed_load(publications, index, overlay, *placed)
         (row,) = carried.agg(F.sum("deliveries").alias("deliveries"), F.count("*").alias("brokers")).collect()
         replay_s = perf_counter() - start
         assert row.brokers == BROKERS

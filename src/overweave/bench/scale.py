@@ -25,16 +25,17 @@ import numpy as np
 from overweave.bench.base import Progress, Row
 from overweave.bench.scale_tables import Shape, write_case
 from overweave.bench.traces import java_of, peak_mb
+from overweave.pipeline.plan_brokers import Network, read_brokers
 from overweave.pipeline.plan_files import write_plan
 from overweave.pipeline.plan_parts import run_on
 from overweave.pipeline.plan_scale import SESSION_MEMORY_MB, is_large, read_large_problem
-from overweave.pipeline.planning import Network, read_brokers, read_problem
+from overweave.pipeline.planning import read_problem
 from overweave.pipeline.session import session
 from overweave.planning.allocate.cram.parts import run_here
 from overweave.planning.make import make_plan
 from overweave.planning.problem import Goals, Problem
 
-#: What is promised of one publisher per filter: minutes, memory, and how fast the cost grows from the second largest case on.
+#: Promised for one publisher per filter: minutes, memory, and the growth of the cost from the second largest case on.
 MINUTES_MAX, DRIVER_GB_MAX, EXPONENT_MAX = 6, 6, 1.3
 _PROC = Path("/proc")
 
@@ -146,7 +147,7 @@ def components(problem: Problem) -> int:
 
 
 def _cpu_s(process: int) -> float:
-    """What a process and all below it have spent so far, also those that ended."""
+    """The CPU time of a process and its descendants so far, including those that ended."""
     return sum(_own_cpu_s(each) for each in (process, *_below(process)))
 
 
@@ -196,12 +197,12 @@ def write_figures(found: Sequence[Measured], out: Path) -> None:
     """The figures as JSON, and a plot of processors' time over subscriptions."""
     from matplotlib.ticker import FixedLocator, NullLocator
 
-    from overweave.reports.look import COLOURS, MARKERS, drawn, explain, plain_numbers
+    from overweave.reports.style import COLOURS, MARKERS, add_legend, new_figure, plain_numbers
 
     out.mkdir(parents=True, exist_ok=True)
     (out / "scale.json").write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
     caption = "From profiles in Parquet to a plan: processors' time of all processes, and the peak memory of the driver."
-    with drawn("scale", caption) as (picture, axes):
+    with new_figure("scale", caption) as (figure, axes):
         for place, each in enumerate(sorted({one.per_filter for one in found})):
             own = sorted((one for one in found if one.per_filter == each), key=lambda one: one.subscriptions)
             x = [one.subscriptions for one in own]
@@ -218,6 +219,6 @@ def write_figures(found: Sequence[Measured], out: Path) -> None:
         axes.tick_params(axis="x", labelrotation=30)
         axes.set_xlabel("subscriptions")
         axes.set_ylabel("s, GB")
-        explain(axes, "publishers per filter")
-    (out / "scale.svg").write_text(picture.svg, encoding="utf-8")
-    (out / "scale.png").write_bytes(picture.png)
+        add_legend(axes, "publishers per filter")
+    (out / "scale.svg").write_text(figure.svg, encoding="utf-8")
+    (out / "scale.png").write_bytes(figure.png)

@@ -24,14 +24,14 @@ from overweave.pipeline.workloads.brokers import (
     MATCHING_DELAY_BASE_S,
     SIZES,
 )
-from overweave.pipeline.workloads.dice import Dice, Whole, dealt, shares, shuffled
+from overweave.pipeline.workloads.counter_rng import CounterRng, Whole, pick_by_share, share_ends, shuffled
 from overweave.pipeline.workloads.walks import quotes
-from overweave.planning.problem import Reals, TextSet
+from overweave.planning.problem import BitWords, Reals
 from overweave.planning.profiles import packed
 
 BITS = 1_280
 RATE_HZ, MESSAGE_BYTES = 70 / 60, 220.0
-#: With so many subscriptions to a symbol about a quarter of the vectors are distinct: there are 1,280 lows, some of them equal.
+#: With this many subscriptions per symbol about a quarter of the vectors are distinct: there are 1,280 lows, some of them equal.
 PER_PUBLISHER = 2_500
 #: A broker above others sends each of them what it wants, in the end all there is: it must be larger than all publishers
 #: together, and those of 43 kB/s are not where a million subscribe to 222 of them.
@@ -67,43 +67,43 @@ class Shape:
         needed = self.subscriptions * self.per_filter * _MATCHED * RATE_HZ * MESSAGE_BYTES / FILLED
         if not self.sizes:
             return np.full(max(8, round(needed / BANDWIDTH)), BANDWIDTH)
-        # The smallest are as large as others are where all are equal: a smaller one could send all there is to nobody.
+        # The smallest are as large as those of equal pools: a smaller broker could serve no client.
         kinds = np.array([share for _, share in SIZES]) / min(share for _, share in SIZES)
         part = np.array([count for count, _ in SIZES]) / sum(count for count, _ in SIZES)
         count = max(8, round(needed / BANDWIDTH / float(part @ kinds)))
-        return np.asarray(BANDWIDTH * kinds[dealt(shares(part), (np.arange(count) + 0.5) / count)])
+        return np.asarray(BANDWIDTH * kinds[pick_by_share(share_ends(part), (np.arange(count) + 0.5) / count)])
 
 
 def filters_of(shape: Shape, rows: Whole) -> tuple[Whole, Whole]:
     """Publishers and days (-1: all quotes) of the filters of some subscriptions, one column per symbol."""
     if shape.per_filter == 1:
         at = (shuffled(rows, shape.subscriptions) + 0.5) / shape.subscriptions
-        publisher = dealt(shares(np.ones(shape.publishers)), at)[:, None]
+        publisher = pick_by_share(share_ends(np.ones(shape.publishers)), at)[:, None]
         number = rows
     else:
         own = max(1, shape.subscriptions // 4)
-        shared = np.floor(own ** Dice(shape.seed, "filter").uniform(rows)).astype(np.int64) - 1
+        shared = np.floor(own ** CounterRng(shape.seed, "filter").uniform(rows)).astype(np.int64) - 1
         number = np.where(rows < own, rows, np.clip(shared, 0, own - 1))
         publisher = _some_publishers(shape, number)
     columns = np.arange(shape.per_filter)
     counters = np.repeat(number, shape.per_filter), np.tile(columns, len(number))
-    day = Dice(shape.seed, "example").below(BITS, *counters).reshape(publisher.shape)
-    whole = Dice(shape.seed, "template").uniform(number) < 0.4
+    day = CounterRng(shape.seed, "example").below(BITS, *counters).reshape(publisher.shape)
+    whole = CounterRng(shape.seed, "template").uniform(number) < 0.4
     return publisher, np.where(whole[:, None], -1, day)
 
 
 def _some_publishers(shape: Shape, number: Whole) -> Whole:
-    """Different publishers: each next one is drawn from those that are left (Floyd)."""
+    """Distinct publishers, each drawn from the remaining ones (Floyd)."""
     found = np.empty((len(number), shape.per_filter), np.int64)
     for column in range(shape.per_filter):
         most = shape.publishers - shape.per_filter + column
-        drawn = Dice(shape.seed, f"publisher {column}").below(most + 1, number)
+        drawn = CounterRng(shape.seed, f"publisher {column}").below(most + 1, number)
         taken = (found[:, :column] == drawn[:, None]).any(axis=1)
         found[:, column] = np.where(taken, most, drawn)
     return found
 
 
-def vectors_of(shape: Shape, publisher: Whole, day: Whole) -> TextSet:
+def vectors_of(shape: Shape, publisher: Whole, day: Whole) -> BitWords:
     """What filters match of a publisher's quotes: all of them, or those with ``low`` below that of a day."""
     words = np.empty((len(publisher), BITS // 64), np.uint64)
     days = np.arange(BITS)
@@ -138,7 +138,7 @@ def subscription_rows(shape: Shape, rows: Whole) -> Mapping[str, object]:
     return {
         "subscription": numbered("s", rows),
         "client": numbered("c", rows),
-        "broker": numbered("B", Dice(shape.seed, "subscriber's broker").below(len(shape.bandwidths), rows)),
+        "broker": numbered("B", CounterRng(shape.seed, "subscriber's broker").below(len(shape.bandwidths), rows)),
         "filter": [""] * len(rows),
     }
 
@@ -148,7 +148,7 @@ def publisher_rows(shape: Shape, rows: Whole) -> Mapping[str, object]:
     count = len(rows)
     return {
         "publisher": numbered("P", rows),
-        "broker": numbered("B", Dice(shape.seed, "publisher's broker").below(len(shape.bandwidths), rows)),
+        "broker": numbered("B", CounterRng(shape.seed, "publisher's broker").below(len(shape.bandwidths), rows)),
         "first_sequence": np.zeros(count, np.int64),
         "last_sequence": np.full(count, BITS - 1),
         "window_publications": np.full(count, BITS),

@@ -20,17 +20,17 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from overweave.bench.base import Progress, Row
 from overweave.pipeline.session import session
-from overweave.pipeline.steps.profiles import BITS, profiled
+from overweave.pipeline.steps.profiles import BITS, subscription_profiles
 from overweave.pipeline.tables import read_table, write_table
 
 PUBLISHERS, SUBSCRIPTIONS, BROKERS = 40, 80_000, 80
-#: Every so many steps a subscription gets something.
+#: The steps between two deliveries of a subscription.
 EVERY = 5
 PER_STEP = SUBSCRIPTIONS // EVERY
 PER_FILE = 1_000_000
-#: No more are profiled by the baseline: it is told per row.
+#: The limit of rows of the baseline, whose time is reported per row.
 SAMPLE = 1_000_000
-#: Profiles are made so often, and the best is told: Java compiles what it does often.
+#: Repetitions, of which the best counts: Java compiles hot code.
 TURNS = 6
 #: The heap of Java when memory is measured.
 HEAP_MB = 1024
@@ -73,14 +73,16 @@ def measure_time(spark: SparkSession, progress: Progress, directory: Path, deliv
     write_table(trace(spark, min(deliveries, SAMPLE)), sample / "run=bench", 1)
     progress(f"{title}: a sample with pandas")
     baseline_us, expected = _by_pandas(sample)
-    # The same sample warms Spark, and has to say the same.
-    found = profiled(read_table(spark, sample, "deliveries")).select("subscription", "publisher", "words").toPandas()
+    # The same sample warms Spark, and must have the same result.
+    found = subscription_profiles(read_table(spark, sample, "deliveries")).select("subscription", "publisher", "words").toPandas()
     assert _same(found, expected)
     taken = []
     for turn in range(TURNS):
         progress(f"{title}: profiles, {turn + 1} of {TURNS}")
         start = perf_counter()
-        write_table(profiled(read_table(spark, directory, "deliveries")), directory.with_name(f"{directory.name}-profiles"))
+        write_table(
+            subscription_profiles(read_table(spark, directory, "deliveries")), directory.with_name(f"{directory.name}-profiles")
+        )
         taken.append(perf_counter() - start)
     taken_s = min(taken)
     profiles = spark.read.parquet(f"{directory}-profiles")
@@ -118,7 +120,7 @@ def measure_memory(progress: Progress, directories: dict[int, Path]) -> list[Row
 def tell_memory(directory: str) -> None:
     """Profile a trace, and write to stdout what it took; for a process of its own."""
     with session(memory_mb=HEAP_MB) as spark:
-        write_table(profiled(read_table(spark, directory, "deliveries")), f"{directory}-profiles")
+        write_table(subscription_profiles(read_table(spark, directory, "deliveries")), f"{directory}-profiles")
         java = java_of(spark)
         java.System.gc()
         runtime = java.Runtime.getRuntime()

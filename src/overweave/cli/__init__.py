@@ -2,7 +2,7 @@
 
 A verb is one file of this package and one line in `VERBS`. The file ``cli/VERB.py`` exports a function of the same name,
 whose signature is the verb's options (typer) and whose docstring is its help, and ``EXAMPLE``, a command that can be
-pasted. `overweave.cli.frame` gives every verb its exit statuses and its one-line errors.
+pasted. `overweave.cli.app` adds exit statuses and one-line errors to every verb.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import NoReturn
 
-#: The exit status after Ctrl-C, as shells have it.
+#: The exit status after Ctrl-C, by convention of shells.
 INTERRUPTED = 130
-#: Every verb and what the list of verbs says about it. A verb's file is imported only when the verb is called.
+#: Every verb and its summary. The file of a verb is imported only when the verb is called.
 VERBS = {
-    "demo": "See it work on embedded stock quotes.",
+    "demo": "Run a demonstration on embedded stock quotes.",
     "match": "Match a file of publications against a file of filters.",
     "simulate": "Run a scenario in the simulator.",
-    "analyze": "Say what routing will cost, in closed form.",
+    "analyze": "Compute the cost of routing in closed form.",
     "sweep": "Run a grid of scenarios on Spark.",
-    "workload": "Make tables of publications and subscriptions.",
+    "workload": "Generate tables of publications and subscriptions.",
     "broker": "Run one broker of a network.",
     "up": "Run a whole network on this machine.",
-    "status": "Say how the brokers of a network are.",
-    "top": "Watch the brokers of a network.",
-    "pub": "Publish lines of a file or of standard input.",
-    "sub": "Print what a filter receives.",
-    "profile": "Profile what a network carried, from its traces.",
-    "plan": "Plan as few brokers as the traffic needs.",
-    "report": "Write what a profile, a sweep or a plan says as a page.",
-    "reproduce": "Re-run a paper's evaluation, ours next to theirs.",
-    "bench": "Measure against a baseline in the same run.",
+    "status": "Show the state of the brokers of a network.",
+    "top": "Monitor the brokers of a network.",
+    "pub": "Publish the lines of a file or of standard input.",
+    "sub": "Print the publications that match a filter.",
+    "profile": "Profile the traffic of a network from its traces.",
+    "plan": "Plan the fewest brokers for the traffic.",
+    "report": "Write an HTML report of a profile, a sweep or a plan.",
+    "reproduce": "Re-run the evaluation of a paper.",
+    "bench": "Run a benchmark against a baseline.",
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and leave with its exit status: 0 done, 2 the input is wrong, 1 it failed, 130 interrupted."""
+    """Run the command line and exit: 0 success, 1 runtime error, 2 invalid input, 130 interrupted."""
     try:
-        # Imports are most of the start, and Ctrl-C may well come in them: all that can wait happens here.
-        from overweave.cli.frame import run
+        # Imports take most of the start-up time: here Ctrl-C during them is handled, too.
+        from overweave.cli.app import run
 
         status = run(VERBS, sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:

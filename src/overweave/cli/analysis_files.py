@@ -1,4 +1,4 @@
-"""Files that ``overweave analyze`` reads: trees, rates and inclusions of classes. Whatever is wrong names file, row and field."""
+"""The input files of ``overweave analyze``: trees, rates and inclusions of classes. Errors name file, row and field."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ from overweave.overlay.files import FORMATS
 from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import make_overlay
 
-#: Stands for every broker or every class in a table of rates.
+#: The wildcard for brokers and classes in a table of rates.
 ALL = "*"
 RATES = ("arrival_hz", "lifetime_s", "publication_hz", "advertising_hz", "advertisement_lifetime_s")
 
@@ -51,7 +51,7 @@ def read_topology(text: str) -> tuple[Tree, Overlay | None]:
 
 
 def read_rates(path: Path, tree: Tree, classes: list[str], lifetime_s: float) -> Workload:
-    """A table of rates by broker and class; a later row replaces what an earlier one said, and what no row says is 0."""
+    """Rates by broker and class; later rows override earlier ones, and missing rates are 0."""
     with _named(path):
         table = _read(path)
         for name in table.column_names:
@@ -75,7 +75,7 @@ def read_rates(path: Path, tree: Tree, classes: list[str], lifetime_s: float) ->
 
 
 def read_inclusion(path: Path, classes: list[str]) -> Inclusion:
-    """A table of classes and the classes that they are within."""
+    """The inclusion of classes: pairs of a class and one that contains it."""
     with _named(path):
         places = _places(classes)
         pairs = [
@@ -86,7 +86,7 @@ def read_inclusion(path: Path, classes: list[str]) -> Inclusion:
 
 
 _READERS: dict[str, Callable[[Path], Any]] = {
-    # Only nothing is missing: "nan" would be no number, and "NA" may well be a broker.
+    # Only the empty text is null: "NA" may be the id of a broker.
     "csv": lambda path: pyarrow.csv.read_csv(path, convert_options=pyarrow.csv.ConvertOptions(null_values=[""])),
     "jsonl": lambda path: pyarrow.json.read_json(path),
     "parquet": lambda path: pyarrow.parquet.read_table(path),
@@ -95,7 +95,7 @@ _READERS: dict[str, Callable[[Path], Any]] = {
 
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
-    """Errors with the file's name before them."""
+    """Errors with the name of the file."""
     try:
         yield
     except InvalidInput as error:
@@ -124,7 +124,7 @@ def _texts(table: Any, *names: str) -> list[tuple[str, ...]]:
 
 
 def _numbers(table: Any, name: str) -> tuple[Any, Any]:
-    """The values, and which of them are there."""
+    """The values and their validity."""
     try:
         column = table.column(name).cast(pa.float64())
         return column.to_numpy(zero_copy_only=False), column.is_valid().to_numpy(zero_copy_only=False)

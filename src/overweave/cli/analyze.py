@@ -1,4 +1,4 @@
-"""``overweave analyze``: what routing will cost, in closed form, before anything runs (STOCH)."""
+"""``overweave analyze``: the cost of routing in closed form (STOCH)."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ printf 'broker,parent\\nB1,\\nB2,B1\\nB3,B1\\n' > tree.csv
 printf 'broker,class,arrival_hz,lifetime_s,publication_hz\\n*,*,0.1,60,1\\nB2,F1,5,10,0\\n' > rates.csv
 overweave analyze --topology tree.csv --classes 10 --rates rates.csv --per-broker --json"""
 
-#: What is compared, of equal ones the simplest first; covering only where classes include each other.
+#: Compared protocols, the simplest first among equals; covering only if classes include each other.
 _COMPARED = ("flooding", "hierarchical-simple", "identity", "simple", "identity-peer")
 _COVERING = ("covering", "covering-peer")
 
@@ -31,24 +31,24 @@ def analyze(
     topology: Annotated[
         str, typer.Option(metavar="T", help="T1, T2, … (STOCH), an overlay (.json, .graphml), or a table broker,parent.")
     ] = "T8",
-    subscriptions: Annotated[float, typer.Option(metavar="N", help="How many in all, on average.")] = 10_000,
-    classes: Annotated[int, typer.Option(min=1, metavar="N", help="How many filter classes: F1 to FN.")] = 1000,
-    lifetime: Annotated[float, typer.Option(metavar="SECONDS", help="How long a subscription lasts, on average.")] = 60.0,
-    rate: Annotated[float, typer.Option(metavar="HZ", help="Publications per second, in all.")] = 1000.0,
+    subscriptions: Annotated[float, typer.Option(metavar="N", help="Mean number of subscriptions in total.")] = 10_000,
+    classes: Annotated[int, typer.Option(min=1, metavar="N", help="Number of filter classes, F1 to FN.")] = 1000,
+    lifetime: Annotated[float, typer.Option(metavar="SECONDS", help="Mean lifetime of a subscription.")] = 60.0,
+    rate: Annotated[float, typer.Option(metavar="HZ", help="Publications per second in total.")] = 1000.0,
     rates: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Instead: a table broker,class,arrival_hz,lifetime_s,publication_hz; * is all."),
     ] = None,
     within: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="A table class,within: which classes include which, for covering.")
+        Path | None, typer.Option(metavar="FILE", help="Table class,within: inclusion of classes, for covering.")
     ] = None,
-    routing: Annotated[str | None, typer.Option(metavar="NAME", help="Also what this protocol costs, and delays.")] = None,
-    publication_bytes: Annotated[float, typer.Option(metavar="N", help="What a publication weighs, for delays.")] = 200.0,
-    choose: Annotated[bool, typer.Option("--choose", help="Say which routing is cheapest, and where that flips.")] = False,
-    per_broker: Annotated[bool, typer.Option("--per-broker", help="Also every broker by itself.")] = False,
+    routing: Annotated[str | None, typer.Option(metavar="NAME", help="Also the cost and the delays of this protocol.")] = None,
+    publication_bytes: Annotated[float, typer.Option(metavar="N", help="Size of a publication, for delays.")] = 200.0,
+    choose: Annotated[bool, typer.Option("--choose", help="The cheapest routing and its break-even points.")] = False,
+    per_broker: Annotated[bool, typer.Option("--per-broker", help="Also the values per broker.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write one JSON document.")] = False,
 ) -> None:
-    """Say what hierarchical routing costs on a tree of brokers: entries in tables, notifications and control messages.
+    """Compute the cost of hierarchical routing on a tree of brokers: table entries, notifications and control messages.
 
     Rates are per second and between brokers. Subscriptions and publications are spread equally over brokers and classes unless
     --rates says otherwise. In its table a later row replaces what an earlier one said; what no row says is 0, and the
@@ -100,7 +100,7 @@ _TOTALS = (
 def _costs(
     protocol: str, tree: "Tree", workload: "Workload", inclusion: "Inclusion | None", service: "Service", per_broker: bool
 ) -> dict[str, Any]:
-    """One protocol of the models: rates, utilisation and delays."""
+    """Rates, utilisation and delays of one protocol."""
     from overweave.analysis.models import MODELS, traffic
     from overweave.analysis.queueing import load
     from overweave.overlay.checks import nearest
@@ -129,7 +129,7 @@ def _costs(
 
 
 def _service(tree: "Tree", overlay: "Overlay | None", publication_bytes: float) -> "Service":
-    """What brokers and links take, as the overlay has it."""
+    """The costs of brokers and links of the overlay."""
     import numpy as np
 
     from overweave.analysis.queueing import Service

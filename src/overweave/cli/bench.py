@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.terminal import task_bar, waiting
 from overweave.errors import InvalidInput
 from overweave.language.values import excerpt
@@ -26,35 +26,35 @@ BENCHMARKS = {name: f"overweave.bench.{name}" for name in _NAMES}
 def bench(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"One of: {', '.join(BENCHMARKS)}.")],
     subscriptions: Annotated[
-        list[int] | None, typer.Option(min=1, metavar="N", help="How many; several times for several sizes.")
+        list[int] | None, typer.Option(min=1, metavar="N", help="Number of subscriptions; repeat for several sizes.")
     ] = None,
     publications: Annotated[
-        list[int] | None, typer.Option(min=1, metavar="N", help="pipeline: likewise; the first sizes are 1 and 10 million.")
+        list[int] | None,
+        typer.Option(min=1, metavar="N", help="pipeline: number of publications; may be repeated."),
     ] = None,
     deliveries: Annotated[
-        list[int] | None, typer.Option(min=1, metavar="N", help="pipeline: rows of traces to profile, likewise.")
+        list[int] | None, typer.Option(min=1, metavar="N", help="pipeline: trace rows to profile; may be repeated.")
     ] = None,
     replayed: Annotated[
-        list[int] | None, typer.Option(min=1, metavar="N", help="pipeline: subscriptions to replay, likewise.")
+        list[int] | None, typer.Option(min=1, metavar="N", help="pipeline: subscriptions to replay; may be repeated.")
     ] = None,
     per_filter: Annotated[
-        list[int] | None, typer.Option(min=1, metavar="N", help="scale: publishers per filter, likewise.")
+        list[int] | None, typer.Option(min=1, metavar="N", help="scale: publishers per filter; may be repeated.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="scale: where figures and a plot go.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="capacity: in half a minute, less exactly.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="scale: output directory of tables and a figure.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="capacity: less precise, in half a minute.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write a JSON list of rows.")] = False,
 ) -> None:
-    """Measure against a baseline in the same run, and print how many times better we are.
+    """Run a benchmark against a baseline in the same run, and print the ratios.
 
-    Absolute times belong to this machine at this moment; the ratios are what to compare. All sizes of matching take about two
-    and a half minutes.
+    Absolute times depend on the machine and its load; compare the ratios. All sizes of matching take about two and a half
+    minutes.
 
-    capacity has no baseline: it measures what one broker process on this machine can carry, with clients over TCP on the
-    loopback interface, and ends with the [[broker]] fragment of a network file that says so. Rates are per second of the
-    broker's processor time, as if it had a core for itself, so that other work on the machine does not count. Messages have 200
-    bytes. Output: what goes to 20 subscribers that get everything. Matching delay: processor time per publication that matches
-    none of N filters, a line by least squares of relative errors over several N. Capacity: publications that go to one
-    subscriber. A network card that is slower than that is not measured.
+    capacity has no baseline. It measures the capacity of one broker process on this machine with clients over TCP on the
+    loopback interface, and prints the [[broker]] fragment for a network file. Rates are per second of the broker's CPU time, so
+    other load on the machine does not count. Messages have 200 bytes. Output bandwidth: 20 subscribers that receive everything.
+    Matching delay: CPU time per publication that matches none of N filters, fitted by least squares of relative errors over
+    several N. Capacity: publications to one subscriber. The network card is not measured.
     """
     if name not in BENCHMARKS:
         raise InvalidInput(f"bench: expected one of {', '.join(BENCHMARKS)}, found {excerpt(name)}")
@@ -69,7 +69,7 @@ def bench(
     known = inspect.signature(run).parameters
     for option in options:
         if option not in known:
-            raise InvalidInput(f"bench {name}: expected no --{option.replace('_', '-')}, which this benchmark does not know")
+            raise InvalidInput(f"bench {name}: --{option.replace('_', '-')} is not an option of this benchmark")
     if "on_tasks" in known:
         with task_bar(f"measuring {name}") as bar:
             rows: list[Row] = run(bar.say, on_tasks=bar.on_tasks, **options)
@@ -80,7 +80,7 @@ def bench(
         put(msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n")
     else:
         _print(name, rows)
-        # What follows from the rows, to be pasted elsewhere.
+        # A fragment of a configuration file.
         if hasattr(module, "fragment"):
             put(f"\n{module.fragment(rows)}".encode())
 
@@ -89,7 +89,7 @@ def _print(name: str, rows: "list[Row]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    # A terminal of 80 columns is enough: no frame, and what rows have in common stands above them once.
+    # For terminals of 80 columns: no frame, and common prefixes of rows as headings.
     table = Table("measured", "unit", title=f"bench {name}", box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for heading in ("ours", "baseline", "ratio", "promised"):
         table.add_column(heading, justify="right")

@@ -1,4 +1,4 @@
-"""``overweave broker``: one broker of a network, as this process."""
+"""``overweave broker``: runs one broker of a network in this process."""
 
 import asyncio
 import enum
@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.terminal import waiting
 from overweave.drivers.tcp.logs import configure
 from overweave.drivers.tcp.memory import keep_freed_memory
@@ -21,7 +21,7 @@ EXAMPLE = "overweave broker --config examples/network.toml --id B1"
 
 
 class LogLevel(enum.StrEnum):
-    """How much is logged."""
+    """Log levels."""
 
     debug = "debug"
     info = "info"
@@ -30,16 +30,18 @@ class LogLevel(enum.StrEnum):
 
 
 def broker(
-    config: Annotated[Path, typer.Option(metavar="FILE", help="The network, in TOML.", show_default=False)],
-    id: Annotated[str, typer.Option(metavar="ID", help="Which broker of the network to be.", show_default=False)],
-    state: Annotated[Path | None, typer.Option(metavar="DIR", help="Instead of the network's state.")] = None,
-    log: Annotated[LogLevel, typer.Option(help="From which level on events are logged on standard error.")] = LogLevel.warning,
+    config: Annotated[Path, typer.Option(metavar="FILE", help="Network file in TOML.", show_default=False)],
+    id: Annotated[str, typer.Option(metavar="ID", help="Broker id.", show_default=False)],
+    state: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="State directory (default: that of the network file).")
+    ] = None,
+    log: Annotated[LogLevel, typer.Option(help="Minimum log level.")] = LogLevel.warning,
     log_json: Annotated[bool, typer.Option("--log-json", help="Log JSON lines.")] = False,
-    until_eof: Annotated[bool, typer.Option("--until-eof", help="Also stop when standard input ends.")] = False,
+    until_eof: Annotated[bool, typer.Option("--until-eof", help="Also stop at the end of standard input.")] = False,
 ) -> None:
-    """Run one broker of a network until Ctrl-C or SIGTERM; then what is under way settles before it ends.
+    """Run one broker of a network until Ctrl-C or SIGTERM. Publications in flight are settled before it exits.
 
-    It says in one line when it is ready: the line is 'ready' unless a person sees it.
+    It prints one line when it accepts connections: 'ready', or a longer one on a terminal.
     """
     configure(sys.stderr, as_json=log_json, level=logging.getLevelNamesMapping()[log.upper()])
     network = read_network(config)
@@ -49,7 +51,7 @@ def broker(
     if until_eof:
         stop_with_parent(sys.stdin.fileno())
     keep_freed_memory()
-    with waiting("preparing (the first time ever this compiles for half a minute)"):
+    with waiting("preparing (compiles once, half a minute)"):
         from overweave.drivers.tcp.node import serve
         from overweave.drivers.tcp.warm import warm_up
 

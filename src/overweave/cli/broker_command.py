@@ -5,6 +5,6 @@ from pathlib import Path
 
 
 def broker_command(file: Path, id: str, state: Path) -> list[str]:
-    """What starts one broker; -P, or a file in this directory could stand in for ours."""
+    """The command of one broker; -P keeps files of the current directory off the module path."""
     options = ["--config", str(file), "--id", id, "--state", str(state), "--until-eof"]
     return [sys.executable, "-P", "-m", "overweave", "broker", *options]

@@ -1,4 +1,4 @@
-"""What a broker says of itself over HTTP, as a line of a table: shared by ``status`` and ``top``."""
+"""The table of brokers of ``status`` and ``top``, from snapshots over HTTP."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.drivers.tcp.logs import printable
 from overweave.drivers.tcp.monitor import ANSWER_S_MAX, MonitorError, Snapshot, ask, host_and_port
 from overweave.drivers.tcp.network_file import read_network
@@ -17,20 +17,22 @@ from overweave.errors import InvalidInput
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-File = Annotated[Path | None, typer.Argument(metavar="[FILE]", help="A network in TOML, with metrics_port.", show_default=False)]
+File = Annotated[
+    Path | None, typer.Argument(metavar="[FILE]", help="Network file in TOML, with metrics_port.", show_default=False)
+]
 Addresses = Annotated[
     list[str] | None,
-    typer.Option("--metrics", metavar="HOST:PORT", help="Instead of FILE: where a broker serves metrics; once for each."),
+    typer.Option("--metrics", metavar="HOST:PORT", help="Instead of FILE: metrics address of a broker; may be repeated."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Write a JSON list with one object for each broker.")]
+Json = Annotated[bool, typer.Option("--json", help="Write a JSON list with one object per broker.")]
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown of one broker. Figures are None where it gave no answer; rates also where there is nothing to compare."""
+    """One broker. Numbers are None if it is unreachable, rates also without an earlier snapshot."""
 
     broker: str
     address: str | None
-    #: up; or degraded, unhealthy (it says so itself) or unreachable, and then ``reason`` says why.
+    #: up, degraded, unhealthy or unreachable; ``reason`` explains the last three.
     state: str
     reason: str | None = None
     uptime_s: float | None = None
@@ -45,12 +47,12 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     unadvertised: int | None = None
 
 
-#: What one look found: the snapshot of a broker, or why there is none.
-Sights = Mapping[str, Snapshot | str]
+#: By broker, its snapshot or the reason why there is none.
+Snapshots = Mapping[str, Snapshot | str]
 
 
 def addresses_of(file: Path | None, metrics: Sequence[str] | None) -> dict[str, str | None]:
-    """Where the brokers serve their metrics, by name; those that were given by address are called so until they say more."""
+    """Metrics addresses by broker; a broker given by address has the address as its name."""
     if (file is None) == (not metrics):
         raise InvalidInput("expected either a network's FILE or --metrics HOST:PORT")
     if file is None:
@@ -63,17 +65,17 @@ def addresses_of(file: Path | None, metrics: Sequence[str] | None) -> dict[str, 
     network = read_network(file)
     addresses = {broker: network.settings(broker).metrics for broker in network.overlay.ids}
     if not any(addresses.values()):
-        raise InvalidInput(f"{file}: network.metrics_port: expected a port, without which brokers cannot be asked, got none")
+        raise InvalidInput(f"{file}: network.metrics_port: expected a port, found none")
     return addresses
 
 
-async def look(addresses: Mapping[str, str | None]) -> Sights:
-    """Ask all at once."""
-    found = await asyncio.gather(*(_asked(name, address) for name, address in addresses.items()))
+async def fetch_snapshots(addresses: Mapping[str, str | None]) -> Snapshots:
+    """Snapshots of all brokers, fetched concurrently."""
+    found = await asyncio.gather(*(_fetch(name, address) for name, address in addresses.items()))
     return dict(zip(addresses, found, strict=True))
 
 
-async def _asked(name: str, address: str | None) -> Snapshot | str:
+async def _fetch(name: str, address: str | None) -> Snapshot | str:
     if address is None:
         return "no metrics address"
     try:
@@ -83,8 +85,8 @@ async def _asked(name: str, address: str | None) -> Snapshot | str:
     return snapshot if name in (address, snapshot.broker) else f"broker {printable(snapshot.broker)} answers there"
 
 
-def lines_of(addresses: Mapping[str, str | None], now: Sights, before: Sights | None = None) -> list[Line]:
-    """A line for each; rates are since ``before``, or since the broker started where that is not given."""
+def lines_of(addresses: Mapping[str, str | None], now: Snapshots, before: Snapshots | None = None) -> list[Line]:
+    """One line per broker; rates are since ``before``, or since the start of the broker."""
     return [_line(name, address, now[name], None if before is None else before[name]) for name, address in addresses.items()]
 
 
@@ -111,7 +113,7 @@ def _line(name: str, address: str | None, now: Snapshot | str, before: Snapshot 
 
 
 def _rate(name: str, now: Snapshot, before: Snapshot | str | None) -> float | None:
-    """Per second of the broker's own clock. A broker that was away, or started anew, has no rate yet."""
+    """A rate by the clock of the broker; None after an outage or a restart."""
     if isinstance(before, str):
         return None
     passed_s = now.uptime_s - (before.uptime_s if before else 0.0)
@@ -120,18 +122,18 @@ def _rate(name: str, now: Snapshot, before: Snapshot | str | None) -> float | No
 
 
 def put_json(lines: Sequence[Line]) -> None:
-    """The lines as one document on stdout."""
+    """Write the lines as one JSON document to stdout."""
     put(msgspec.json.format(msgspec.json.encode(lines), indent=2) + b"\n")
 
 
-#: States in which a broker does what is asked of it, with the colour of each.
+#: The working states and their colours.
 WORKING = {"up": "green", "degraded": "yellow"}
 _HEADINGS = ("in/s", "out/s", "in", "out", "to clients", "subscriptions", "unsettled")
 _WIDTH_IN_PIPES = 200
 
 
 def console() -> "Console":
-    """Where `view_of` goes; in a pipe nothing is cut."""
+    """The console for `view_of`; in a pipe lines are not cut."""
     from rich.console import Console
 
     made = Console(highlight=False)
@@ -139,7 +141,7 @@ def console() -> "Console":
 
 
 def view_of(lines: Sequence[Line]) -> "Group":
-    """The lines for people, and below them why some are missing. Names come from elsewhere, so nothing in them is markup."""
+    """The table, with reasons below it. Names are external input, so they are never parsed as markup."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -1,4 +1,4 @@
-"""``overweave demo``: see it work, on data that it makes itself: a network, traffic, traces, Spark, a report and a plan."""
+"""``overweave demo``: a demonstration on generated data: a network, traffic, traces, Spark, a report and a plan."""
 
 import shutil
 from collections import Counter
@@ -10,9 +10,9 @@ import msgspec
 import typer
 
 import overweave
-from overweave.cli.answers import put
 from overweave.cli.demo_network import BROKERS, Account, Traffic, run_traffic, write_network
-from overweave.cli.demo_plan import bandwidth_of, bits_of, make_demo_plan, plan_said
+from overweave.cli.demo_plan import bandwidth_of, bits_of, make_demo_plan, plan_text
+from overweave.cli.output import put
 from overweave.cli.terminal import progress, task_bar, waiting
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.language.predicates import Filter
@@ -22,21 +22,21 @@ from overweave.testing.stock import quotes, subscriptions
 EXAMPLE = "overweave demo"
 
 RUN = "demo"
-#: Days of quotes for 20 symbols that are published in a second.
+#: Days of quotes of 20 symbols per second.
 DAYS_PER_S = 10
 _SHOWN_FILTERS = 4
-#: What we leave in the directory; whatever else is there is not ours.
-_OURS = ("network.toml", "traces", "profiles", "report.html", "plan.json", "plan.html")
+#: Files and folders of the demonstration; others in its directory are an error.
+_OWNED = ("network.toml", "traces", "profiles", "report.html", "plan.json", "plan.html")
 
 
 class Summary(msgspec.Struct, frozen=True):
-    """What the demonstration found."""
+    """The results of the demonstration."""
 
     brokers: int
     filters: int
     publications: int
     lasted_s: float
-    #: How often a publication reached a filter, and how often it should have by matching without any network.
+    #: Deliveries of publications to filters, and the expected number by matching without a network.
     deliveries: int
     deliveries_expected: int
     #: From the traces, on Spark.
@@ -44,33 +44,33 @@ class Summary(msgspec.Struct, frozen=True):
     profiles: int
     hops_mean: float | None
     delay_s_mean: float | None
-    #: One publication with some matches, in text, and the filters it matched by id.
+    #: One publication as text, and its matching filters by id.
     example: str
     example_matches: dict[int, str]
     report: str
-    #: What ``overweave plan`` answers for these profiles and the demonstration's network, and the page of it.
+    #: The answer of ``overweave plan`` for these profiles and this network, and its report.
     plan: dict[str, Any]
     plan_report: str
 
 
 def demo(
-    filters: Annotated[int, typer.Option(min=1, max=100_000, help="How many subscriptions to make.")] = 400,
-    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="For how long quotes are published.")] = 10.0,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where traces, tables and the report go.")] = Path("out/demo"),
-    seed: Annotated[int, typer.Option(help="The same seed makes the same workload.")] = 1,
+    filters: Annotated[int, typer.Option(min=1, max=100_000, help="Number of subscriptions.")] = 400,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="Duration of the traffic.")] = 10.0,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Output directory.")] = Path("out/demo"),
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Write the summary as JSON.")] = False,
 ) -> None:
-    """Run a network of five brokers on this machine, send stock quotes through it, and report what happened.
+    """Run a network of five brokers on this machine, publish stock quotes, and report the results.
 
-    Brokers are processes, and every delivery is checked. Then their traces become profiles, loads and delays on Spark, and
-    a report with pictures; and a plan says with how few brokers the same traffic could do, with a page of its own. It takes a
-    minute or two, and Ctrl-C stops and removes everything.
+    Every broker is a process, and every delivery is checked. Spark computes profiles, load and delays from the traces. The
+    results are a report with figures and a plan for fewer brokers with its own report. It takes one or two minutes. Ctrl-C stops
+    and removes everything.
     """
     _clear(out)
     published = quotes(seed, max(1, round(DAYS_PER_S * seconds)))
     wanted = subscriptions(seed + 1, filters, published)
     try:
-        with waiting("preparing (the first time ever this compiles for half a minute)"):
+        with waiting("preparing (compiles once, half a minute)"):
             from overweave.drivers.tcp.warm import warm_up
 
             warm_up()
@@ -78,18 +78,18 @@ def demo(
         traffic = _traffic(out, wanted, published, seconds, expected.total())
         if traffic.delivered != expected:
             missing, extra = expected - traffic.delivered, traffic.delivered - expected
-            raise OverweaveError(f"deliveries: {missing.total()} are missing and {extra.total()} are too many")
+            raise OverweaveError(f"deliveries: {missing.total()} missing, {extra.total()} unexpected")
         summary = _analysed(out, wanted, published, traffic, matched)
-    except BaseException:  # Ctrl-C too: half a demonstration is of no use to anybody
+    except BaseException:  # also Ctrl-C: partial results are of no use
         _clear(out)
         raise
     put(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n" if json else _text(summary).encode())
 
 
 def _clear(out: Path) -> None:
-    """Remove what an earlier demonstration left."""
+    """Remove the results of an earlier demonstration."""
     if out.is_dir():
-        others = [path.name for path in out.iterdir() if path.name not in _OURS]
+        others = [path.name for path in out.iterdir() if path.name not in _OWNED]
         if others:
             raise InvalidInput(f"{out}: expected a new directory, or one of an earlier demo, found {sorted(others)[0]}")
         shutil.rmtree(out)
@@ -98,7 +98,7 @@ def _clear(out: Path) -> None:
 
 
 def _expected(wanted: Sequence[Filter], published: Sequence[Publication]) -> tuple[Account, list[set[int]]]:
-    """Who has to get what, by matching alone, and the filters that each publication matches."""
+    """The expected deliveries by matching alone, and the matching filters of each publication."""
     index = overweave.Index()
     index.add_many((number, each, None) for number, each in enumerate(wanted, 1))
     matched = [{int(str(id)) for id in ids} for ids in index.match_batch(published)]
@@ -160,7 +160,7 @@ def _analysed(
 
 
 def _variety(filters: Iterable[Filter]) -> tuple[int, int]:
-    """How well a publication shows that content decides: by the kinds of filters it matched, then by how few there are."""
+    """The value of a publication as an example: more kinds of matching filters first, then fewer filters."""
     kinds = [tuple(predicate.attribute for predicate in each.predicates) for each in filters]
     return len(set(kinds)), -len(kinds)
 
@@ -168,16 +168,15 @@ def _variety(filters: Iterable[Filter]) -> tuple[int, int]:
 def _text(summary: Summary) -> str:
     delay_ms = 1000 * (summary.delay_s_mean or 0.0)
     lines = [
-        f"{summary.brokers} brokers, each a process of its own, carried {summary.publications:,} stock quotes in "
-        f"{summary.lasted_s:.0f} s to {summary.filters:,} filters.",
-        f"{summary.deliveries:,} deliveries, exactly those that matching without a network gives: none lost, none doubled.",
-        f"They took {summary.hops_mean or 0:.2f} links and {delay_ms:.1f} ms on average; {summary.pure_forwards:,} times "
-        "a broker only passed a quote on.",
-        f"Spark made {summary.profiles:,} profiles of the traces: who got what of which publisher.",
+        f"{summary.brokers} broker processes carried {summary.publications:,} stock quotes in {summary.lasted_s:.0f} s "
+        f"to {summary.filters:,} filters.",
+        f"{summary.deliveries:,} deliveries, exactly those expected by matching: none lost, none duplicated.",
+        f"Mean path {summary.hops_mean or 0:.2f} hops, mean delay {delay_ms:.1f} ms; {summary.pure_forwards:,} pure forwards.",
+        f"Spark computed {summary.profiles:,} profiles of subscriptions and publishers from the traces.",
         "",
         f"For example, this publication\n  {summary.example}\nmatched the filters",
     ]
-    # The most particular filters first: they explain more than those that want everything.
+    # The most specific filters first: they explain more.
     shown = sorted(summary.example_matches.items(), key=lambda item: -item[1].count("["))
     lines += [f"  {number:>4}  {text}" for number, text in shown[:_SHOWN_FILTERS]]
     if len(shown) > _SHOWN_FILTERS:
@@ -186,9 +185,9 @@ def _text(summary: Summary) -> str:
     network = directory / "network.toml"
     lines += [
         "",
-        plan_said(summary.plan),
-        f"Look at the pictures in {summary.report} and {summary.plan_report}",
-        f"Run the same network yourself: overweave up {network}",
-        f"Ask the planner yourself:      overweave plan {directory / 'profiles'} --network {network} --explain B1",
+        plan_text(summary.plan),
+        f"Reports with figures: {summary.report} and {summary.plan_report}",
+        f"Run the same network: overweave up {network}",
+        f"Run the planner:      overweave plan {directory / 'profiles'} --network {network} --explain B1",
     ]
     return "\n".join(lines) + "\n"

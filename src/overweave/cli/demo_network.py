@@ -1,4 +1,4 @@
-"""The live part of ``overweave demo``: brokers as processes, publishers and subscribers, and an account of who got what."""
+"""The live part of ``overweave demo``: broker processes, publishers, subscribers, and a count of deliveries."""
 
 import asyncio
 import contextlib
@@ -24,14 +24,14 @@ from overweave.testing.stock import advertisement
 LINKS = (("B1", "B2"), ("B1", "B3"), ("B2", "B4"), ("B3", "B5"))
 BROKERS = ("B1", "B2", "B3", "B4", "B5")
 FILTERS_PER_CLIENT = 10
-#: After the last publication subscribers are waited for so long.
+#: The timeout for deliveries after the last publication.
 _LAST_S_MAX = 20.0
-#: Which filter got which quote: its number, the symbol and the day.
+#: Deliveries by filter number, symbol and day.
 Account = Counter[tuple[int, str, int]]
 
 
 class Traffic(msgspec.Struct, frozen=True):
-    """What was published, and what arrived."""
+    """Publications and deliveries of a run."""
 
     publications: int
     lasted_s: float
@@ -39,11 +39,11 @@ class Traffic(msgspec.Struct, frozen=True):
 
 
 def write_network(directory: Path, run: str, bandwidth_bytes_per_s: float) -> Path:
-    """A network file on ports that are free, with traces beside it, and what its brokers may send."""
+    """Write a network file with free ports, traces and the output bandwidth of brokers."""
     lines = ["[network]", 'routing = "filter"', 'trace = "traces"', f'run = "{run}"']
     for id, port in zip(BROKERS, free_ports(len(BROKERS)), strict=True):
         lines += ["", "[[broker]]", f'id = "{id}"', f'listen = "tcp://127.0.0.1:{port}"']
-        lines.append(f"output_bandwidth_bytes_per_s = {bandwidth_bytes_per_s:.0f}  # plans keep to it; nobody is slowed down")
+        lines.append(f"output_bandwidth_bytes_per_s = {bandwidth_bytes_per_s:.0f}  # a limit for plans; traffic is not throttled")
     for first, second in LINKS:
         lines += ["", "[[link]]", f'between = ["{first}", "{second}"]']
     file = directory / "network.toml"
@@ -91,7 +91,7 @@ async def _with_network(
     try:
         await asyncio.wait([brokers, traffic], return_when=asyncio.FIRST_COMPLETED)
         if brokers.done():
-            await brokers  # a broker that died is an error; else somebody wants us to stop
+            await brokers  # an error if a broker exited; otherwise a stop request
             return None
         return await traffic
     finally:
@@ -101,7 +101,7 @@ async def _with_network(
 
 
 class _Market:
-    """A publisher for every symbol and some subscribers at every broker."""
+    """One publisher per symbol, and subscribers at every broker."""
 
     def __init__(self, stack: contextlib.AsyncExitStack, urls: Mapping[str, str]) -> None:
         self._stack = stack
@@ -147,7 +147,7 @@ class _Market:
                 before, since_s = now, time.perf_counter()
             for taker in self._takers:
                 if taker.done():
-                    taker.result()  # who was cut off says why
+                    taker.result()  # raises the reason of a disconnect
             await asyncio.sleep(0.05)
         await asyncio.sleep(0.1)
 

@@ -1,4 +1,4 @@
-"""The last part of ``overweave demo``: a plan from its own traces, with a page of its own."""
+"""The plan of ``overweave demo``, from its own traces, with a report."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,21 +9,21 @@ from overweave.language.publications import Publication
 if TYPE_CHECKING:
     from overweave.reports import MakeSession
 
-#: Brokers of the demonstration could send so many times what they have to: then some of them are not needed.
-SPARE = 3.0
+#: The overcapacity of the brokers of the demonstration, so that a plan can remove some.
+OVERCAPACITY = 3.0
 _WORD = 64
 
 
 def bandwidth_of(deliveries: int, published: Sequence[Publication], seconds: float, brokers: int) -> float:
-    """What a broker of the demonstration may send, in bytes per second and two digits."""
+    """The output bandwidth of a broker in bytes per second, rounded to two digits."""
     from overweave.pipeline.workloads.base import wire_bytes
 
     size = wire_bytes(str(published[0]))
-    return float(f"{max(SPARE * deliveries * size / seconds / brokers, 1_000.0):.2g}")
+    return float(f"{max(OVERCAPACITY * deliveries * size / seconds / brokers, 1_000.0):.2g}")
 
 
 def bits_of(published: int, publishers: int, most: int) -> int:
-    """The length of vectors that hold all that was published, in whole words.
+    """The length of bit vectors for all publications, in whole words.
 
     >>> bits_of(2_000, 20, 1_280), bits_of(200_000, 20, 1_280)
     (128, 1280)
@@ -32,15 +32,16 @@ def bits_of(published: int, publishers: int, most: int) -> int:
 
 
 def make_demo_plan(out: Path, start: "MakeSession") -> dict[str, Any]:
-    """Plan from the profiles and the network file of a demonstration; writes ``plan.json`` and ``plan.html`` beside them."""
+    """The plan from the profiles and the network file; writes ``plan.json`` and ``plan.html``."""
     import msgspec
 
     from overweave.cli.plan_before import before_of
     from overweave.cli.plan_frontier import frontier
     from overweave.cli.plan_text import answer_of
     from overweave.drivers.tcp.network_file import read_network
+    from overweave.pipeline.plan_brokers import network_of
     from overweave.pipeline.plan_files import write_plan
-    from overweave.pipeline.planning import network_of, read_evidence, read_problem
+    from overweave.pipeline.planning import read_evidence, read_problem
     from overweave.planning.bounds import brokers_min
     from overweave.planning.make import make_plan
     from overweave.planning.problem import Goals
@@ -57,10 +58,10 @@ def make_demo_plan(out: Path, start: "MakeSession") -> dict[str, Any]:
     return answer_of(plan, problem, brokers_min(problem), {}, None, None)
 
 
-def plan_said(answer: Mapping[str, Any]) -> str:
-    """The verdict, and before and after."""
+def plan_text(answer: Mapping[str, Any]) -> str:
+    """The verdict and the totals before and after."""
     from overweave.cli.plan_text import totals_text
 
     evidence = answer["evidence"]
-    little = "" if evidence["sufficient"] else f" (of little evidence: {evidence['duration_s_max']:.3g} s)"
+    little = "" if evidence["sufficient"] else f" (insufficient evidence: {evidence['duration_s_max']:.3g} s)"
     return f"A plan from these profiles{little}: {answer['verdict']}.\n\n{totals_text(answer)}"

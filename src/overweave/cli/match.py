@@ -1,4 +1,4 @@
-"""``overweave match``: publications against filters in bulk, without a network.
+"""``overweave match``: matches publications against filters in bulk, without a network.
 
 Both files stream. The filters end up in the index, the publications pass through in batches, and what is answered is
 gone: the input is never held twice, and 100 MB of publications need no more memory than 100 kB.
@@ -14,8 +14,8 @@ import msgspec
 import typer
 
 import overweave
-from overweave.cli.answers import put, whole_document
-from overweave.cli.lines import STDIN, BadLines, LineFile, open_lines, parsed
+from overweave.cli.line_reader import STDIN, BadLines, LineFile, open_lines, parsed
+from overweave.cli.output import put, whole_document
 from overweave.cli.terminal import progress, say, waiting
 from overweave.errors import InvalidInput, ParseError
 from overweave.language.codec import encode_filter, encode_publication
@@ -29,7 +29,7 @@ EXAMPLE = """\
 echo "[class,eq,'STOCK'],[volume,>,300000]" > filters.txt
 echo "[class,'STOCK'],[volume,400000]" | overweave match --filters filters.txt --publications -"""
 
-#: At most so many publications are matched at once, and fewer when they match so many filters that the ids would fill the memory.
+#: Publications per batch; fewer if their many matches would fill the memory.
 ROWS_MAX = 1024
 IDS_MAX = 1_000_000
 
@@ -39,14 +39,12 @@ _LINE_NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 
 
 def match(
-    filters: Annotated[
-        str, typer.Option(metavar="FILE", help="A file with one filter a line, FILTER or ID<TAB>FILTER; - is stdin.")
-    ],
-    publications: Annotated[str, typer.Option(metavar="FILE", help="A file with one publication a line; - is stdin.")],
-    json: Annotated[bool, typer.Option("--json", help='Write {"matches": [[ids for line 1], …]} when all is done.')] = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip and count bad lines instead of stopping.")] = False,
+    filters: Annotated[str, typer.Option(metavar="FILE", help="File of filters, FILTER or ID<TAB>FILTER per line; - is stdin.")],
+    publications: Annotated[str, typer.Option(metavar="FILE", help="File of publications, one per line; - is stdin.")],
+    json: Annotated[bool, typer.Option("--json", help='Write {"matches": [[ids for line 1], …]} at the end.')] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip and count invalid lines instead of stopping.")] = False,
 ) -> None:
-    """Say for every publication which filters it matches.
+    """Print the matching filters of every publication.
 
     Writes LINE<TAB>ID ID … for every publication line, or one JSON document with --json. Files that end in .gz are
     decompressed.
@@ -121,11 +119,11 @@ def _entries(file: LineFile, bad: BadLines, done_bytes: Callable[[int], None]) -
 
 
 class _Ids:
-    """Which line has which id: as text, for readers of the plain answer cannot tell the id 2 from line number 2."""
+    """The ids in use, as text: in plain output the id 2 and line number 2 look the same."""
 
     def __init__(self) -> None:
         self._lines: dict[str, int] = {}
-        #: By line number, whether that is the line's id: a byte a line, where a set would take sixty.
+        #: By line number, whether it is the id of the line: one byte per line instead of sixty for a set.
         self._numbered = bytearray()
 
     def given(self, name: str, number: int) -> str:
@@ -143,7 +141,7 @@ class _Ids:
         return number
 
     def _line(self, name: str) -> int | None:
-        """The line that has this id already."""
+        """The earlier line with this id."""
         if _LINE_NUMBER.fullmatch(name) and self._numbered[int(name) : int(name) + 1] == b"\1":
             return int(name)
         return self._lines.get(name)
@@ -154,7 +152,7 @@ def _taken(found: str, line: int) -> ParseError:
 
 
 def _encodable_filter(text: str) -> Filter:
-    """The filter of ``text``, refused here with its line if it is too large for the wire, not later by the index without it."""
+    """The filter of ``text``; a filter too large for the wire is an error with its line here, not later in the index."""
     wanted = parse_filter(text)
     encode_filter(wanted)
     return wanted
@@ -167,7 +165,7 @@ def _encodable_publication(text: str, _: int) -> Publication:
 
 
 def _answers(index: Matcher, file: LineFile, bad: BadLines, bar: bool) -> Iterator[list[list[Id]]]:
-    """The sorted ids for every line of ``file``, in batches; a blank or bad line has none."""
+    """The sorted ids for every line of ``file``, in batches; empty for blank and invalid lines."""
     rows, first = 1, True
     with progress("matching", file.size_bytes, shown=bar and not file.interactive) as done:
         for batch in parsed(file, _encodable_publication, bad):
@@ -181,7 +179,7 @@ def _answers(index: Matcher, file: LineFile, bad: BadLines, bar: bool) -> Iterat
 
 
 def _next_rows(rows: int, ids: int) -> int:
-    """How many publications to match at once after ``rows`` of them had ``ids`` matches: more, but never too many ids."""
+    """The next batch size after ``rows`` publications with ``ids`` matches: larger, within the limit of ids."""
     return max(1, min(2 * rows, ROWS_MAX, IDS_MAX * rows // (ids + 1)))
 
 

@@ -1,4 +1,4 @@
-"""The network as it is, beside which ``overweave plan`` and ``demo`` put a plan."""
+"""The load of the current network, for comparison with a plan."""
 
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
 
 
 def before_of(problem: "Problem") -> tuple["Before | None", str | None]:
-    """The network as it is, or why nobody knows it."""
+    """The current network with its load, or the reason why it is unknown."""
     from overweave.planning.current import current_load
-    from overweave.planning.plan import Before, BrokerLoad, totals_of
+    from overweave.planning.plan import Before, loads_of, totals_of
 
     if problem.today is None:
         return None, "SOURCE does not say where clients are"
@@ -20,7 +20,4 @@ def before_of(problem: "Problem") -> tuple["Before | None", str | None]:
         ids, load = current_load(problem)
     except InvalidInput as error:
         return None, str(error) if problem.today.links else "--network names the links of the network"
-    loads = {
-        id: BrokerLoad(*(float(getattr(load, name)[i]) for name in BrokerLoad.__struct_fields__)) for i, id in enumerate(ids)
-    }
-    return Before(links=problem.today.links, load=loads, totals=totals_of(load, 0, None)), None
+    return Before(links=problem.today.links, load=loads_of(load, ids), totals=totals_of(load, 0, None)), None

@@ -1,4 +1,4 @@
-"""``overweave plan --follow``: plans that are kept up to date, and a line for every round."""
+"""``overweave plan --follow``: a plan that is kept up to date, with one line per round."""
 
 import contextlib
 import signal
@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
+from overweave.cli.plan_before import before_of
+from overweave.cli.plan_inputs import InputReader
+from overweave.cli.plan_options import PlanArguments
 from overweave.cli.stopping import stopping
 from overweave.cli.terminal import say
 from overweave.errors import InvalidInput
@@ -17,42 +20,65 @@ from overweave.pipeline.locations import Location
 
 if TYPE_CHECKING:
     from overweave.pipeline.plan_follow import Reading, Round
+    from overweave.planning.options import Options
     from overweave.planning.replan import Thresholds
 
 
 class Following(msgspec.Struct, frozen=True):
-    """How plans are kept up to date."""
+    """The options of --follow."""
 
     every_s: float
     thresholds: "Thresholds"
     metrics: Path | None = None
 
 
-def following_of(every_s: float, change: float, gain: float, move_price: float, metrics: Path | None) -> Following:
-    """The options of --follow; wrong ones are errors."""
+def following_of(arguments: PlanArguments) -> Following:
+    """The options of --follow; invalid values are errors."""
     from overweave.planning.replan import Thresholds
 
-    if not every_s > 0:
-        raise InvalidInput(f"--every: expected a time above 0, found {every_s:g}")
-    for name, value in (("change", change), ("gain", gain), ("move-price", move_price)):
+    given = arguments
+    if not given.every > 0:
+        raise InvalidInput(f"--every: expected a time above 0, found {given.every:g}")
+    for name, value in (("change", given.change), ("gain", given.gain), ("move-price", given.move_price)):
         if not value >= 0:
             raise InvalidInput(f"--{name}: expected a share from 0 on, found {value:g}")
-    return Following(every_s, Thresholds(change, gain, move_price), metrics)
+    return Following(given.every, Thresholds(given.change, given.gain, given.move_price), given.metrics)
 
 
 def check_alone(**others: object) -> None:
-    """Refuse options that ask something of one plan."""
+    """Reject options that are about a single plan."""
     for name, value in others.items():
         if value:
             raise InvalidInput(f"--{name.replace('_', '-')}: expected without --follow, found both")
 
 
 def check_profile(tables: Location) -> None:
-    """Refuse what nobody keeps up to date."""
-    from overweave.pipeline.planning import kind_of
+    """Reject tables that no follow job updates."""
+    from overweave.pipeline.plan_tables import kind_of
 
     if kind_of(tables) != "profile":
         raise InvalidInput(f"{tables}: --follow: expected a directory of 'overweave profile', found a workload")
+
+
+def follow_arguments(arguments: PlanArguments, options: "Options", reader: InputReader, following: Following) -> None:
+    """Follow the source of a command line."""
+    from overweave.pipeline.plan_follow import Reading
+    from overweave.planning.make import make_plan
+    from overweave.planning.planned_for import planned_for
+
+    def read(tables: Location) -> Reading:
+        check_profile(tables)
+        inputs = reader.read(tables)
+        problem, offer = inputs.problem, inputs.offer
+        return Reading(
+            problem,
+            lambda some: make_plan(some, arguments.algorithm, options, arguments.seed, inputs.evidence, inputs.run_parts),
+            lambda made: msgspec.structs.replace(
+                made, before=before_of(problem)[0], network=planned_for(problem, offer.added, by_table=offer.by_table)
+            ),
+        )
+
+    follow_plans(arguments.source, arguments.out, read, following, json=arguments.json)
 
 
 def follow_plans(
@@ -72,14 +98,14 @@ def follow_plans(
         if metrics is not None:
             metrics.tell(found)
 
-    # Spark, where it is needed, takes Ctrl-C for itself.
+    # Spark installs its own handler of Ctrl-C.
     with stopping(stopped, signal.SIGINT, signal.SIGTERM), contextlib.suppress(KeyboardInterrupt):
         target = Location.of(source) / "plan.json" if out is None else Location.of(out)
         PlanFollower(source, target, read, following.thresholds).follow(following.every_s, stopped, tell)
 
 
 def line_of(found: "Round") -> str:
-    """A round as one line: what became of the plan, why, and what could be saved."""
+    """A round as one line: action, reason, and pending saving."""
     parts = [f"round {found.round:,}, {found.tables}: {found.action}{_named(found)}: {found.reason}"]
     if (difference := found.difference) is not None:
         brokers = [f"+{id}" for id in difference.brokers_added] + [f"-{id}" for id in difference.brokers_removed]

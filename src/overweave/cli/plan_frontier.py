@@ -1,4 +1,4 @@
-"""Savings against moves in ``overweave plan``: when they are computed, and how they are written."""
+"""The frontier of savings against moves in ``overweave plan``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,16 +13,16 @@ if TYPE_CHECKING:
     from overweave.planning.plan import FrontierPoint, Plan
     from overweave.planning.problem import Problem
 
-#: Clients times brokers up to which it takes a second or so, and nobody has to ask for it.
+#: Clients times brokers up to which the frontier takes about a second and is computed by default.
 CHEAP = 100_000
-#: So many points are listed as text; the file and JSON have all.
+#: Points listed as text; the file and JSON have all.
 _ROWS_MAX = 12
 
 
 def frontier(
     problem: "Problem", plan: "Plan", evidence: "Evidence", wanted: bool | None, show: Callable[[str], None]
 ) -> tuple["FrontierPoint", ...]:
-    """The frontier if it is wanted, or cheap and nobody said; that today's network is not known is told to those who ask."""
+    """The frontier if wanted, or by default if cheap; an unknown current network is an error only if wanted."""
     from overweave.planning.algorithms import algorithm
     from overweave.planning.make import make_plan
     from overweave.planning.moves.frontier import frontier_of
@@ -33,7 +33,7 @@ def frontier(
         return ()
     try:
         if problem.goals.moves_max is not None:
-            # It ends at the plan as it would be without that limit.
+            # The frontier ends at the plan without that limit.
             problem = replace(problem, goals=msgspec.structs.replace(problem.goals, moves_max=None))
             options = msgspec.convert(plan.parameters, Options)
             plan = make_plan(problem, plan.algorithm, options, plan.seed, evidence)
@@ -46,7 +46,7 @@ def frontier(
 
 
 def frontier_rows(points: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Some of the points, the first and the last among them, evenly spread.
+    """Evenly spread points, with the first and the last.
 
     >>> [row["moves"] for row in frontier_rows([{"moves": i} for i in range(100)])][::11]
     [0, 99]

@@ -1,4 +1,4 @@
-"""What ``overweave plan`` answers: one value for JSON, and the same as text."""
+"""The answer of ``overweave plan``, as a JSON value and as text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from overweave.planning.explain import explain
 from overweave.planning.plan import Plan
 from overweave.planning.problem import Problem
 
-#: Of totals, in this order: the name, what it is called, and its unit.
+#: Fields of totals in order: name, label, unit.
 _TOTALS = (
     ("brokers", "brokers", ""),
     ("input_hz_mean", "message rate, mean", "1/s"),
@@ -25,7 +25,7 @@ _TOTALS = (
     ("delay_s", "predicted delay, mean", "s"),
     ("overloaded", "overloaded brokers", ""),
 )
-#: Of evaluations, likewise.
+#: Fields of evaluations: name, label.
 _EVALUATED = (
     ("input_hz", "input predicted (1/s)"),
     ("input_hz_replayed", "replayed"),
@@ -36,7 +36,7 @@ _EVALUATED = (
     ("uplink_busy_simulated", "uplink busy, simulated"),
 )
 _LOADS = (("input_hz", "1/s"), ("input_utilisation", ""), ("output_utilisation", ""))
-#: So many brokers are listed as text; JSON has all.
+#: Brokers listed as text; JSON has all.
 _ROWS_MAX = 100
 
 
@@ -61,7 +61,7 @@ def answer_of(
     evaluated: Evaluation | None,
     explained: str | None,
 ) -> dict[str, Any]:
-    """Everything that is printed."""
+    """The complete answer."""
     after = msgspec.to_builtins(plan.totals)
     before = None if plan.before is None else msgspec.to_builtins(plan.before.totals)
     difference = None if before is None else {name: _less(after[name], before[name]) for name, _, _ in _TOTALS}
@@ -91,7 +91,7 @@ def answer_of(
     return answer
 
 
-def said(answer: Mapping[str, Any]) -> str:
+def text_of(answer: Mapping[str, Any]) -> str:
     """The answer as text."""
     parts = [_evidence(answer["evidence"]), totals_text(answer)]
     rows = answer["brokers"]
@@ -120,7 +120,7 @@ def said(answer: Mapping[str, Any]) -> str:
 
 
 def _brokers(plan: Plan) -> list[dict[str, Any]]:
-    """Every broker of before and after with both loads; overloaded ones are marked."""
+    """Every broker with its load before and after; overload is marked."""
     before = {} if plan.before is None else plan.before.load
     ids = [*before, *(id for id in plan.brokers if id not in before)]
     found = []
@@ -133,7 +133,7 @@ def _brokers(plan: Plan) -> list[dict[str, Any]]:
 
 def _explained(plan: Plan, problem: Problem, id: str) -> dict[str, Any]:
     if id in problem.units.ids or id in problem.publishers.ids or id not in problem.pool.ids:
-        # A client's publishing side is where its client is.
+        # A publisher is placed with its client.
         kind = "client" if id in problem.units.ids else "publisher"
         return {"id": id, "kind": kind, "places": msgspec.to_builtins(explain(plan, problem, id)[:_ROWS_MAX])}
     clients = sum(broker == id for broker in plan.clients.values())
@@ -170,14 +170,14 @@ def _why(explained: Mapping[str, Any]) -> str:
     if here is None:
         return f"{explained['id']} is at a broker that is not listed"
     able = [each for each in places if not each["chosen"] and each["room_bytes_per_s"] >= 0]
-    said = f"{explained['id']} is at {here['broker']}"
+    place = f"{explained['id']} is at {here['broker']}"
     if not able:
-        return f"{said}: no other broker of the plan has room for it"
+        return f"{place}: no other broker of the plan has room for it"
     more = able[0]["input_hz"] - here["input_hz"]
     if abs(more) <= 1e-9 * max(here["input_hz"], able[0]["input_hz"]):
-        return f"{said}: {able[0]['broker']} would do as well"
+        return f"{place}: {able[0]['broker']} would do as well"
     cost = f"{_figure(abs(more))} publications per second {'more' if more > 0 else 'fewer'}"
-    return f"{said}: at {able[0]['broker']}, the next best, brokers would get {cost}"
+    return f"{place}: at {able[0]['broker']}, the next best, brokers would get {cost}"
 
 
 def _evaluation(evaluated: Mapping[str, Any]) -> str:
@@ -185,19 +185,17 @@ def _evaluation(evaluated: Mapping[str, Any]) -> str:
     headings = ["evaluated", *(text for name, text in _EVALUATED if name in fields)]
     rows = ([id, *(_figure(found[name]) for name in fields)] for id, found in evaluated["brokers"].items())
     which = "the profiled" if evaluated["on"] == "profiled" else "all"
-    said = [
+    parts = [
         f"evaluated on {which} {evaluated['publications']:,} of {evaluated['publications_given']:,} publications:"
         f" predicted input deviates by at most {evaluated['input_deviation_replayed']:.2%} from replay"
     ]
     if (simulated := evaluated["input_deviation_simulated"]) is not None:
-        said.append(f"and {simulated:.2%} from the simulator")
-    said.append(f"; highest output {evaluated['output_utilisation_max']:.4g}, {evaluated['overloaded']:,} brokers overloaded")
+        parts.append(f"and {simulated:.2%} from the simulator")
+    parts.append(f"; highest output {evaluated['output_utilisation_max']:.4g}, {evaluated['overloaded']:,} brokers overloaded")
     more = [f"not simulated: {evaluated['not_simulated']}\n"] if evaluated["not_simulated"] else []
     if evaluated["publishers_without"]:
-        more.append(
-            f"{evaluated['publishers_without']:,} publishers have no publications here: what they send is not evaluated\n"
-        )
-    return _table(headings, rows) + " ".join(said).replace(" ;", ";") + "\n" + "".join(more)
+        more.append(f"{evaluated['publishers_without']:,} publishers have no publications here and are not evaluated\n")
+    return _table(headings, rows) + " ".join(parts).replace(" ;", ";") + "\n" + "".join(more)
 
 
 def _evidence(evidence: Mapping[str, Any]) -> str:
@@ -210,7 +208,7 @@ def _evidence(evidence: Mapping[str, Any]) -> str:
         f"{evidence['idle_units']:,} idle clients",
         "peak over mean unknown" if peak is None else f"peak {peak:.3g} times the mean",
     ]
-    enough = "" if evidence["sufficient"] else "; too little, planned all the same"
+    enough = "" if evidence["sufficient"] else "; insufficient, planned by --force"
     return f"evidence: {', '.join(parts)}{enough}\n"
 
 
@@ -241,7 +239,7 @@ def _named(text: str, unit: str) -> str:
 def _less(one: float | None, other: float | None) -> float | None:
     if one is None or other is None:
         return None
-    # What rounding leaves of two equal sums is no difference.
+    # Rounding errors are no difference.
     return one - other if abs(one - other) > 1e-9 * max(abs(one), abs(other)) else type(one)(0)
 
 

@@ -1,4 +1,4 @@
-"""``overweave profile``: from traces to profiles of subscriptions and publishers, and the load of brokers, on Spark."""
+"""``overweave profile``: profiles of subscriptions and publishers and the load of brokers, from traces, on Spark."""
 
 import signal
 import threading
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
+from overweave.cli.spark_options import Conf, Master
 from overweave.cli.stopping import stopping
 from overweave.cli.terminal import say, task_bar, waiting
 from overweave.errors import InvalidInput
@@ -22,32 +23,28 @@ overweave profile traces --out profiles --json"""
 
 
 def profile(
-    traces: Annotated[str, typer.Argument(metavar="TRACES", help="A directory of traces.", show_default=False)],
-    out: Annotated[str, typer.Option(metavar="DIR", help="Where the tables go.", show_default=False)],
-    run: Annotated[str | None, typer.Option(metavar="RUN", help="Which run, where there are several.")] = None,
-    bits: Annotated[int, typer.Option(metavar="N", help="Last publications that profiles tell of; a multiple of 64.")] = 1280,
-    bucket: Annotated[float, typer.Option(metavar="SECONDS", help="How finely the load is told.")] = 1.0,
-    master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
-    ] = None,
+    traces: Annotated[str, typer.Argument(metavar="TRACES", help="Directory of traces.", show_default=False)],
+    out: Annotated[str, typer.Option(metavar="DIR", help="Output directory.", show_default=False)],
+    run: Annotated[str | None, typer.Option(metavar="RUN", help="Run id, if there are several.")] = None,
+    bits: Annotated[int, typer.Option(metavar="N", help="Window of profiles in publications; a multiple of 64.")] = 1280,
+    bucket: Annotated[float, typer.Option(metavar="SECONDS", help="Time resolution of the load.")] = 1.0,
+    master: Master = None,
+    conf: Conf = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out rows and files that are bad; the table 'bad' counts them.")
+        bool, typer.Option("--skip-bad", help="Skip invalid rows and files; the table 'bad' counts them.")
     ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Keep the tables up to date as the trace grows, until Ctrl-C.")
-    ] = False,
-    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --follow: how often to look for new files.")] = 5.0,
+    follow: Annotated[bool, typer.Option("--follow", help="Update the tables as the trace grows, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(metavar="SECONDS", help="With --follow: polling interval.")] = 5.0,
     json: Annotated[bool, typer.Option("--json", help="Write the totals as JSON.")] = False,
 ) -> None:
-    """Profile what a network carried, simulated or live.
+    """Profile the traffic of a network, simulated or live.
 
-    Writes the tables profiles (a bit vector per subscription and publisher), publisher_profiles (rates), subscription_lifetimes
-    (client, broker and filter, also of those that got nothing), load (brokers over time) and summary (arrivals, yield, bytes in
-    and out, deliveries with their hops and delays, per broker) as Parquet into DIR, all at once when they are complete.
+    Writes Parquet tables into DIR, atomically when all are complete: profiles (a bit vector per subscription and publisher),
+    publisher_profiles (rates), subscription_lifetimes (client, broker and filter, also without deliveries), load (brokers over
+    time) and summary (per broker: arrivals, yield, bytes in and out, deliveries with their hops and delays).
 
-    With --follow the run may still be going on, or not have begun. DIR then always has complete tables, which say what they would
-    say without --follow of the rows read so far; after Ctrl-C the same command goes on where it was.
+    With --follow the run may be in progress, or not have started. DIR then always has complete tables of the rows read so far,
+    equal to those without --follow. After Ctrl-C the same command resumes.
     """
     if follow and skip_bad:
         raise InvalidInput("--skip-bad: expected without --follow, found both")
@@ -59,7 +56,7 @@ def profile(
         totals = _profiled(source, target, run, bits, bucket, master, conf or [], skip_bad)
     if totals.bad_rows or totals.bad_files:
         counted = target / "bad"
-        say(f"left out {totals.bad_rows:,} bad rows and {totals.bad_files:,} files that cannot be read; {counted} counts them")
+        say(f"skipped {totals.bad_rows:,} bad rows and {totals.bad_files:,} unreadable files; see {counted}")
     if json:
         put(msgspec.json.format(msgspec.json.encode(totals), indent=2) + b"\n")
         return
@@ -68,7 +65,7 @@ def profile(
 
 
 def _check(traces: Location, out: Location) -> None:
-    """What can be seen to be wrong before Spark is started."""
+    """Checks that do not need Spark."""
     from overweave.pipeline.jobs import check_out
 
     if not traces.is_remote and not traces.exists():
@@ -90,9 +87,9 @@ def _profiled(
     with task_bar("starting Spark") as bar:
         from overweave.pipeline.jobs import profile_run
         from overweave.pipeline.session import session
-        from overweave.pipeline.watching import watched
+        from overweave.pipeline.task_progress import report_progress
 
-        with session(master, conf=conf) as spark, watched(spark, bar.on_tasks):
+        with session(master, conf=conf) as spark, report_progress(spark, bar.on_tasks):
             return profile_run(
                 spark, traces, out, run, bits, bucket, lambda name: bar.say(f"computing {name}"), skip_bad=skip_bad
             )
@@ -106,7 +103,7 @@ def _followed(
         from overweave.pipeline.session import session
         from overweave.pipeline.streaming.follow import follow
 
-        # Spark has taken Ctrl-C for itself when it started.
+        # The start of Spark replaced the handler of Ctrl-C.
         with session(master, conf=conf) as spark, stopping(stopped, signal.SIGINT):
             return follow(spark, traces, out, run, bits, bucket, every, stopped, show)
 

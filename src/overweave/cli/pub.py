@@ -1,4 +1,4 @@
-"""``overweave pub``: publish the lines of a file, or of standard input as they come."""
+"""``overweave pub``: publishes the lines of a file or of standard input."""
 
 import contextlib
 import time
@@ -8,9 +8,20 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
-from overweave.cli.clients import WAIT_S, Authorities, Certificate, Key, Name, Proof, Token, Wait, connected, filter_of
-from overweave.cli.lines import STDIN, BadLines, LineFile, open_lines, parsed
+from overweave.cli.client_options import (
+    CONNECT_TIMEOUT_S,
+    CaFile,
+    Certificate,
+    ConnectTimeout,
+    Credentials,
+    Key,
+    Name,
+    Token,
+    connected,
+    filter_of,
+)
+from overweave.cli.line_reader import STDIN, BadLines, LineFile, open_lines, parsed
+from overweave.cli.output import put
 from overweave.cli.terminal import progress, say
 from overweave.drivers.tcp.blocking import BlockingClient, checked_size_bytes
 from overweave.errors import InvalidInput, OverweaveError
@@ -20,52 +31,50 @@ from overweave.language.syntax import parse_publication
 
 EXAMPLE = """echo "[class,'STOCK'],[volume,400000]" | overweave pub --to tcp://127.0.0.1:7401"""
 
-#: At most so many publications are handed to the client at once, and at a given rate those of so long.
+#: The largest batch, and the interval of batches at a given rate.
 ROWS_MAX = 1024
 _TICK_S = 0.01
-#: A slow reader may be made up for by so much.
+#: The delay that a later burst may catch up.
 _SLACK_S = 0.1
-#: How long Ctrl-C waits for what was sent.
+#: The flush timeout after Ctrl-C.
 _LAST_S = 2.0
 
 
 def pub(
-    to: Annotated[str, typer.Option("--to", metavar="URL", help="A broker, tcp://HOST:PORT or tls://HOST:PORT.")],
-    file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="One publication a line; - is stdin.")] = STDIN,
-    advertise: Annotated[
-        list[str] | None, typer.Option(metavar="FILTER", help="What will be published; several times for several filters.")
-    ] = None,
-    rate: Annotated[float | None, typer.Option(metavar="HZ", help="At most so many publications a second.")] = None,
-    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Publish the whole file so many times.")] = 1,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip and count bad lines instead of stopping.")] = False,
+    to: Annotated[str, typer.Option("--to", metavar="URL", help="Broker URL, tcp://HOST:PORT or tls://HOST:PORT.")],
+    file: Annotated[str, typer.Argument(metavar="[FILE|-]", help="One publication per line; - is stdin.")] = STDIN,
+    advertise: Annotated[list[str] | None, typer.Option(metavar="FILTER", help="Advertisement; may be repeated.")] = None,
+    rate: Annotated[float | None, typer.Option(metavar="HZ", help="Maximum publications per second.")] = None,
+    repeat: Annotated[int, typer.Option(min=1, metavar="N", help="Number of passes over the file.")] = 1,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip and count invalid lines instead of stopping.")] = False,
     json: Annotated[
-        bool, typer.Option("--json", help='Write {"published": n, "settled": n, "unmatched": n, "seconds": s} at the end.')
+        bool, typer.Option("--json", help='Write {"published": n, "settled": n, "unmatched": n, "seconds": s}.')
     ] = False,
     name: Name = None,
     token: Token = None,
-    authorities: Authorities = None,
+    cafile: CaFile = None,
     certificate: Certificate = None,
     key: Key = None,
-    wait: Wait = WAIT_S,
+    connect_timeout: ConnectTimeout = CONNECT_TIMEOUT_S,
 ) -> None:
-    """Publish lines, and end when every subscriber has them.
+    """Publish lines, and exit when every subscriber has acknowledged them.
 
-    At the end it says how many were published, how many of them are settled, and how many matched nobody at the broker.
+    The summary counts the publications, the settled ones, and those without a matching subscription.
 
-    Without --advertise the classes of what is published are advertised before they are: [class,eq,'X'] and the attributes that
-    publications of that class have. With it, a publication that none of the filters covers reaches nobody: exit status 1.
+    Without --advertise every class is advertised before its first publication: [class,eq,'X'] and the attributes of that class.
+    With --advertise a publication outside all advertisements reaches no subscriber, and the exit status is 1.
 
-    Without --skip-bad the first bad line ends the run: exit status 2, after the lines before it. Ctrl-C waits a moment for what
-    was sent. Files that end in .gz are decompressed.
+    Without --skip-bad the first invalid line ends the run with exit status 2; earlier lines are published. Ctrl-C flushes for at
+    most 2 seconds. Files that end in .gz are decompressed.
     """
     if rate is not None and not rate > 0:
         raise InvalidInput(f"--rate: expected more than 0, got {rate:g}")
     if repeat > 1 and file == STDIN:
-        raise InvalidInput("--repeat: expected a file, as standard input can be read only once")
+        raise InvalidInput("--repeat: expected a file, as standard input cannot be read twice")
     filters = [filter_of("--advertise", text) for text in advertise or ()]
     bad = BadLines(skip_bad)
-    proof = Proof(name, token, authorities, certificate, key)
-    with open_lines(file) as first, connected("--to", to, proof, wait, advertise=not filters) as client:
+    credentials = Credentials(name, token, cafile, certificate, key)
+    with open_lines(file) as first, connected("--to", to, credentials, connect_timeout, advertise=not filters) as client:
         publisher = Publisher(client, filters)
         try:
             publisher.publish_all(_paced(_read(file, first, repeat, bad), rate))
@@ -78,7 +87,7 @@ def pub(
 
 
 class Publisher:
-    """Publishes, and says at the end how much it was and what became of it."""
+    """Publishes batches and counts the results."""
 
     def __init__(self, client: BlockingClient, filters: Iterable[Filter]) -> None:
         self._client = client
@@ -86,12 +95,12 @@ class Publisher:
         self._start_s = time.monotonic()
         self.published = 0
         self.settled = 0
-        #: How many of those that are settled matched nobody.
+        #: Settled publications without a matching subscription.
         self.unmatched = 0
         self.seconds = 0.0
 
     def publish_all(self, batches: Iterable[list[Publication]]) -> None:
-        """Publish, and return when all is settled, or shortly after something went wrong."""
+        """Publish all batches and flush; after an error the flush has a short timeout."""
         last_s: float | None = _LAST_S
         try:
             for filter in self._filters:
@@ -100,7 +109,7 @@ class Publisher:
                 self._client.publish_many(batch)
             last_s = None
         except InvalidInput:
-            # A bad line is no reason to lose those before it.
+            # The lines before an invalid one are published.
             last_s = None
             raise
         finally:
@@ -121,7 +130,7 @@ class Publisher:
 
 
 def _read(path: str, first: LineFile, repeat: int, bad: BadLines) -> Iterator[list[Publication]]:
-    """The publications of ``first`` in batches, and then those of the same file, opened again."""
+    """Batches of publications, from ``first`` and then from the same file, reopened."""
     for turn in range(repeat):
         with contextlib.nullcontext(first) if turn == 0 else open_lines(path) as file:
             shown = repeat == 1 and not file.interactive
@@ -138,7 +147,7 @@ def _publication(text: str, _: int) -> Publication:
 
 
 def _paced(batches: Iterable[list[Publication]], rate_hz: float | None) -> Iterator[list[Publication]]:
-    """The same in smaller batches, each when its time has come."""
+    """Smaller batches, paced to the rate."""
     rows = ROWS_MAX if rate_hz is None else max(1, min(int(rate_hz * _TICK_S), ROWS_MAX))
     due_s = time.monotonic()
     for batch in batches:

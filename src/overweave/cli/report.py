@@ -1,4 +1,4 @@
-"""``overweave report``: what a profile or a sweep found, or a plan says, as one HTML file."""
+"""``overweave report``: an HTML report of a profile, a sweep or a plan."""
 
 import contextlib
 import functools
@@ -8,7 +8,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
+from overweave.cli.spark_options import Conf, Master
 from overweave.cli.terminal import waiting
 from overweave.pipeline.locations import Location
 
@@ -20,24 +21,20 @@ overweave report profiles --out report.html"""
 
 def report(
     directory: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A directory of 'overweave profile' or 'sweep', or a plan's file.")
+        str, typer.Argument(metavar="SOURCE", help="Directory of 'overweave profile' or 'sweep', or a plan file.")
     ],
-    network: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The network, or scenario, that a plan has to be for.")
-    ] = None,
-    brokers: Annotated[str | None, typer.Option(metavar="TABLE", help="With --network: what its brokers can carry.")] = None,
-    out: Annotated[str | None, typer.Option(metavar="FILE", help="Where the page goes; else beside what it is about.")] = None,
-    master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
-    conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
+    network: Annotated[Path | None, typer.Option(metavar="FILE", help="Network or scenario that the plan must be for.")] = None,
+    brokers: Annotated[str | None, typer.Option(metavar="TABLE", help="With --network: capacities of its brokers.")] = None,
+    out: Annotated[str | None, typer.Option(metavar="FILE", help="Output file (default: beside SOURCE).")] = None,
+    master: Master = None,
+    conf: Conf = None,
+    json: Annotated[bool, typer.Option("--json", help="Write the summary as JSON.")] = False,
 ) -> None:
-    """Write a report as one HTML file, with all pictures in it, to be read anywhere, offline and on paper.
+    """Write a report as one self-contained HTML file.
 
     Of a profile: the load of brokers over time, delays, yield and hops, the rates of publishers, the number and density of
-    profiles. Of a sweep: its figures, the means of its measures, and what failed. Of a plan: the overlay before and after, the
-    load of every broker, and who moves.
+    profiles. Of a sweep: its figures, the means of its measures, and failures. Of a plan: the overlay before and after, the
+    load of every broker, and the moves.
     """
     source = Location.of(directory)
     with waiting("reading") as show, contextlib.ExitStack() as stack:
@@ -61,7 +58,7 @@ def report(
 
 
 def _page(source: Location, out: str | None) -> Location:
-    """Where the page goes: beside what it is about, unless somebody says."""
+    """The output file: --out, or beside the source."""
     if out is not None:
         return Location.of(out)
-    return source.with_name(f"{source.name.removesuffix(source.suffix)}.html") if source.is_file() else source / "report.html"
+    return source.parent / f"{source.name.removesuffix(source.suffix)}.html" if source.is_file() else source / "report.html"

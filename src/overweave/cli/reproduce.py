@@ -1,4 +1,4 @@
-"""``overweave reproduce``: the evaluation of a paper once more, ours next to what was published."""
+"""``overweave reproduce``: re-runs the evaluation of a paper, with ours next to the published results."""
 
 import contextlib
 import importlib
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
+from overweave.cli.spark_options import Master
 from overweave.cli.terminal import waiting
 from overweave.errors import InvalidInput
 
@@ -21,17 +22,15 @@ EXAMPLE = "overweave reproduce dest --out dest"
 
 
 def reproduce(
-    paper: Annotated[
-        str, typer.Argument(metavar="PAPER", help="Which one: dest, minimal, stoch, thesis-allocation.", show_default=False)
-    ],
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="For tables and pictures; default: reproduce/PAPER.")] = None,
-    full: Annotated[bool, typer.Option("--full/--quick", help="At the size of the paper (hours), or in minutes.")] = False,
-    master: Annotated[str | None, typer.Option(metavar="URL", help="A Spark master; else all cores of this machine.")] = None,
+    paper: Annotated[str, typer.Argument(metavar="PAPER", help="dest, minimal, stoch or thesis-allocation.", show_default=False)],
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Output directory (default: reproduce/PAPER).")] = None,
+    full: Annotated[bool, typer.Option("--full/--quick", help="Paper scale (hours), or minutes.")] = False,
+    master: Master = None,
     json: Annotated[bool, typer.Option("--json", help="Write a JSON list of claims.")] = False,
 ) -> None:
-    """Re-run the evaluation of a paper, and print ours next to the published figures.
+    """Re-run the evaluation of a paper, and print our results next to the published ones.
 
-    Writes claims.json, tables and pictures into DIR. A run that was interrupted goes on where it was.
+    Writes claims.json, tables and figures into DIR. An interrupted run resumes.
     """
     from overweave.experiments import PAPERS
     from overweave.overlay.checks import nearest
@@ -78,7 +77,7 @@ def _text(claims: "list[Claim]", folder: Path) -> str:
         ]
         if claim.reason is not None:
             lines.append(f"{'':14}reason:    {claim.reason}")
-    return "\n".join([*lines, f"tables and pictures: {folder}", ""])
+    return "\n".join([*lines, f"tables and figures: {folder}", ""])
 
 
 def _shown(value: object) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.terminal import progress
 from overweave.drivers.sim.metrics import Metrics
 from overweave.drivers.sim.runner import simulate as simulate_scenario

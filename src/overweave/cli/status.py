@@ -1,20 +1,31 @@
-"""``overweave status``: every broker of a network in one line, as it says itself over HTTP."""
+"""``overweave status``: the state of every broker of a network, from its monitoring endpoint."""
 
 import asyncio
 
-from overweave.cli.broker_lines import WORKING, Addresses, File, Json, addresses_of, console, lines_of, look, put_json, view_of
+from overweave.cli.broker_lines import (
+    WORKING,
+    Addresses,
+    File,
+    Json,
+    addresses_of,
+    console,
+    fetch_snapshots,
+    lines_of,
+    put_json,
+    view_of,
+)
 
 EXAMPLE = "overweave status --metrics 127.0.0.1:9401 --metrics 127.0.0.1:9402"
 
 
 def status(file: File = None, metrics: Addresses = None, json: Json = False) -> int:
-    """Say how the brokers of a network are, and what they did.
+    """Show the state and the traffic of the brokers of a network.
 
-    Rates are means since a broker started. A broker is degraded while traffic is routed around a neighbour of it.
-    The exit status is 1 when some broker is neither up nor degraded.
+    Rates are means since the start of a broker. A broker is degraded while traffic is routed around one of its neighbours.
+    The exit status is 1 if any broker is neither up nor degraded.
     """
     addresses = addresses_of(file, metrics)
-    lines = lines_of(addresses, asyncio.run(look(addresses)))
+    lines = lines_of(addresses, asyncio.run(fetch_snapshots(addresses)))
     if json:
         put_json(lines)
     else:

@@ -1,4 +1,4 @@
-"""Signals as the way in which what goes on for ever is meant to end."""
+"""Signals as stop requests of endless verbs."""
 
 import contextlib
 import signal
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def stopping(event: threading.Event, *signals: signal.Signals) -> Iterator[None]:
-    """Set by signals, which are how following is meant to end; the second time they do what they did before."""
+    """Set ``event`` on the first signal; a second one has its previous effect."""
     before = {number: signal.getsignal(number) for number in signals}
 
     def restore() -> None:

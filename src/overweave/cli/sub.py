@@ -1,4 +1,4 @@
-"""``overweave sub``: print what a filter receives, line by line."""
+"""``overweave sub``: prints the publications that match a filter."""
 
 import contextlib
 import io
@@ -11,8 +11,19 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
-from overweave.cli.clients import WAIT_S, Authorities, Certificate, Key, Name, Proof, Token, Wait, connected, filter_of
+from overweave.cli.client_options import (
+    CONNECT_TIMEOUT_S,
+    CaFile,
+    Certificate,
+    ConnectTimeout,
+    Credentials,
+    Key,
+    Name,
+    Token,
+    connected,
+    filter_of,
+)
+from overweave.cli.output import put
 from overweave.cli.terminal import is_watched, say, waiting
 from overweave.drivers.tcp.blocking import BlockingClient, BlockingSubscription
 from overweave.errors import InvalidInput, OverweaveError
@@ -21,44 +32,44 @@ from overweave.language.predicates import Filter
 
 EXAMPLE = """overweave sub --from tcp://127.0.0.1:7401 "[class,eq,'STOCK'],[volume,>,300000]" """.rstrip()
 
-#: At most so many lines are written at once, and so often is looked whether anybody still reads.
+#: Lines per write, and the polling interval for a closed pipe.
 LINES_MAX = 4096
-_LOOK_EVERY_S = 0.25
+_POLL_S = 0.25
 
 
 def sub(
-    filter: Annotated[str, typer.Argument(metavar="FILTER", help="What to print, as in [volume,>,5].", show_default=False)],
-    url: Annotated[str, typer.Option("--from", metavar="URL", help="A broker, tcp://HOST:PORT or tls://HOST:PORT.")],
-    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="End after so many publications.")] = None,
-    for_s: Annotated[float | None, typer.Option("--for", min=0, metavar="SECONDS", help="End after so long.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Write one JSON object of attributes a line.")] = False,
-    headers: Annotated[bool, typer.Option("--headers", help="With --json, write also where each comes from.")] = False,
+    filter: Annotated[str, typer.Argument(metavar="FILTER", help="Subscription, for example [volume,>,5].", show_default=False)],
+    url: Annotated[str, typer.Option("--from", metavar="URL", help="Broker URL, tcp://HOST:PORT or tls://HOST:PORT.")],
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Exit after N publications.")] = None,
+    for_s: Annotated[float | None, typer.Option("--for", min=0, metavar="SECONDS", help="Exit after this time.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Write one JSON object per line.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="With --json: include the header of each publication.")] = False,
     name: Name = None,
     token: Token = None,
-    authorities: Authorities = None,
+    cafile: CaFile = None,
     certificate: Certificate = None,
     key: Key = None,
-    wait: Wait = WAIT_S,
+    connect_timeout: ConnectTimeout = CONNECT_TIMEOUT_S,
 ) -> None:
-    """Print every publication that matches a filter, one a line, until Ctrl-C.
+    """Print every publication that matches a filter, one per line, until Ctrl-C.
 
-    Lines are written as they come, so a pipe sees them at once. A broker that goes away is waited for, and nothing is printed
-    twice. If the broker refuses us, cuts us off because we read too slowly, or has forgotten us for a while so that lines may be
-    missing, that is one line on stderr, and the exit status is 1.
+    Lines are not buffered. A lost connection is resumed, and nothing is printed twice. If the broker rejects the client,
+    disconnects it as a slow consumer, or its session expired so that lines may be missing, the reason is one line on stderr,
+    and the exit status is 1.
 
     With --headers a line is {"attributes": {…}, "publisher": …, "sequence": …, "published_at_s": …, "hops": …, "delay_s": …}. The
-    delay is by the clocks of both machines. JSON has no inf and no nan; they are null.
+    delay is the difference of the clocks of both machines. inf and nan are null in JSON.
     """
     if headers and not json:
         raise InvalidInput("--headers: expected together with --json")
     wanted = filter_of("FILTER", filter)
-    proof = Proof(name, token, authorities, certificate, key)
+    credentials = Credentials(name, token, cafile, certificate, key)
     _prepare()
     write = _put_headers if headers else _put_json if json else _put_text
     with (
-        connected("--from", url, proof, wait) as client,
+        connected("--from", url, credentials, connect_timeout) as client,
         _subscribed(client, wanted, for_s) as publications,
-        contextlib.closing(client),  # or leaving the subscription would wait for a broker that may be gone
+        contextlib.closing(client),  # first, or the end of the subscription would wait for a lost broker
     ):
         if is_watched():
             say(f"subscribed at {url}")
@@ -79,21 +90,21 @@ def _subscribed(client: BlockingClient, wanted: Filter, within_s: float | None) 
         try:
             publications = stack.enter_context(client.subscribe(wanted, within_s))
         except TimeoutError:
-            raise OverweaveError(f"FILTER: expected an answer of the broker within {within_s:g} s") from None
+            raise OverweaveError(f"FILTER: expected a confirmation of the broker within {within_s:g} s") from None
         yield publications
 
 
 def _prepare() -> None:
-    """Have kernels ready before anything comes, for a client that does not answer meanwhile is taken for dead."""
-    with waiting("preparing (the first time ever this compiles for half a minute)"):
+    """Compile kernels before the connection: a client that does not respond meanwhile times out."""
+    with waiting("preparing (compiles once, half a minute)"):
         from overweave.drivers.tcp.warm import warm_up
 
         warm_up()
 
 
 def _next(publications: BlockingSubscription, most: int, end_s: float | None) -> list[Publish]:
-    """What came, if anything did before it is time to look around."""
-    left_s = _LOOK_EVERY_S if end_s is None else max(min(end_s - time.monotonic(), _LOOK_EVERY_S), 0.0)
+    """The publications received within the polling interval."""
+    left_s = _POLL_S if end_s is None else max(min(end_s - time.monotonic(), _POLL_S), 0.0)
     try:
         return publications.get_many(left_s, most)
     except TimeoutError:
@@ -126,7 +137,7 @@ def _with_header(publish: Publish, now_s: float) -> dict[str, object]:
 
 
 def _nobody_reads() -> bool:
-    """Whether stdout is a pipe that nobody will read from again; a write would tell, but nothing may come to be written."""
+    """Whether stdout is a closed pipe; a write would detect it, but there may be nothing to write."""
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
+from overweave.cli.output import put
 from overweave.cli.terminal import progress, say, waiting
 from overweave.errors import OverweaveError
 from overweave.pipeline.locations import Location
@@ -30,7 +30,7 @@ overweave sweep sweep.toml --out sweep --json"""
 def sweep(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A scenario in TOML, with lists of values.", show_default=False)],
     out: Annotated[str, typer.Option(metavar="DIR", help="A directory, new, empty or of an earlier run.", show_default=False)],
-    again: Annotated[bool, typer.Option("--again", help="Try again what failed in an earlier run.")] = False,
+    again: Annotated[bool, typer.Option("--retry-failed", help="Retry the failed scenarios of an earlier run.")] = False,
     parallel: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Groups of scenarios at a time; else one per core, four on clusters.")
     ] = None,
@@ -67,9 +67,7 @@ def sweep(
             page, figures = target / "report.html", write_figures(target)
             write_report(target, page, start)
     if outcome.failed:
-        say(
-            f"{outcome.failed:,} of {outcome.scenarios:,} scenarios failed; the column 'error' says why, --again tries them again"
-        )
+        say(f"{outcome.failed:,} of {outcome.scenarios:,} scenarios failed; see the column 'error'; --retry-failed retries them")
     answer = outcome._asdict() | {
         "metrics": str(target / "metrics"),
         "figures": [str(path) for path in figures],

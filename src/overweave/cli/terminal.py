@@ -1,4 +1,4 @@
-"""What only people see, on stderr: messages, and progress when it is a terminal. In a pipe progress is silent."""
+"""Messages on stderr, and progress if stderr is a terminal."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ PROGRAM = "overweave"
 
 
 def say(text: str) -> None:
-    """One line on stderr, whatever ``text`` holds; that nobody can read it is no second error."""
+    """Print one line on stderr; line breaks of ``text`` become blanks, and a closed stderr is ignored."""
     if sys.stderr is None:
         return
     with contextlib.suppress(OSError, ValueError):
@@ -20,19 +20,19 @@ def say(text: str) -> None:
 
 
 def discard(stream: TextIO) -> None:
-    """Send what ``stream`` still buffers nowhere, so that the interpreter does not fail once more when it flushes at exit."""
+    """Discard the buffer of ``stream``, so that the flush at exit does not fail again."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def is_watched() -> bool:
-    """Whether somebody looks at stderr."""
+    """Whether stderr is a terminal."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
 @contextlib.contextmanager
 def waiting(text: str, shown: bool = True) -> Iterator[Callable[[str], None]]:
-    """A spinner with ``text`` while the body runs; the body may change the text."""
+    """A spinner with ``text`` during the body, which may change the text."""
     if not (shown and is_watched()):
         yield _ignore
         return
@@ -44,9 +44,9 @@ def waiting(text: str, shown: bool = True) -> Iterator[Callable[[str], None]]:
 
 @contextlib.contextmanager
 def progress(text: str, total: int | None, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """A bar with ``text`` that the body moves by telling how much is done; it appears when it is first told.
+    """A progress bar with ``text``; the body reports the completed amount.
 
-    That it appears late lets the body show a `waiting` before: a terminal has room for one moving line.
+    It appears with the first report, so that a `waiting` can be shown before: a terminal has room for one of them.
     """
     if not (shown and is_watched()):
         yield _ignore
@@ -68,7 +68,7 @@ def progress(text: str, total: int | None, shown: bool = True) -> Iterator[Calla
 
 
 class TaskBar(NamedTuple):
-    """How a body tells what is being done, and how many tasks are done and how many there are so far (none: nobody looks)."""
+    """The callbacks of a task bar: the current activity, and completed and known tasks (None without a terminal)."""
 
     say: Callable[[str], None]
     on_tasks: Callable[[int, int], None] | None
@@ -76,7 +76,7 @@ class TaskBar(NamedTuple):
 
 @contextlib.contextmanager
 def task_bar(text: str) -> Iterator[TaskBar]:
-    """A bar with ``text`` for work whose size shows while it is done: it swings until there are tasks, then it counts them."""
+    """A progress bar for work of initially unknown size: it pulses until tasks are known, then counts them."""
     if not is_watched():
         yield TaskBar(_ignore, None)
         return

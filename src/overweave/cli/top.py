@@ -1,4 +1,4 @@
-"""``overweave top``: the lines of ``status`` again and again, with what happened in between."""
+"""``overweave top``: the table of ``status``, refreshed, with rates of the last interval."""
 
 import asyncio
 import contextlib
@@ -20,8 +20,8 @@ from overweave.cli.broker_lines import (
     Line,
     addresses_of,
     console,
+    fetch_snapshots,
     lines_of,
-    look,
     put_json,
     view_of,
 )
@@ -34,14 +34,14 @@ Show = Callable[[list[Line]], None]
 def top(
     file: File = None,
     metrics: Addresses = None,
-    interval: Annotated[float, typer.Option(min=0.01, metavar="S", help="Seconds from one look to the next.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Show one interval and end.")] = False,
+    interval: Annotated[float, typer.Option(min=0.01, metavar="S", help="Refresh interval in seconds.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show one interval and exit.")] = False,
     json: Json = False,
 ) -> int:
-    """Watch the brokers of a network until q or Ctrl-C.
+    """Monitor the brokers of a network until q or Ctrl-C.
 
-    Rates are those of the last interval. Brokers may go away and come back. With --json it is one interval, as with --once;
-    the exit status is then 1 when some broker is neither up nor degraded.
+    Rates are those of the last interval. Brokers may stop and restart. --json implies --once. With --once the exit status is 1
+    if any broker is neither up nor degraded.
     """
     addresses, live = addresses_of(file, metrics), not (once or json)
     with _shown(live) as show, _keys(live) as keys:
@@ -52,20 +52,20 @@ def top(
 async def _watch(
     addresses: Mapping[str, str | None], interval_s: float, once: bool, show: Show, keys: int | None = None
 ) -> list[Line]:
-    """Show lines again and again until somebody quits; the last ones."""
+    """Show the lines of every interval until q is pressed; returns the last ones."""
     quitting = _quits(keys)
-    before = await look(addresses)
+    before = await fetch_snapshots(addresses)
     lines = lines_of(addresses, before)
     if not once:
         show(lines)
     next_s = time.monotonic()
     while not quitting.is_set():
-        # When an answer takes long we look less often, and do not catch up.
+        # Slow answers lower the frequency; missed intervals are not made up for.
         next_s = max(next_s + interval_s, time.monotonic())
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(quitting.wait(), next_s - time.monotonic())
             break
-        now = await look(addresses)
+        now = await fetch_snapshots(addresses)
         lines = lines_of(addresses, now, before)
         show(lines)
         if once:
@@ -75,7 +75,7 @@ async def _watch(
 
 
 def _quits(keys: int | None) -> asyncio.Event:
-    """Set when q is pressed."""
+    """An event that is set when q is pressed."""
     quitting = asyncio.Event()
 
     def read() -> None:
@@ -92,7 +92,7 @@ def _quits(keys: int | None) -> asyncio.Event:
 
 @contextlib.contextmanager
 def _keys(live: bool) -> Iterator[int | None]:
-    """The terminal, which tells single keys meanwhile; None where nobody types."""
+    """The terminal in single-key mode; None if stdin is no terminal."""
     if not live or sys.stdin is None or not sys.stdin.isatty():
         yield None
         return
@@ -107,7 +107,7 @@ def _keys(live: bool) -> Iterator[int | None]:
 
 @contextlib.contextmanager
 def _shown(live: bool) -> Iterator[Show]:
-    """A view that is renewed in its place on a terminal; in a pipe one table follows another."""
+    """A view that is updated in place on a terminal; in a pipe it is a sequence of tables."""
     from rich.live import Live
 
     screen = console()

@@ -1,4 +1,4 @@
-"""``overweave up``: all brokers of a network on this machine, a process each."""
+"""``overweave up``: runs all brokers of a network on this machine, one process each."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.answers import put
 from overweave.cli.broker_command import broker_command
+from overweave.cli.output import put
 from overweave.cli.terminal import say, waiting
 from overweave.drivers.tcp.network_file import NetworkFile, read_network
 from overweave.drivers.tcp.processes import supervise
@@ -23,24 +23,24 @@ overweave up network.toml"""
 
 
 def up(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A network in TOML.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Network file in TOML.", show_default=False)],
     ready_file: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="A file that is there, with the JSON document, while all brokers are up.")
+        Path | None, typer.Option(metavar="PATH", help="File with the JSON document; it exists while all brokers are up.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help='Write {"brokers": {id: url}} when all are up.')] = False,
 ) -> None:
-    """Run a whole network on this machine until Ctrl-C or SIGTERM, and say where its brokers listen.
+    """Run a whole network on this machine until Ctrl-C or SIGTERM, and print the URLs of its brokers.
 
-    If a broker ends by itself, the others are stopped too and the exit status is 1. Without a state in the file brokers
-    keep theirs in a temporary directory, which is gone afterwards.
+    If a broker process exits, the others are stopped and the exit status is 1. Without ``state`` in the file the state is in a
+    temporary directory and lost afterwards.
     """
     network = read_network(file)
-    # What is wrong with these files is better said once, here.
+    # Errors in these files are reported once, here, instead of by every broker.
     Authenticator(network.security), server_context(network.security)
     document = msgspec.json.encode({"brokers": network.urls}) + b"\n"
     if ready_file is not None:
         ready_file.unlink(missing_ok=True)
-    with waiting("preparing (the first time ever this compiles for half a minute)"):
+    with waiting("preparing (compiles once, half a minute)"):
         from overweave.drivers.tcp.warm import warm_up
 
         warm_up()
@@ -69,7 +69,7 @@ def _state(network: NetworkFile) -> Iterator[Path]:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """All at once, for whoever waits for it."""
+    """Write atomically: another process may wait for the file."""
     part = file.with_name(f"{file.name}.part")
     part.write_bytes(data)
     part.replace(file)

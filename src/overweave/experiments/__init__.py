@@ -1,4 +1,4 @@
-"""Experiments: one folder per paper, from its claims to runs, tables and pictures. `PAPERS` names them."""
+"""Experiments: one folder per paper, from its claims to runs, tables and figures. `PAPERS` names them."""
 
 from collections.abc import Mapping
 

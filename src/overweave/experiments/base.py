@@ -28,7 +28,7 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
 class Setting(NamedTuple):
     """How an experiment is run."""
 
-    #: Where tables and pictures go.
+    #: Where tables and figures go.
     out: Path
     #: At the size of the paper, or in minutes.
     full: bool

@@ -25,7 +25,7 @@ def distances(overlay: Overlay) -> NDArray[np.int32]:
     >>> distances(Overlay(["B1", "B2", "B3"], [("B1", "B2")])).tolist()
     [[0, 1, -1], [1, 0, -1], [-1, -1, 0]]
     """
-    matrix = rustworkx.distance_matrix(overlay._graph, null_value=UNREACHABLE).astype(np.int32)
+    matrix = rustworkx.distance_matrix(overlay.lookup.graph, null_value=UNREACHABLE).astype(np.int32)
     np.fill_diagonal(matrix, 0)
     matrix.flags.writeable = False
     return matrix
@@ -112,7 +112,7 @@ def next_hops(overlay: Overlay) -> NextHops:
     table = np.full_like(matrix, UNREACHABLE)
     for position in range(len(overlay)):
         # Backwards, so that among neighbours one link nearer the smallest position is written last.
-        for neighbour in sorted(overlay._graph.neighbors(position), reverse=True):
+        for neighbour in sorted(overlay.lookup.graph.neighbors(position), reverse=True):
             np.copyto(table[position], neighbour, where=matrix[neighbour] < matrix[position])
         table[position, position] = position
     table.flags.writeable = False
@@ -125,7 +125,7 @@ def path_between(overlay: Overlay, source: str, destination: str) -> tuple[str, 
     >>> path_between(Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")]), "B3", "B1")
     ('B3', 'B2', 'B1')
     """
-    graph, at = overlay._graph, overlay.position(source)
+    graph, at = overlay.lookup.graph, overlay.position(source)
     links_left = distances_from(overlay, overlay.position(destination))
     if at not in links_left:
         return None
@@ -168,7 +168,7 @@ def average_path_length(overlay: Overlay) -> float:
 
 def distances_from(overlay: Overlay, position: int) -> dict[int, int]:
     """For this package: the distance of every reachable position, by distance, then position."""
-    layers = rustworkx.graph_bfs_layers(overlay._graph, [position])
+    layers = rustworkx.graph_bfs_layers(overlay.lookup.graph, [position])
     return {index: links for links, layer in enumerate(layers) for index in sorted(layer)}
 
 

@@ -27,7 +27,7 @@ def spanning_tree(overlay: Overlay, root: str) -> Overlay:
     """
     links_to, ids = distances_from(overlay, overlay.position(root)), overlay.ids
     parents = {
-        child: min(near for near in overlay._graph.neighbors(child) if links_to[near] < links)
+        child: min(near for near in overlay.lookup.graph.neighbors(child) if links_to[near] < links)
         for child, links in links_to.items()
         if links
     }

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from overweave.errors import InvalidInput
 from overweave.pipeline.locations import Location
-from overweave.planning.problem import TextSet, Whole
+from overweave.planning.problem import BitWords, Whole
 
 _WORD = 64
 
@@ -35,8 +35,8 @@ def positions(path: Location, kind: str, ids: pa.ChunkedArray, known: pa.Array) 
     return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
 
 
-def words_of(path: Location, column: pa.ChunkedArray, bits: int) -> TextSet:
-    """The bit vectors of a column of lists, which are all equally long; of none, they would have so many ``bits``."""
+def words_of(path: Location, column: pa.ChunkedArray, bits: int) -> BitWords:
+    """The bit vectors of a column of equally long lists; a matrix of ``bits`` columns if it is empty."""
     if not len(column):
         return np.zeros((0, bits // _WORD), np.uint64)
     wrong = InvalidInput(f"{path}: column 'words': expected lists of integers, found {column.type}")
@@ -52,12 +52,12 @@ def words_of(path: Location, column: pa.ChunkedArray, bits: int) -> TextSet:
     if len(lengths) > 1 or values.null_count:
         found = f"lengths {', '.join(map(str, sorted(lengths)))}" if len(lengths) > 1 else "null"
         raise InvalidInput(f"{path}: column 'words': expected vectors of one length, found {found}")
-    words: TextSet = np.asarray(values.to_numpy(zero_copy_only=False), np.int64).view(np.uint64).reshape(len(column), lengths[0])
+    words: BitWords = np.asarray(values.to_numpy(zero_copy_only=False), np.int64).view(np.uint64).reshape(len(column), lengths[0])
     return words
 
 
 def check_once(path: Location, table: pa.Table, names: tuple[str, ...]) -> None:
-    """Refuse rows that say something of the same twice."""
+    """Raise an error for rows with a repeated key."""
     counted = table.select(list(names)).group_by(list(names)).aggregate([([], "count_all")])
     twice = counted.filter(pc.greater(counted["count_all"], 1))
     if len(twice):

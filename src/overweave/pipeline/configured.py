@@ -1,4 +1,4 @@
-"""What somebody has configured of Spark before we start it: ``spark-defaults.conf``, ``spark-submit``, its arguments."""
+"""The Spark settings of the user: ``spark-defaults.conf``, ``spark-submit`` and its arguments."""
 
 import itertools
 import os

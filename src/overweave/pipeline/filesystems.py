@@ -45,7 +45,7 @@ class FileSystem(Protocol):
         """Copy a file to this machine."""
 
     def put(self, file: Path, path: str) -> None:
-        """Copy a file of this machine to a path, in place of what was there; readers see the one or the other."""
+        """Replace a path by a copy of a local file, atomically."""
 
     def put_new(self, file: Path, path: str) -> bool:
         """Copy a file of this machine to a path, if there is nothing; whether it was so."""
@@ -149,7 +149,7 @@ class HadoopFiles:
         with _reached(path):
             reader = SparkSession.builder.getOrCreate().read.format("binaryFile").option("recursiveFileLookup", True)
             found = reader.option("pathGlobFilter", "*.parquet").load(escaped(path))
-            # What a file contains is not read where nobody asks for it; an empty one is no row.
+            # Spark reads no content unless asked; an empty file is no row.
             sizes = {row.path: row.length for row in found.select("path", "length").collect()}
             names = [unquote(name) for name in found.inputFiles()]
         yield from ((name, sizes.get(name, 0)) for name in names)
@@ -232,12 +232,12 @@ class _Java:
 
 @contextmanager
 def _reached(path: str) -> Iterator[_Java]:
-    """Java, and what it says of a path in one line that begins with the path."""
+    """Errors of Java as one line that begins with the path."""
     from py4j.protocol import Py4JJavaError
     from pyspark import SparkContext
     from pyspark.errors import PySparkException
 
-    from overweave.pipeline.problems import first_line
+    from overweave.pipeline.spark_errors import first_line
 
     context = SparkContext._active_spark_context
     scheme = path.partition(":")[0]

@@ -1,11 +1,11 @@
 """An index in a directory, so that all workers of a machine share its pages: an ``.npy`` file per array, the ids beside them.
 
-For Spark there is also a table that says which subscription has which slot. An index is made by tasks of Spark, and the driver
-sees none of the rows: equal filters are brought together, so that workers parse each text once, and one task takes wire forms and
-ids, a batch at a time, into the index and saves it, since an index is one thing in one memory.
+A table for Spark maps subscriptions to slots. Tasks of Spark build an index, and the driver sees none of the rows:
+equal filters are grouped, so that workers parse each text once, and one task inserts wire forms and ids in batches and
+saves the index, which must be in one memory.
 
-It is mapped copy-on-write: what kernels use as scratch becomes private, page by page, and nobody can harm the others.
-On a cluster the directory has to be one that every executor sees.
+It is mapped copy-on-write: scratch pages of kernels become private, so that workers cannot affect each other.
+On a cluster the directory must be visible to every executor.
 """
 
 import functools
@@ -29,7 +29,7 @@ from overweave.language.syntax import parse_filter
 from overweave.language.values import excerpt
 from overweave.matching.index import Index
 from overweave.matching.kernels.state import new_state
-from overweave.pipeline.problems import plain_errors
+from overweave.pipeline.spark_errors import translate_errors
 
 #: The table of slots: subscription, slot.
 SLOTS = "slots.parquet"
@@ -68,7 +68,7 @@ def build_index(subscriptions: DataFrame, directory: Path | str, *, skip_bad: bo
     parsed = rows.repartition("filter").sortWithinPartitions("filter").mapInArrow(_parse, _PARSED)
     # Where Spark runs may have another working directory.
     build = functools.partial(_build, Path(directory).absolute(), skip_bad)
-    with plain_errors():
+    with translate_errors():
         told = parsed.repartition(1).mapInArrow(build, _BUILT).collect()
     if not told:
         # Without rows there need not be a task.
@@ -78,7 +78,7 @@ def build_index(subscriptions: DataFrame, directory: Path | str, *, skip_bad: bo
 
 
 def save_index(index: Index, directory: Path | str) -> None:
-    """Write ``index``, whose ids are texts, in place of what was there; those who have that mapped keep it."""
+    """Replace the saved index; processes that have mapped the old one keep it."""
     ids = ["" if id is None else str(id) for id in index.slot_ids()]
     save_named(index, pa.array(ids, pa.large_string()), directory)
 

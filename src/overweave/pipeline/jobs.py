@@ -7,11 +7,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from overweave.errors import InvalidInput
-from overweave.pipeline.good_rows import read_good_rows
 from overweave.pipeline.locations import Location, LocationLike
-from overweave.pipeline.schemas import BAD, EARLIER_NAMES, PROFILES, PUBLISHER_PROFILES, SUMMARY
-from overweave.pipeline.steps.load import loaded, summarised
-from overweave.pipeline.steps.profiles import BITS, profiled, publishers_profiled
+from overweave.pipeline.quarantine import read_with_quarantine
+from overweave.pipeline.schemas import EARLIER_NAMES, PROFILES, PUBLISHER_PROFILES, REJECTED, SUMMARY
+from overweave.pipeline.steps.load import broker_load, broker_summary
+from overweave.pipeline.steps.profiles import BITS, publisher_profiles, subscription_profiles
 from overweave.pipeline.steps.subscriptions import delivered_subscriptions, subscriptions_of
 from overweave.pipeline.streaming.versions import POINTER, Versions
 from overweave.pipeline.tables import read_statements, read_table, write_tables
@@ -31,7 +31,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield
     pure_forwards: int
     #: useful arrivals / arrivals
     yield_: float | None
-    #: What all brokers sent to clients, to neighbours and in all; none where the trace does not tell.
+    #: Bytes from all brokers to clients, to neighbours and in total; None if the trace lacks the senders.
     delivered_bytes: int
     forwarded_bytes: int | None
     output_bytes: int | None
@@ -66,7 +66,7 @@ def profile_run(
     check_out(out)
     left_out: dict[str, DataFrame] = {}
     if skip_bad:
-        deliveries, left_out["bad"] = read_good_rows(spark, traces, "deliveries")
+        deliveries, left_out["bad"] = read_with_quarantine(spark, traces, "deliveries")
     else:
         deliveries = read_table(spark, traces, "deliveries")
     run = run if run is not None else _only_run(deliveries, traces)
@@ -74,15 +74,15 @@ def profile_run(
     if rows.isEmpty():
         raise InvalidInput(f"{traces}: expected rows of run {run!r}, found none")
     tables: dict[str, DataFrame] = {
-        "profiles": profiled(rows, bits),
-        "publisher_profiles": publishers_profiled(rows, bits),
+        "profiles": subscription_profiles(rows, bits),
+        "publisher_profiles": publisher_profiles(rows, bits),
         "subscription_lifetimes": subscriptions_of(read_statements(spark, traces / f"run={run}"), delivered_subscriptions(rows)),
-        "load": loaded(rows, bucket_s),
-        "summary": summarised(rows),
+        "load": broker_load(rows, bucket_s),
+        "summary": broker_summary(rows),
         **left_out,
     }
     versions = Versions(out, tuple(tables))
-    with versions.alone("profiles a run"):
+    with versions.lock("profiles a run"):
         written = versions.write_batch(
             lambda folder: write_tables({folder / name: table for name, table in tables.items()}, progress)
         )
@@ -96,12 +96,12 @@ def _only_run(deliveries: DataFrame, traces: Location) -> str:
     runs = [row.run for row in deliveries.select("run").distinct().limit(10).collect()]
     if len(runs) != 1:
         found = ", ".join(sorted(map(str, runs))) or "none"
-        raise InvalidInput(f"{traces}: expected to be told which run to profile, found {found}")
+        raise InvalidInput(f"{traces}: expected one run or --run, found runs {found}")
     return str(runs[0])
 
 
 def check_out(out: LocationLike) -> None:
-    """Refuse to write where somebody else's files are."""
+    """Raise an error if the directory has files of others."""
     location = Location.of(out)
     there = location.status()
     if there is not None and not there.is_dir:
@@ -118,7 +118,7 @@ _SUMS = (
 
 
 def totals_of(spark: SparkSession, out: Location, run: str) -> Totals:
-    """What the tables of a run say on the whole."""
+    """The totals of the tables of a run."""
     summary = spark.read.schema(SUMMARY).parquet((out / "summary").pattern)
     publishers = spark.read.schema(PUBLISHER_PROFILES).parquet((out / "publisher_profiles").pattern)
     # Means over all deliveries, so brokers count by how many theirs are.
@@ -157,5 +157,5 @@ def _left_out(spark: SparkSession, bad: Location) -> tuple[int, int]:
     """How many rows and files a table ``bad`` counts, if there is one."""
     if not bad.is_dir():
         return 0, 0
-    (row,) = spark.read.schema(BAD).parquet(bad.pattern).agg(F.sum("rows"), F.count_if(F.col("rows").isNull())).collect()
+    (row,) = spark.read.schema(REJECTED).parquet(bad.pattern).agg(F.sum("rows"), F.count_if(F.col("rows").isNull())).collect()
     return row[0] or 0, row[1]

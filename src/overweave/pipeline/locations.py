@@ -2,7 +2,7 @@
 
 A location is a plain path or ``file:///…``, which are this machine's, or an address such as ``hdfs://…`` or ``s3a://…``, which is
 reached through Spark's Java (`overweave.pipeline.filesystems`). A plain path is never one of another file system, whatever a
-cluster's default is: Spark is always told the scheme.
+cluster's default is: Spark always gets the scheme.
 """
 
 import re
@@ -82,16 +82,12 @@ class Location:
 
     @property
     def parent(self) -> "Location":
-        """What it is in."""
-        return Location(self.text.rpartition("/")[0] if self.is_remote or "file:" in self.text else str(Path(self.text).parent))
+        """The directory that contains it.
 
-    def with_name(self, name: str) -> "Location":
-        """Another thing beside it.
-
-        >>> str(Location.of("hdfs://host/a/plan.json").with_name("plan.html"))
+        >>> str(Location.of("hdfs://host/a/plan.json").parent / "plan.html")
         'hdfs://host/a/plan.html'
         """
-        return self.parent / name
+        return Location(self.text.rpartition("/")[0] if self.is_remote or "file:" in self.text else str(Path(self.text).parent))
 
     def __truediv__(self, name: str) -> "Location":
         return Location(str(Path(self.text, name)) if _SCHEME.match(self.text) is None else f"{self.text.rstrip('/')}/{name}")
@@ -141,14 +137,14 @@ class Location:
             return file.read_bytes()
 
     def write_bytes(self, data: bytes) -> None:
-        """Write a file, in place of what was there, in one step."""
+        """Replace a file, atomically."""
         with tempfile.NamedTemporaryFile() as file:
             file.write(data)
             file.flush()
             self.put(Path(file.name))
 
     def put(self, file: Path) -> None:
-        """Have a copy of a file of this machine there, in place of what was there, in one step."""
+        """Replace it by a copy of a local file, atomically."""
         self.files.put(file, self.path)
 
     def put_new(self, file: Path) -> bool:

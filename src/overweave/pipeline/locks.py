@@ -20,7 +20,7 @@ import msgspec
 from overweave.errors import OverweaveError
 from overweave.pipeline.locations import Location
 
-#: A lease that was not renewed for so long counts no more; it is renewed several times in that time.
+#: The expiry of a lease; it is renewed several times within it.
 LEASE_S = 60.0
 _RENEWALS = 6
 

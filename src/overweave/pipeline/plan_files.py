@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from overweave.errors import InvalidInput, PlanningError
 from overweave.overlay.parts import link_ends
 from overweave.pipeline.locations import Location, LocationLike
-from overweave.pipeline.planning import read_offer
+from overweave.pipeline.plan_brokers import read_offer
 from overweave.planning.consistent import check_consistent
 from overweave.planning.plan import Change, Plan
 from overweave.planning.planned_for import PlannedFor, capacities, check_network
@@ -24,7 +24,7 @@ _CHANGES = pa.schema([(name, pa.string()) for name in Change.__struct_fields__])
 
 
 def check_out(out: LocationLike) -> None:
-    """Refuse to write a plan in place of what is no file: a directory, or a device."""
+    """Raise an error if the target of a plan is a directory or a device."""
     path = Location.of(out)
     if path.is_remote:
         return
@@ -39,7 +39,7 @@ def write_plan(plan: Plan, out: LocationLike) -> list[Location]:
     path, written = Location.of(out), []
     if len(plan.clients) > CLIENTS_MAX:
         stem = path.name.removesuffix(path.suffix)
-        beside, changes = (path.with_name(f"{stem}.{name}.parquet") for name in ("placements", "changes"))
+        beside, changes = (path.parent / f"{stem}.{name}.parquet" for name in ("placements", "changes"))
         rows = [(kind, id, broker) for kind in _KINDS for id, broker in getattr(plan, kind).items()]
         _put_rows(beside, rows, _SCHEMA)
         _put_rows(changes, [msgspec.structs.astuple(change) for change in plan.changes], _CHANGES)
@@ -75,7 +75,7 @@ def _read_plan(path: Location) -> Plan:
         plan = msgspec.structs.replace(plan, changes=_read_changes(path, plan.changes_file), changes_file=None)
     if plan.placements is None:
         return plan
-    beside = path.with_name(Path(plan.placements).name)
+    beside = path.parent / Path(plan.placements).name
     try:
         with beside.fetched() as fetched:
             rows = pq.read_table(fetched).to_pydict()
@@ -105,7 +105,7 @@ def check_plan(path: LocationLike, network: Path | None, brokers: LocationLike |
 
 
 def _read_changes(path: Location, name: str) -> tuple[Change, ...]:
-    beside = path.with_name(Path(name).name)
+    beside = path.parent / Path(name).name
     try:
         with beside.fetched() as fetched:
             rows = pq.read_table(fetched).to_pydict()

@@ -35,12 +35,12 @@ _Files = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What tables say: the problem, and how plans are made of it."""
+    """The problem of one version of the tables, and the planner for it."""
 
     problem: Problem
     #: The plan of a problem with the same evidence.
     make: Callable[[Problem], Plan]
-    #: A plan with what else its file says.
+    #: Adds the remaining fields of the plan file.
     completed: Callable[[Plan], Plan]
 
 
@@ -85,7 +85,7 @@ class PlanFollower:
             stopped.wait(every_s)
         if stopped.is_set():
             return
-        lock = self._out.with_name(f".{self._out.name}.lock")
+        lock = self._out.parent / f".{self._out.name}.lock"
         with locked(lock, self._out, "follows with plans"):
             while not stopped.is_set():
                 found = self.look()
@@ -106,7 +106,7 @@ class PlanFollower:
                 raise reading
             decision, now = replan(self._current, reading.problem, self._thresholds, reading.make)
         except InvalidInput as error:
-            # What is wrong with files is wrong from the beginning; what is wrong with the traffic may pass.
+            # Errors in files are permanent; errors of the traffic may pass.
             if self._rounds == 1 and not isinstance(error, PlanningError):
                 raise
             return Round(round=self._rounds, tables=name, action="failed", reason=str(error), plan=self._file)
@@ -128,7 +128,7 @@ class PlanFollower:
         )
 
     def _reading(self) -> tuple[Location, Reading | InvalidInput] | None:
-        """What the current tables say, if nobody has read them. All is of one version, also if others come meanwhile."""
+        """The current tables, if they are new. All tables are of one version."""
         for _ in range(_TRIES):
             tables = current(self._source)
             files = _files(tables)
@@ -150,7 +150,7 @@ class PlanFollower:
     def _resumed(self) -> tuple[Current | None, str | None]:
         if not self._out.exists():
             return None, None
-        names = [self._out.with_name(name) for name in self._versions().values()]
+        names = [self._out.parent / name for name in self._versions().values()]
         data = self._out.read_bytes()
         same = (each.name for each in reversed(names) if each.read_bytes() == data)
         return Current(read_plan(self._out)), next(same, None)
@@ -166,7 +166,7 @@ class PlanFollower:
 
     def _written(self, plan: Plan) -> str:
         stem, suffix = self._stem()
-        version = self._out.with_name(f"{stem}-{max(self._versions(), default=0) + 1:04}{suffix}")
+        version = self._out.parent / f"{stem}-{max(self._versions(), default=0) + 1:04}{suffix}"
         write_plan(plan, version)
         # What lies beside a version is named in it, so its copy finds it, too.
         self._out.write_bytes(version.read_bytes())

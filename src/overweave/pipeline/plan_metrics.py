@@ -1,4 +1,4 @@
-"""What following with plans says to Prometheus: a file for the textfile collector of its node exporter."""
+"""Metrics of ``plan --follow``: a file for the textfile collector of Prometheus' node exporter."""
 
 import time
 from pathlib import Path
@@ -29,7 +29,7 @@ class PlanMetrics:
         self._values: dict[str, float | None] = {}
 
     def tell(self, found: Round) -> None:
-        """Write the file anew, in one step."""
+        """Replace the file, atomically."""
         self._rounds[found.action] += 1
         self._values["round_timestamp_seconds"] = time.time()
         if found.action != "failed":
@@ -43,7 +43,7 @@ class PlanMetrics:
             if found.action != "kept":
                 self._values["withheld_saving_ratio"] = 0.0
             elif found.saving is not None:
-                # It stays until somebody looks again.
+                # The gauge stays until the next comparison.
                 self._values["withheld_saving_ratio"] = max(found.saving, 0.0)
         self._write()
 

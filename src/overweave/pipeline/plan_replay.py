@@ -34,7 +34,7 @@ class Truth:
 
     subscriptions: LocationLike
     publications: LocationLike
-    #: None: publications are not told apart by whether they were profiled.
+    #: None: all publications count, profiled or not.
     windows: Windows | None = None
     #: Advertisements of publishers; those of others are made of what they publish.
     advertisements: Mapping[str, str] | None = None

@@ -16,16 +16,9 @@ from pyspark.sql import functions as F  # noqa: N812
 from overweave.errors import InvalidInput
 from overweave.pipeline.columns import positions, texts, words_of
 from overweave.pipeline.locations import Location, LocationLike
-from overweave.pipeline.planning import (
-    Network,
-    check_places,
-    read_publishers,
-    read_subscribers,
-    table_of,
-    table_path,
-    windows_of_vectors,
-    withdrawn,
-)
+from overweave.pipeline.plan_brokers import Network
+from overweave.pipeline.plan_tables import table_of, table_path
+from overweave.pipeline.planning import check_places, read_publishers, read_subscribers, windows_of_vectors, withdrawn
 from overweave.pipeline.steps.profiles import BITS
 from overweave.pipeline.streaming.versions import current
 from overweave.pipeline.tables import Files, files_of
@@ -61,7 +54,7 @@ class _Subscribers:
 
 
 def is_large(source: LocationLike) -> bool:
-    """Whether the profiles of a directory are for Spark: told by the footers of their files, without reading any."""
+    """Whether the profiles of a directory are large enough for Spark, by the footers of their files."""
     path = table_path(source, "profiles")
     files = None if path is None else files_of(path)
     if files is None or files.kind != "parquet":
@@ -69,7 +62,7 @@ def is_large(source: LocationLike) -> bool:
     try:
         return _rows(files) > ROWS_ON_DRIVER
     except (pa.ArrowException, OSError):
-        return False  # who reads it says what is wrong with it
+        return False  # the reader reports the error
 
 
 def _rows(files: Files) -> int:
@@ -188,7 +181,7 @@ def _units(publishers: Publishers, vectors: Vectors, known: _Subscribers, owner:
 
 
 def _today(source: Location, network: Network, publishers: Publishers, at: pa.Array, known: _Subscribers) -> Today | None:
-    """Where clients and publishers are, unless nobody knows of any."""
+    """The places of clients and publishers, or None if all are unknown."""
     if known.broker.null_count == len(known.broker) and at.null_count == len(at):
         return None
     clients = known.clients.take(pa.array(known.client_of))

@@ -99,7 +99,7 @@ SUBSCRIPTION_LIFETIMES = _table(
 #: pure forwards), what went out, and what subscriptions got, one delivery for each. Bytes are those of content and payload.
 #: ``delivered_bytes_per_s`` went to clients: a publication once for each client, however many of its subscriptions match.
 #: ``forwarded_bytes_per_s`` went to neighbours, at the time when it arrived there. Forwarded and output bytes are null where
-#: the trace does not tell who sent what arrived.
+#: the trace lacks the senders of arrivals.
 LOAD = _table(
     broker=_TEXT,
     at_s=_REAL,
@@ -131,9 +131,9 @@ SUMMARY = _table(
     delay_s_p99=_MAYBE_REAL,
     delay_s_max=_MAYBE_REAL,
 )
-#: What was left out of a table because it is bad: from which file, why, how many rows (null: of a file that cannot be read,
-#: nobody knows), and what one of them looks like.
-BAD = _table(file=_TEXT, reason=_TEXT, rows=_MAYBE_WHOLE, example=_MAYBE_TEXT)
+#: Rejected rows of a table: their file, the reason, their number (null for an unreadable file) and an
+#: example.
+REJECTED = _table(file=_TEXT, reason=_TEXT, rows=_MAYBE_WHOLE, example=_MAYBE_TEXT)
 
 #: Every table by its name: first those that are read as input, then those that ``overweave profile`` writes.
 TABLES: dict[str, StructType] = {
@@ -148,7 +148,7 @@ TABLES: dict[str, StructType] = {
     "subscription_lifetimes": SUBSCRIPTION_LIFETIMES,
     "load": LOAD,
     "summary": SUMMARY,
-    "bad": BAD,
+    "bad": REJECTED,
 }
 #: What tables of a profile were called in the release before.
 EARLIER_NAMES = {"publisher_profiles": "publishers", "subscription_lifetimes": "subscriptions"}

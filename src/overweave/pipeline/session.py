@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline.configured import configured_keys
-from overweave.pipeline.problems import first_line, plain_errors
-from overweave.pipeline.shipping import ship_package
+from overweave.pipeline.package_archive import ship_package
+from overweave.pipeline.spark_errors import first_line, translate_errors
 
 JAVA_MIN = 17
 #: Settings of every session, where its configuration has none.
@@ -45,11 +45,17 @@ _LOCAL = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.adaptive.coalescePartitions.initialPartitionNum": "16",
 }
-#: For small data: to compile a query, or to look at it again half-way, takes longer than to do it.
-_SMALL = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
-#: What Spark runs on; what else is given, it would refuse in a process of its own, where nobody hears it.
+#: Valid masters; Spark reports others only in its own process, whose errors are not visible.
 _MASTERS = re.compile(r"local(-cluster)?(\[.*\])?|(spark|k8s)://.+|yarn")
-_QUICK = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=240m"
+#: Settings for small data, where the compilation and replanning of a query take longer than its execution.
+QUICK = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.driver.extraJavaOptions": (
+        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=240m"
+    ),
+}
 _STEADY = "-XX:+UseParallelGC"
 
 
@@ -75,12 +81,12 @@ def make_session(
     if local:
         cores = len(os.sched_getaffinity(0))
         settings |= _LOCAL | {
-            "spark.sql.shuffle.partitions": "2" if quick else str(4 * cores),
+            "spark.sql.shuffle.partitions": str(4 * cores),
             "spark.driver.memory": f"{memory_mb or _default_memory_mb()}m",
             "spark.local.dir": tempfile.gettempdir(),
-            "spark.driver.extraJavaOptions": _QUICK if quick else _STEADY,
+            "spark.driver.extraJavaOptions": _STEADY,
         }
-        settings |= _SMALL if quick else {}
+        settings |= QUICK if quick else {}
     configured = configured_keys()
     settings = {key: value for key, value in settings.items() if key not in configured} | given
     with _unheard():
@@ -97,14 +103,14 @@ def make_session(
 
 @contextmanager
 def session(master: str | None = None, *, memory_mb: int | None = None, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
-    """A session that is stopped at the end, however it ends; what is wrong with the input comes as an `InvalidInput`.
+    """A session that is always stopped at the end; errors of the input are `InvalidInput`.
 
-    One that this process has already, and somebody else will stop, is used as it is.
+    An active session of this process is reused and not stopped.
     """
     before = SparkSession.getActiveSession()
     spark = make_session(master, memory_mb=memory_mb, conf=conf) if before is None else before
     try:
-        with plain_errors():
+        with translate_errors():
             yield spark
     finally:
         if before is None:
@@ -154,7 +160,7 @@ def _unheard() -> Iterator[None]:
 
 
 def check_java() -> None:
-    """Raise an error that says what to do unless there is a Java that Spark can run on."""
+    """Raise an error with a remedy unless there is a suitable Java."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
     remedy = f"expected Java {JAVA_MIN} or newer; on Debian: apt-get install openjdk-{JAVA_MIN}-jre-headless"

@@ -1,8 +1,8 @@
-"""Reading and writing tables: Parquet, or CSV and JSON lines for small ones. What is wrong is said in one line.
+"""Reading and writing tables: Parquet, or CSV and JSON lines for small ones. Errors are one line.
 
 A directory is read as one table; folders ``name=value`` add columns, so ``run`` of a trace comes back. Columns may come in any
-order and there may be more than are needed. Spark lets null pass where a schema says there is none, so that is looked for here:
-`read_table` fails where somebody uses such a value, and `overweave.pipeline.good_rows` leaves the row out.
+order, and additional ones are ignored. Spark accepts nulls in required columns, so they are checked here: `read_table`
+fails where such a value is used, and `overweave.pipeline.quarantine` leaves the row out.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,16 +21,16 @@ from pyspark.util import inheritable_thread_target
 from overweave.drivers.tracing.names import STATEMENTS as STATEMENTS_FOLDER
 from overweave.errors import InvalidInput
 from overweave.pipeline.locations import Location, LocationLike
-from overweave.pipeline.problems import first_line, local_names, plain, refuse
 from overweave.pipeline.schemas import ADDED, EARLIER_NAMES, TABLES
+from overweave.pipeline.spark_errors import first_line, local_names, raise_column, user_message
 
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
-#: Beside the columns of a table: the address of a row's file, its number there, which only Parquet tells, and the text of one
-#: that cannot be read. They are as Spark has them, for to put them into words takes longer than to read a row.
+#: Additional columns: the address of a row's file, its row number (Parquet only), and the text of an unreadable row.
+#: They are in Spark's own form, since formatting takes longer than reading a row.
 FILE, PLACE, BROKEN = "_file", "_place", "_broken"
-#: So many tables are written at a time.
+#: Tables written concurrently.
 _TOGETHER = 4
-#: How folders say that a value is null.
+#: The folder name of a null value.
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -65,13 +65,13 @@ class Files(NamedTuple):
 def read_table(spark: SparkSession, path: LocationLike, name: str) -> DataFrame:
     """The table ``name`` (of `TABLES`) in a file or directory, with exactly its columns.
 
-    A row that does not fit is an `InvalidInput` once it is used (see `overweave.pipeline.problems`).
+    A row that does not fit is an `InvalidInput` once it is used (see `overweave.pipeline.spark_errors`).
     """
     files = files_of(path)
-    found = opened(spark, files, name)
+    found = open_files(spark, files, name)
     # A folder's column stays as it is, or Spark would read all folders to find one run.
     checked = [field for field in TABLES[name].fields if field.name not in files.folder_columns]
-    sure = {field.name: _sure(field, name) for field in checked}
+    sure = {field.name: _checked(field, name) for field in checked}
     return found.withColumns(sure).select(TABLES[name].fieldNames())
 
 
@@ -83,13 +83,13 @@ def read_statements(spark: SparkSession, run: LocationLike) -> DataFrame:
     return spark.read.schema(schema).parquet(*names) if names else spark.createDataFrame([], schema)
 
 
-def opened(spark: SparkSession, files: Files, name: str) -> DataFrame:
+def open_files(spark: SparkSession, files: Files, name: str) -> DataFrame:
     """The rows of some files as they are, in the types of the table ``name``, with `FILE`, `PLACE` and `BROKEN`."""
     schema = TABLES[name]
     try:
         found = _READERS[files.kind](spark, files, schema)
     except (PySparkException, Py4JJavaError) as error:
-        said = plain(error) or f"{files.path}: expected the table {name!r} as {files.kind}, found: {first_line(error)}"
+        said = user_message(error) or f"{files.path}: expected the table {name!r} as {files.kind}, found: {first_line(error)}"
         raise InvalidInput(said) from None
     return conform(found, schema, f"{files.path}", FILE, PLACE, BROKEN)
 
@@ -98,7 +98,7 @@ def conform(frame: DataFrame, schema: StructType, where: str, *more: str) -> Dat
     """The columns of ``schema``, in its order and types, and ``more``; one that is missing or of another type is an error."""
     types = dict(frame.dtypes)
     for field in schema.fields:
-        said = misfit(field, types.get(field.name), frame.columns)
+        said = mismatch(field, types.get(field.name), frame.columns)
         if said is not None:
             raise InvalidInput(f"{where}: {said}")
     lacking = {name: F.lit(None) for name in ADDED.intersection(schema.fieldNames()) - types.keys()}
@@ -109,7 +109,7 @@ def conform(frame: DataFrame, schema: StructType, where: str, *more: str) -> Dat
         raise InvalidInput(f"{where}: {first_line(error)}") from None
 
 
-def misfit(field: StructField, found: str | None, columns: list[str]) -> str | None:
+def mismatch(field: StructField, found: str | None, columns: list[str]) -> str | None:
     """What is wrong with a column of the type ``found`` (none: it is not there) for ``field``; none: nothing."""
     if found is None:
         if field.name in ADDED:
@@ -128,7 +128,7 @@ def folder_of(directory: Location, name: str) -> Location:
 
 
 def write_table(frame: DataFrame, path: LocationLike, partitions: int | None = None) -> None:
-    """Write as Parquet, in place of what was there."""
+    """Replace a table, as Parquet."""
     some = frame if partitions is None else frame.coalesce(partitions)
     some.write.mode("overwrite").parquet(Location.of(path).address)
 
@@ -146,7 +146,7 @@ def write_tables(
 
 
 def _write_in_thread(frame: DataFrame) -> Callable[[DataFrame, Location | Path, Callable[[str], None]], None]:
-    """What writes a table in another thread as if it were in this one, so that who watches its jobs sees them."""
+    """A writer for other threads that belongs to the job group of this one, so that progress includes its jobs."""
 
     def write(frame: DataFrame, path: Location | Path, on_begin: Callable[[str], None]) -> None:
         on_begin(path.name)
@@ -192,7 +192,7 @@ def _read_parquet(spark: SparkSession, files: Files, schema: StructType) -> Data
 
 @contextmanager
 def _folders_as_text(spark: SparkSession) -> Iterator[None]:
-    """Have values in the names of folders be texts, for the run 007 is not the run 7, whatever somebody's session has set."""
+    """Folder values as texts, regardless of the session's settings: the run 007 is not the run 7."""
     before = spark.conf.get(_FOLDER_TYPES, None)
     if before == "false":
         yield
@@ -212,14 +212,14 @@ def _read_csv(spark: SparkSession, files: Files, schema: StructType) -> DataFram
     header = spark.read.csv(files.path.pattern, header=True).columns
     known = {field.name: field.dataType for field in schema.fields}
     shape = StructType([StructField(name, known.get(name, StringType())) for name in (*header, BROKEN)])
-    # What is wrong with a row must not depend on which of its columns somebody needs.
+    # The error of a row must not depend on the columns that are used.
     reader = spark.read.option("columnPruning", False)
     rows = reader.csv(files.path.pattern, schema=shape, header=True, columnNameOfCorruptRecord=BROKEN)
     return rows.select("*", *_placed())
 
 
 def _read_json(spark: SparkSession, files: Files, schema: StructType) -> DataFrame:
-    """Line by line; Spark's own reader would look only at the fields that somebody needs."""
+    """Line by line; Spark's own reader parses only the fields that are used."""
     shape = StructType([*(StructField(field.name, field.dataType) for field in schema.fields), StructField(BROKEN, StringType())])
     row = F.from_json("value", shape, {"columnNameOfCorruptRecord": BROKEN})
     lines = spark.read.text(files.path.pattern).where(F.trim("value") != "")
@@ -234,33 +234,33 @@ def _placed(number: Column | None = None) -> tuple[Column, Column]:
     return F.col("_metadata.file_path").alias(FILE), place.cast("long").alias(PLACE)
 
 
-def file_said() -> Column:
+def file_text() -> Column:
     """The file of a row, as people write it."""
     return local_names(F.col(FILE))
 
 
-def place_said() -> Column:
-    """Where in its file a row stands; null: nobody knows."""
+def place_text() -> Column:
+    """The row number in its file; null if unknown."""
     return F.concat(F.lit("row "), F.col(PLACE) + 1)
 
 
-def _sure(field: StructField, name: str) -> Column:
+def _checked(field: StructField, name: str) -> Column:
     """A column as it is, or an error when the row has no value where there must be one, or could not be read at all."""
     value = F.col(field.name)
     if not field.nullable:
         # The last one is never reached: it lets Spark know that there is a value, and not look for null again and again.
-        value = F.coalesce(value, refuse(file_said(), place_said(), null_said(field)), F.lit(0).cast(field.dataType))
+        value = F.coalesce(value, raise_column(file_text(), place_text(), null_text(field)), F.lit(0).cast(field.dataType))
     broken = F.substring(F.col(BROKEN), 1, _SHOWN)
-    refused = refuse(file_said(), F.concat(F.lit(f"{broken_said(name)}, found "), broken))
+    refused = raise_column(file_text(), F.concat(F.lit(f"{broken_text(name)}, found "), broken))
     return F.when(F.col(BROKEN).isNotNull(), refused).otherwise(value)
 
 
-def null_said(field: StructField) -> str:
+def null_text(field: StructField) -> str:
     """Why a row with null in ``field`` is bad."""
     return f"column {field.name!r}: expected a value, found null"
 
 
-def broken_said(name: str) -> str:
+def broken_text(name: str) -> str:
     """Why a row that cannot be read is bad."""
     return f"expected a row of the table {name!r}"
 

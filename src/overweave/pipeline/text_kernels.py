@@ -1,4 +1,4 @@
-"""Kernels that read publications in the text syntax; see `overweave.pipeline.wire`."""
+"""Kernels that read publications in the text syntax; see `overweave.pipeline.encode_texts`."""
 
 from typing import Any
 
@@ -174,7 +174,7 @@ def _integer(source: Any, at: int, end: int) -> int:
 
 @kernel
 def _put(target: Any, at: int, number: int, length: int) -> None:
-    """Write a number in so many bytes, little-endian."""
+    """Write a number in little-endian bytes."""
     for i in range(length):
         target[at + i] = np.uint8((number >> (8 * i)) & 0xFF)
 

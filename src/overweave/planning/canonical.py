@@ -6,7 +6,7 @@ order of rows are units and publishers that are alike in everything but their na
 
 import numpy as np
 
-from overweave.planning.problem import Problem, Publishers, TextSet, Today, Units, Vectors, Whole
+from overweave.planning.problem import BitWords, Problem, Publishers, Today, Units, Vectors, Whole
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -73,7 +73,7 @@ def _reordered(problem: Problem, by_publisher: Whole, rank: Whole, by_vector: Wh
     return Problem(problem.pool, new_publishers, new_vectors, new_units, today, problem.goals, boxes)
 
 
-def _box_contents(problem: Problem) -> tuple[TextSet, TextSet]:
+def _box_contents(problem: Problem) -> tuple[BitWords, BitWords]:
     """Hashes of the boxes of each publisher and of each unit; 0 where the problem has none."""
     found = np.zeros(len(problem.publishers), np.uint64), np.zeros(len(problem.units), np.uint64)
     if problem.boxes is not None:
@@ -89,14 +89,14 @@ def _inverse(order: Whole) -> Whole:
     return found
 
 
-def _mixed(values: TextSet) -> TextSet:
+def _mixed(values: BitWords) -> BitWords:
     """Values whose bits are well spread (splitmix64)."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
-def _hashes(words: TextSet) -> TextSet:
+def _hashes(words: BitWords) -> BitWords:
     found = np.zeros(len(words), np.uint64)
     for column in words.T:
         found = _mixed(found * _ODD + column + _ODD)

@@ -5,8 +5,9 @@ import numpy as np
 
 from overweave.errors import PlanningError
 from overweave.planning.flows import flows_of, per_bit
-from overweave.planning.plan import Plan, read_plan
+from overweave.planning.plan import Plan
 from overweave.planning.problem import Problem, counted
+from overweave.planning.validation import read_plan
 
 
 class Alternative(msgspec.Struct, frozen=True):

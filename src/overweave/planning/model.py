@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.errors import DoesNotFit
-from overweave.planning.problem import Problem, Reals, TextSet, Whole, counted
+from overweave.planning.problem import BitWords, Problem, Reals, Whole, counted
 from overweave.planning.table import ProfileTable
 
 #: Ticks of the largest broker's output, and of the heaviest bit's input.
@@ -184,7 +184,7 @@ def _filters_wanting(problem: Problem) -> Whole:
     return found
 
 
-def whole_window(problem: Problem, publisher: int) -> TextSet:
+def whole_window(problem: Problem, publisher: int) -> BitWords:
     """A vector of all publications of the window. Bits that nobody has set are alike, so any of them serve."""
     vectors, window = problem.vectors, int(problem.publishers.window[publisher])
     own = vectors.words[vectors.publisher == publisher]

@@ -18,7 +18,7 @@ from overweave.planning.contradictions import check_contradictions
 
 Reals = NDArray[np.float64]
 Whole = NDArray[np.int64]
-TextSet = NDArray[np.uint64]
+BitWords = NDArray[np.uint64]
 
 #: What is kept free of every broker unless the goals say otherwise.
 HEADROOM = 0.2
@@ -86,7 +86,7 @@ class Vectors:
     """Distinct bit vectors, one row each."""
 
     publisher: Whole
-    words: TextSet
+    words: BitWords
     ones: Whole
 
     def __len__(self) -> int:
@@ -275,7 +275,7 @@ def _check_numbers(
         raise PlanningError(f"{kind} {ids[i]!r}: {name}: expected a number {wanted}, found {values[i]:g}")
 
 
-def counted(words: TextSet) -> Whole:
+def counted(words: BitWords) -> Whole:
     """How many bits of each row are set.
 
     >>> counted(np.array([[7, 1], [0, 0]], np.uint64)).tolist()

@@ -8,7 +8,7 @@ of bits here, as in the problem, but deliveries count once per subscription, as 
 import numpy as np
 
 from overweave.planning.kernels.common import overlap_rows
-from overweave.planning.problem import Problem, Reals, TextSet, Whole, counted
+from overweave.planning.problem import BitWords, Problem, Reals, Whole, counted
 from overweave.planning.similarity import BrokerRow, Flags
 
 
@@ -97,7 +97,7 @@ class ProfileSimilarity:
 class _Groups:
     """Groups of vectors, at most one per publisher, in arrays for the kernel; vectors of a publisher are neighbours."""
 
-    def __init__(self, start: Whole, publisher: Whole, row: Whole, words: TextSet, weight: Reals) -> None:
+    def __init__(self, start: Whole, publisher: Whole, row: Whole, words: BitWords, weight: Reals) -> None:
         self.start, self.publisher, self.row, self._weight = start, publisher, row, weight
         self.owner: Whole = np.repeat(np.arange(len(start) - 1), np.diff(start))
         self.entries: Whole = np.argsort(publisher, kind="stable")

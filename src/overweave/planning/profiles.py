@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from overweave.errors import PlanningError
-from overweave.planning.problem import Goals, Pool, Problem, Publishers, TextSet, Today, Units, Vectors, Whole, counted
+from overweave.planning.problem import BitWords, Goals, Pool, Problem, Publishers, Today, Units, Vectors, Whole, counted
 
 WORD = 64
 
@@ -18,7 +18,7 @@ class Profiles:
 
     subscription: Whole
     publisher: Whole
-    words: TextSet
+    words: BitWords
 
 
 class Window:
@@ -45,7 +45,7 @@ class Window:
         if index >= 0:
             self.bits[index] = 1
 
-    def aligned(self, last: int) -> TextSet:
+    def aligned(self, last: int) -> BitWords:
         """The words of the window that ends at the publisher's ``last`` publication, which makes all vectors comparable.
 
         >>> window = Window(64)
@@ -56,11 +56,11 @@ class Window:
         moved = Window(len(self.bits), last - len(self.bits) + 1)
         for index in np.flatnonzero(self.bits).tolist():
             moved.record(self.first + index)
-        words: TextSet = packed(moved.bits[None, :])[0]
+        words: BitWords = packed(moved.bits[None, :])[0]
         return words
 
 
-def packed(bits: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> TextSet:
+def packed(bits: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> BitWords:
     """Rows of single bits as words; short rows are filled up with zeros.
 
     >>> packed(np.array([[1, 1, 0, 1]], np.uint8)).tolist()
@@ -69,7 +69,7 @@ def packed(bits: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> TextSet:
     width = -(-bits.shape[1] // WORD) * WORD
     filled = np.zeros((len(bits), width), np.uint8)
     filled[:, : bits.shape[1]] = bits
-    words: TextSet = np.packbits(filled, axis=1, bitorder="little").view("<u8").astype(np.uint64)
+    words: BitWords = np.packbits(filled, axis=1, bitorder="little").view("<u8").astype(np.uint64)
     return words
 
 
@@ -194,7 +194,7 @@ def _corrected(ones: Whole, windows: Whole) -> Whole:
     return out
 
 
-def _distinct(publisher: Whole, words: TextSet, ones: Whole) -> tuple[Whole, Vectors]:
+def _distinct(publisher: Whole, words: BitWords, ones: Whole) -> tuple[Whole, Vectors]:
     """For every row the number of its vector, and the distinct vectors in the order of publishers."""
     if not len(publisher):
         return np.zeros(0, np.int64), Vectors(publisher, words, ones)

@@ -17,8 +17,9 @@ from overweave.planning.current import current_load
 from overweave.planning.evidence_change import DEVIATIONS, Observed, deliveries_deviation, evidence_change, observe
 from overweave.planning.kept_plan import anchored, kept, moves_between, restated
 from overweave.planning.load import Predicted, predict
-from overweave.planning.plan import Plan, check_goals, read_plan
+from overweave.planning.plan import Plan
 from overweave.planning.problem import Problem, Whole
+from overweave.planning.validation import check_goals, read_plan
 
 #: The share of a broker's reserve that may be used up when the evidence has changed, before the plan is replaced.
 RESERVE_USED_MAX = 0.5

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.planning.problem import TextSet, Whole, counted
+from overweave.planning.problem import BitWords, Whole, counted
 
 _Array = TypeVar("_Array", bound=NDArray[Any])
 
@@ -21,10 +21,10 @@ class ProfileTable:
         #: Set bits in all rows of a profile.
         self.ones: Whole = np.zeros(16, np.int64)
         self.publisher: Whole = np.zeros(16, np.int64)
-        self.words: TextSet = np.zeros((16, width), np.uint64)
+        self.words: BitWords = np.zeros((16, width), np.uint64)
         self._known: dict[bytes, int] = {}
 
-    def add(self, publisher: Whole, words: TextSet) -> int:
+    def add(self, publisher: Whole, words: BitWords) -> int:
         """The number of a profile, an equal one's if there is one; publishers ascend."""
         key = publisher.tobytes() + words.tobytes()
         found = self._known.get(key)
@@ -39,7 +39,7 @@ class ProfileTable:
             return distinct[0]
         return self.add(*self.union(np.array(distinct, np.int64)))
 
-    def union(self, profiles: Whole) -> tuple[Whole, TextSet]:
+    def union(self, profiles: Whole) -> tuple[Whole, BitWords]:
         """Publishers and words of the union of some profiles, which does not become one of the table."""
         count = self.count[profiles]
         ends = np.cumsum(count)
@@ -57,7 +57,7 @@ class ProfileTable:
         kept = np.array([each not in publishers for each in publisher.tolist()], np.bool_)
         return self.add(publisher[kept], np.ascontiguousarray(words[kept]))
 
-    def of(self, profile: int) -> tuple[Whole, TextSet]:
+    def of(self, profile: int) -> tuple[Whole, BitWords]:
         """Publishers and words of one profile."""
         rows = slice(int(self.start[profile]), int(self.start[profile] + self.count[profile]))
         return self.publisher[rows], self.words[rows]
@@ -67,7 +67,7 @@ class ProfileTable:
         publisher, words = self.of(profile)
         return int(counted(words) @ weight[publisher]) if len(publisher) else 0
 
-    def _append(self, publisher: Whole, words: TextSet) -> int:
+    def _append(self, publisher: Whole, words: BitWords) -> int:
         number, rows = self.size, len(publisher)
         if number == len(self.start):
             self.start, self.count, self.ones = (_doubled(each, number + 1) for each in (self.start, self.count, self.ones))

@@ -1,4 +1,4 @@
-"""Reports: from tables to pictures and pages that people read. A kind of report is a file and a line in `REPORTS`."""
+"""Reports: from tables to figures and pages that people read. A kind of report is a file and a line in `REPORTS`."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Report(NamedTuple):
 
     #: Whether a directory, or a file, is what it is about.
     fits: Callable[[Location], bool]
-    #: What the page says of it.
+    #: The contents of the page.
     contents: Callable[[MakeSession, Location], list[Element]]
     title: str
 

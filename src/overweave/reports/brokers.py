@@ -1,4 +1,4 @@
-"""The pictures of a profile: load over time, what brokers carried, how long it took, and how rates and densities are spread."""
+"""The figures of a profile: load over time, what brokers carried, how long it took, and how rates and densities are spread."""
 
 from collections.abc import Callable
 
@@ -8,20 +8,20 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from overweave.reports.digest import Digest, Histogram
 from overweave.reports.labels import scale, shown
-from overweave.reports.look import COLOURS, HEAT, LINE_WIDTH, Picture, drawn, explain, from_zero, plain_numbers
+from overweave.reports.profile_digest import Digest, Histogram
+from overweave.reports.style import COLOURS, HEAT, LINE_WIDTH, Figure, add_legend, from_zero, new_figure, plain_numbers
 
 #: So many brokers have a line of their own.
 _LINES = 3
 _ROW_IN = 0.2
 
 
-def load_over_time(digest: Digest) -> Picture:
+def load_over_time(digest: Digest) -> Figure:
     """The busiest brokers, and the mean of all."""
     names = digest.brokers_top["broker"].tolist()[:_LINES]
     caption = f"Arrivals per second at the {len(names)} busiest brokers, and at all on average, in steps of {digest.step_s:g} s"
-    with drawn("load-over-time", caption, 3.2) as (picture, axes):
+    with new_figure("load-over-time", caption, 3.2) as (figure, axes):
         edges, grid = _grid(digest, names)
         for row, name, colour in zip(grid, names, COLOURS, strict=False):
             axes.stairs(row, edges, color=colour, linewidth=LINE_WIDTH, label=shown(name), baseline=None)
@@ -33,15 +33,15 @@ def load_over_time(digest: Digest) -> Picture:
         from_zero(axes, [*grid.ravel(), *mean])
         plain_numbers(axes.xaxis)
         plain_numbers(axes.yaxis)
-        explain(axes, "broker")
-    return picture
+        add_legend(axes, "broker")
+    return figure
 
 
-def load_map(digest: Digest) -> Picture:
+def load_map(digest: Digest) -> Figure:
     """All busy brokers at all times."""
     names = digest.brokers_top["broker"].tolist()
     caption = f"Arrivals per second at the {len(names)} busiest brokers over time"
-    with drawn("load-map", caption, 1.1 + _ROW_IN * len(names)) as (picture, axes):
+    with new_figure("load-map", caption, 1.1 + _ROW_IN * len(names)) as (figure, axes):
         edges, grid = _grid(digest, names)
         extent = (0.0, float(edges[-1]), len(names) - 0.5, -0.5)
         mesh = axes.imshow(grid, aspect="auto", interpolation="nearest", cmap=HEAT, vmin=0.0, extent=extent)
@@ -53,14 +53,14 @@ def load_map(digest: Digest) -> Picture:
         assert sheet is not None
         bar = sheet.colorbar(mesh, ax=axes, label="arrivals (1/s)", pad=0.02)
         bar.outline.set_visible(False)
-    return picture
+    return figure
 
 
-def arrivals_of_brokers(digest: Digest) -> Picture:
-    """What matches a local subscription, and what is only passed on."""
+def arrivals_of_brokers(digest: Digest) -> Figure:
+    """Useful arrivals and pure forwards per broker."""
     rows = digest.brokers_top
     caption = f"Arrivals at the {len(rows)} busiest brokers: with a local match, and without"
-    with drawn("arrivals", caption, 1.1 + _ROW_IN * len(rows)) as (picture, axes):
+    with new_figure("arrivals", caption, 1.1 + _ROW_IN * len(rows)) as (figure, axes):
         places = np.arange(len(rows))
         axes.barh(places, rows["useful_arrivals"], color=COLOURS[0], height=0.7, label="with a local match")
         left = rows["useful_arrivals"]
@@ -70,17 +70,17 @@ def arrivals_of_brokers(digest: Digest) -> Picture:
         axes.set_xlabel("publications")
         from_zero(axes, rows["arrivals"].tolist(), "x")
         plain_numbers(axes.xaxis)
-        explain(axes, "arrivals")
-    return picture
+        add_legend(axes, "arrivals")
+    return figure
 
 
-def output_of_brokers(digest: Digest) -> Picture | None:
-    """What goes to clients and to neighbours; nothing where the trace does not tell."""
+def output_of_brokers(digest: Digest) -> Figure | None:
+    """Output to clients and to neighbours; None if the trace lacks senders."""
     rows = digest.brokers_top
     if rows["output_bytes"].isna().any():
         return None
     caption = f"What the {len(rows)} busiest brokers sent: to clients, and to neighbours"
-    with drawn("output", caption, 1.1 + _ROW_IN * len(rows)) as (picture, axes):
+    with new_figure("output", caption, 1.1 + _ROW_IN * len(rows)) as (figure, axes):
         divisor, unit = scale("B", rows["output_bytes"])
         places, delivered = np.arange(len(rows)), rows["delivered_bytes"] / divisor
         axes.barh(places, delivered, color=COLOURS[0], height=0.7, label="to clients")
@@ -90,17 +90,17 @@ def output_of_brokers(digest: Digest) -> Picture | None:
         axes.set_xlabel(f"sent ({unit})")
         from_zero(axes, (rows["output_bytes"] / divisor).tolist(), "x")
         plain_numbers(axes.xaxis)
-        explain(axes, "sent")
-    return picture
+        add_legend(axes, "sent")
+    return figure
 
 
-def delays_of_brokers(digest: Digest) -> Picture | None:
+def delays_of_brokers(digest: Digest) -> Figure | None:
     """From the median to the 99th percentile; nothing where clients got nothing."""
     rows = digest.brokers_top.dropna(subset=["delay_s_p50", "delay_s_p99"]).reset_index(drop=True)
     if not len(rows):
         return None
     caption = f"Delays of what clients got at {len(rows)} of the busiest brokers: median and 99th percentile"
-    with drawn("delays", caption, 1.1 + _ROW_IN * len(rows)) as (picture, axes):
+    with new_figure("delays", caption, 1.1 + _ROW_IN * len(rows)) as (figure, axes):
         divisor, unit = scale("s", rows["delay_s_p99"])
         places, half, most = np.arange(len(rows)), rows["delay_s_p50"] / divisor, rows["delay_s_p99"] / divisor
         axes.hlines(places, half, most, color=COLOURS[-1], linewidth=1.5)
@@ -111,13 +111,13 @@ def delays_of_brokers(digest: Digest) -> Picture | None:
         axes.set_xlabel(f"delay ({unit})")
         from_zero(axes, [*half, *most], "x")
         plain_numbers(axes.xaxis)
-        explain(axes, "delay")
-    return picture
+        add_legend(axes, "delay")
+    return figure
 
 
-def spread(name: str, caption: str, x_label: str, y_label: str, histogram: Histogram) -> Picture:
+def spread(name: str, caption: str, x_label: str, y_label: str, histogram: Histogram) -> Figure:
     """How many there are of each size."""
-    with drawn(name, caption, 2.8) as (picture, axes):
+    with new_figure(name, caption, 2.8) as (figure, axes):
         edges = np.linspace(0, histogram.high, len(histogram.counts) + 1)
         axes.bar(
             edges[:-1], histogram.counts, width=np.diff(edges), align="edge", color=COLOURS[0], edgecolor="white", linewidth=0.5
@@ -130,18 +130,18 @@ def spread(name: str, caption: str, x_label: str, y_label: str, histogram: Histo
         from_zero(axes, [float(count) for count in histogram.counts])
         plain_numbers(axes.xaxis)
         plain_numbers(axes.yaxis)
-    return picture
+    return figure
 
 
-def profile_pictures(digest: Digest) -> dict[str, list[Picture]]:
-    """All pictures, by the part of the report that they belong to."""
-    brokers: list[Callable[[Digest], Picture | None]] = [arrivals_of_brokers, output_of_brokers, delays_of_brokers]
+def profile_figures(digest: Digest) -> dict[str, list[Figure]]:
+    """All figures, by the part of the report that they belong to."""
+    brokers: list[Callable[[Digest], Figure | None]] = [arrivals_of_brokers, output_of_brokers, delays_of_brokers]
     rates = spread("rates", "How often publishers publish", "rate (1/s)", "publishers", digest.rates_hz)
     text = "How much of a publisher's last publications a subscription got: the density of profiles"
     density = spread("densities", text, "density (share of publications)", "profiles", digest.densities)
     return {
         "load": [load_over_time(digest), load_map(digest)],
-        "brokers": [picture for draw in brokers if (picture := draw(digest)) is not None],
+        "brokers": [figure for draw in brokers if (figure := draw(digest)) is not None],
         "publishers": [rates],
         "profiles": [density],
     }

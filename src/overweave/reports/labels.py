@@ -57,7 +57,7 @@ def scale(unit: str, values: Iterable[float]) -> tuple[float, str]:
     return next((step for step in steps if largest >= step[0]), steps[0] if not largest else steps[-1])
 
 
-def figure(value: object) -> str:
+def number_text(value: object) -> str:
     """A number with as many digits as one reads, anything else as a name.
 
     >>> figure(1234567), figure(0.00012345), figure(1234.5), figure(None), figure(True)
@@ -73,7 +73,7 @@ def figure(value: object) -> str:
 
 
 def shown(name: str) -> str:
-    r"""A name that somebody chose: characters that cannot be seen, and the end of a long one, are left out.
+    r"""A user's name without invisible characters, truncated.
 
     >>> shown("a\x00b"), shown("x" * 50)[-2:]
     ('a�b', 'x…')

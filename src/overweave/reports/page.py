@@ -1,4 +1,4 @@
-"""A page of HTML in one file: pictures inside, nothing from elsewhere, no scripts; light and dark, on screen and on paper.
+"""A page of HTML in one file: figures inside, nothing from elsewhere, no scripts; light and dark, on screen and on paper.
 
 Pages are trees of elements, which the standard library writes; texts cannot become markup, whatever anybody called a thing.
 """
@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from xml.etree.ElementTree import Element, tostring
 
 from overweave.pipeline.locations import Location, LocationLike
-from overweave.reports.labels import figure
-from overweave.reports.look import Picture
+from overweave.reports.labels import number_text
+from overweave.reports.style import Figure
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#2b2f36;--faint:#6b7280;--ground:#fff;--panel:#f5f6f8;--line:#d9dce2}
@@ -65,7 +65,7 @@ def section(title: str, *contents: Content) -> Element:
 
 def facts(named: Iterable[tuple[str, object]]) -> Element:
     """A few numbers that matter most."""
-    boxes = [element("div", element("dt", name), element("dd", figure(value))) for name, value in named]
+    boxes = [element("div", element("dt", name), element("dd", number_text(value))) for name, value in named]
     return element("dl", *boxes, class_="facts")
 
 
@@ -82,18 +82,18 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> Element:
 
 
 class Number(str):
-    """A number that is written already, as with what is uncertain of it."""
+    """A formatted number, for example with its uncertainty."""
 
 
 class Text(str):
     """A text that is shown in its full length."""
 
 
-def image(picture: Picture) -> Element:
-    """A picture, inside the page."""
-    data = base64.b64encode(picture.adapted().encode()).decode()
-    drawn = element("img", src=f"data:image/svg+xml;base64,{data}", alt=picture.caption, id=picture.name)
-    return element("figure", drawn, element("figcaption", f"{picture.caption[0].upper()}{picture.caption[1:]}."))
+def image(figure: Figure) -> Element:
+    """A figure, inside the page."""
+    data = base64.b64encode(figure.adapted().encode()).decode()
+    drawn = element("img", src=f"data:image/svg+xml;base64,{data}", alt=figure.caption, id=figure.name)
+    return element("figure", drawn, element("figcaption", f"{figure.caption[0].upper()}{figure.caption[1:]}."))
 
 
 def write_page(path: LocationLike, title: str, *contents: Content) -> None:
@@ -115,7 +115,7 @@ def _cell(tag: str, text: str, number: bool) -> Element:
 
 
 def _written(value: object) -> str:
-    return value if isinstance(value, Number | Text) else figure(value)
+    return value if isinstance(value, Number | Text) else number_text(value)
 
 
 def _is_number(value: object) -> bool:

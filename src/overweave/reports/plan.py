@@ -1,4 +1,4 @@
-"""The report of a plan: the overlay before and after, what every broker carries, and who moves."""
+"""The report of a plan: the overlay before and after, the load of every broker, and the moves."""
 
 import re
 from collections import Counter
@@ -13,12 +13,12 @@ from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.plan_files import read_plan
 from overweave.planning.plan import BrokerLoad, Plan
 from overweave.reports.labels import label, scale, shown
-from overweave.reports.look import COLOURS, Picture, drawn, explain, from_zero, plain_numbers
 from overweave.reports.page import Text, element, facts, image, section, table
 from overweave.reports.plan_evaluation import evaluation_contents
 from overweave.reports.plan_frontier import frontier_section
+from overweave.reports.style import COLOURS, Figure, add_legend, from_zero, new_figure, plain_numbers
 
-#: So many brokers have a bar or a row, and so many moves are listed; the rest is in the file.
+#: Brokers and moves shown; the file has all.
 BROKERS_MAX, MOVES_MAX = 60, 200
 #: More brokers than this are points without names.
 _NAMES_MAX = 40
@@ -33,7 +33,7 @@ def is_plan(file: LocationLike) -> bool:
 
 
 def plan_contents(file: LocationLike) -> list[Element]:
-    """What the page says."""
+    """The contents of the page."""
     plan = read_plan(file)
     before = None if plan.before is None else plan.before.totals
     moves = [change for change in plan.changes if change.kind in ("client", "publisher") and change.before is not None]
@@ -58,17 +58,17 @@ def plan_contents(file: LocationLike) -> list[Element]:
     ]
 
 
-def overlays(plan: Plan) -> list[Picture]:
+def overlays(plan: Plan) -> list[Figure]:
     """Before, if anybody knows, and after: a broker is at the same place in both."""
     before = {} if plan.before is None else plan.before.load
     old = () if plan.before is None else plan.before.links
     ids = sorted({*before, *plan.brokers}, key=natural)
     places = positions(ids, old or plan.links)
-    pictures = []
+    figures = []
     if plan.before is not None:
-        pictures.append(_overlay("overlay-before", "the overlay before", places, old, before))
+        figures.append(_overlay("overlay-before", "the overlay before", places, old, before))
     text = "the overlay after; brokers that are not needed any more are hollow" if before else "the overlay of the plan"
-    return [*pictures, _overlay("overlay-after", text, places, plan.links, plan.load)]
+    return [*figures, _overlay("overlay-after", text, places, plan.links, plan.load)]
 
 
 def positions(ids: Iterable[str], links: Links) -> dict[str, Place]:
@@ -107,11 +107,11 @@ def positions(ids: Iterable[str], links: Links) -> dict[str, Place]:
 
 def _overlay(
     name: str, caption: str, places: Mapping[str, Place], links: Sequence[tuple[str, str]], load: Mapping[str, BrokerLoad]
-) -> Picture:
+) -> Figure:
     levels = 1 + round(max((-y for _, y in places.values()), default=0.0))
     # Below the upper end of a link that falls there is a line.
     upper = {max(link, key=lambda end: places[end][1]) for link in links if places[link[0]][1] != places[link[1]][1]}
-    with drawn(name, f"{caption}; numbers are output utilisation", min(8.0, 1.2 + 0.8 * levels)) as (picture, axes):
+    with new_figure(name, f"{caption}; numbers are output utilisation", min(8.0, 1.2 + 0.8 * levels)) as (figure, axes):
         for one, other in links:
             axes.plot(*zip(places[one], places[other], strict=True), color=COLOURS[-1], linewidth=1.0, zorder=1)
         for id, (x, y) in places.items():
@@ -128,23 +128,23 @@ def _overlay(
         axes.set_xlim(min(xs) - 0.6, max(xs) + 0.6)
         axes.set_ylim(-levels + 0.2, 0.4)
         axes.set_axis_off()
-    return picture
+    return figure
 
 
-def utilisations(plan: Plan) -> Picture:
+def utilisations(plan: Plan) -> Figure:
     """How much of its output every broker uses."""
     return _bars(plan, "utilisation", "output utilisation (share of bandwidth)", "output_utilisation", 1 - plan.goals.headroom)
 
 
-def rates(plan: Plan) -> Picture:
+def rates(plan: Plan) -> Figure:
     """What arrives at every broker."""
     return _bars(plan, "rate", "message rate (1/s)", "input_hz", None)
 
 
-def _bars(plan: Plan, name: str, axis: str, field: str, limit: float | None) -> Picture:
+def _bars(plan: Plan, name: str, axis: str, field: str, limit: float | None) -> Figure:
     before, ids = {} if plan.before is None else plan.before.load, _shown_brokers(plan)
-    with drawn(f"load-{name}", f"{axis} of {len(ids)} brokers, before and after", 1.1 + 1.5 * _ROW_IN * len(ids)) as (
-        picture,
+    with new_figure(f"load-{name}", f"{axis} of {len(ids)} brokers, before and after", 1.1 + 1.5 * _ROW_IN * len(ids)) as (
+        figure,
         axes,
     ):
         places = np.arange(len(ids))
@@ -160,8 +160,8 @@ def _bars(plan: Plan, name: str, axis: str, field: str, limit: float | None) -> 
         axes.set_xlabel(axis)
         from_zero(axes, most, "x")
         plain_numbers(axes.xaxis)
-        explain(axes, "network")
-    return picture
+        add_legend(axes, "network")
+    return figure
 
 
 def _name_rows(axes: Axes, names: list[str]) -> None:
@@ -235,7 +235,7 @@ def _moves(plan: Plan) -> list[Element]:
     most = sorted(between.items(), key=lambda each: (-each[1], str(each[0])))[:BROKERS_MAX]
     found = [table(["from broker", "to broker", "clients and publishers"], ((*pair, count) for pair, count in most))]
     rows = ((change.kind, change.id, change.before, change.after) for change in moves[:MOVES_MAX])
-    found.append(table(["who", "id", "from broker", "to broker"], rows))
+    found.append(table(["kind", "id", "from broker", "to broker"], rows))
     if len(moves) > MOVES_MAX:
         found.append(element("p", f"The first {MOVES_MAX} of {len(moves):,}.", class_="faint"))
     return found

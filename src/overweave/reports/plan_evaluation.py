@@ -1,4 +1,4 @@
-"""The part of a plan's report that says how its prediction compares with replay and simulation."""
+"""The evaluation of a plan in its report: prediction against replay and simulation."""
 
 from xml.etree.ElementTree import Element
 
@@ -19,7 +19,7 @@ BROKERS_MAX = 60
 
 
 def evaluation_contents(evaluation: Evaluation) -> list[Element]:
-    """What was found, in total and for every broker."""
+    """The results, in total and per broker."""
     brokers = evaluation.brokers
     columns = [(name, text) for name, text in _COLUMNS if any(getattr(each, name) is not None for each in brokers.values())]
     known = [

@@ -6,8 +6,8 @@ from xml.etree.ElementTree import Element
 from matplotlib.ticker import MaxNLocator
 
 from overweave.planning.plan import FrontierPoint, Plan
-from overweave.reports.look import COLOURS, Picture, drawn, explain, from_zero, plain_numbers
 from overweave.reports.page import element, image, section, table
+from overweave.reports.style import COLOURS, Figure, add_legend, from_zero, new_figure, plain_numbers
 
 #: So many points have a row; the rest is in the file.
 ROWS_MAX = 40
@@ -15,7 +15,7 @@ _MOVES = "clients and publishers that move"
 
 
 def frontier_section(plan: Plan) -> list[Element]:
-    """What fewer moves would save; nothing where nobody computed it."""
+    """The savings of fewer moves; empty if not computed."""
     points = plan.frontier
     if len(points) < 2:
         return []
@@ -23,22 +23,22 @@ def frontier_section(plan: Plan) -> list[Element]:
     rows = [*points[:-1:step], points[-1]]
     headings = ["moves", "brokers", "message rate, mean (1/s)", "output utilisation, maximum", "overloaded brokers"]
     listed = table(headings, ([getattr(each, name) for name in FrontierPoint.__struct_fields__] for each in rows))
-    return [section("Savings against moves", element("p", _said(points)), *map(image, frontier_pictures(plan)), listed)]
+    return [section("Savings against moves", element("p", _said(points)), *map(image, frontier_figures(plan)), listed)]
 
 
-def frontier_pictures(plan: Plan) -> list[Picture]:
+def frontier_figures(plan: Plan) -> list[Figure]:
     """Brokers, and their mean message rate, over moves."""
     return [
-        _picture(plan, "frontier-brokers", "brokers", [point.brokers for point in plan.frontier]),
-        _picture(plan, "frontier-rate", "message rate, mean (1/s)", [point.input_hz_mean for point in plan.frontier]),
+        _figure(plan, "frontier-brokers", "brokers", [point.brokers for point in plan.frontier]),
+        _figure(plan, "frontier-rate", "message rate, mean (1/s)", [point.input_hz_mean for point in plan.frontier]),
     ]
 
 
-def _picture(plan: Plan, name: str, axis: str, values: Sequence[float]) -> Picture:
+def _figure(plan: Plan, name: str, axis: str, values: Sequence[float]) -> Figure:
     points = plan.frontier
     moves = [point.moves for point in points]
     good = [i for i, point in enumerate(points) if not point.overloaded]
-    with drawn(name, f"{axis} over {_MOVES}, from today's network to the full plan", 3.0) as (picture, axes):
+    with new_figure(name, f"{axis} over {_MOVES}, from today's network to the full plan", 3.0) as (figure, axes):
         # With moves in between, the last point before them is what can be had.
         axes.plot(moves, values, drawstyle="steps-post", color=COLOURS[0], linewidth=1.0)
         axes.plot([moves[i] for i in good], [values[i] for i in good], "o", color=COLOURS[0], markersize=4, label="possible")
@@ -58,8 +58,8 @@ def _picture(plan: Plan, name: str, axis: str, values: Sequence[float]) -> Pictu
         axes.set_xlim(-0.03 * max(moves[-1], 1), 1.05 * max(moves[-1], 1))
         plain_numbers(axes.xaxis)
         plain_numbers(axes.yaxis)
-        explain(axes, "network")
-    return picture
+        add_legend(axes, "network")
+    return figure
 
 
 def _said(points: Sequence[FrontierPoint]) -> str:

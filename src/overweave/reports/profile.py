@@ -1,4 +1,4 @@
-"""The report of a profile: what a network carried, broker by broker, who published it and who got it."""
+"""The report of a profile: the load of brokers, publishers and subscriptions."""
 
 from xml.etree.ElementTree import Element
 
@@ -8,12 +8,12 @@ from pyspark.sql import SparkSession
 from overweave.pipeline.locations import LocationLike
 from overweave.pipeline.streaming.versions import current
 from overweave.pipeline.tables import folder_of
-from overweave.reports.brokers import profile_pictures
-from overweave.reports.digest import TABLES, TOP, digested
+from overweave.reports.brokers import profile_figures
 from overweave.reports.labels import label
 from overweave.reports.page import element, facts, image, section, table
+from overweave.reports.profile_digest import TABLES, TOP, digest_of
 
-#: What is told first, in this order.
+#: The totals at the top, in this order.
 _FACTS = (
     ("brokers", "brokers with traffic"),
     ("publishers", "publishers with traffic"),
@@ -49,20 +49,20 @@ def is_profile(directory: LocationLike) -> bool:
 
 
 def profile_contents(spark: SparkSession, directory: LocationLike) -> list[Element]:
-    """What the page says."""
-    digest = digested(spark, directory)
+    """The contents of the page."""
+    digest = digest_of(spark, directory)
     totals = digest.totals
     if not totals["brokers"]:
         return [element("p", "The profile is empty: nothing arrived anywhere.")]
-    pictures = {part: [image(each) for each in some] for part, some in profile_pictures(digest).items()}
+    figures = {part: [image(each) for each in some] for part, some in profile_figures(digest).items()}
     return [
         facts([(text, totals[name]) for name, text in _FACTS]),
-        section("Load over time", *pictures["load"]),
-        section("Brokers", *pictures["brokers"], *_top("brokers", digest.brokers_top, _BROKERS, totals["brokers"])),
+        section("Load over time", *figures["load"]),
+        section("Brokers", *figures["brokers"], *_top("brokers", digest.brokers_top, _BROKERS, totals["brokers"])),
         section(
-            "Publishers", *pictures["publishers"], *_top("publishers", digest.publishers_top, _PUBLISHERS, totals["publishers"])
+            "Publishers", *figures["publishers"], *_top("publishers", digest.publishers_top, _PUBLISHERS, totals["publishers"])
         ),
-        section("Profiles", *pictures["profiles"], *_top("profiles", digest.profiles_top, _PROFILES, totals["profiles"])),
+        section("Profiles", *figures["profiles"], *_top("profiles", digest.profiles_top, _PROFILES, totals["profiles"])),
     ]
 
 
@@ -76,6 +76,6 @@ def _top(what: str, rows: pd.DataFrame, columns: tuple[str, ...], total: float |
 
 
 def _plain(value: object) -> object:
-    """As Python has it; what is missing is none."""
+    """The value as a Python object; None if missing."""
     plain = value.item() if hasattr(value, "item") else value
     return None if pd.isna(plain) else plain

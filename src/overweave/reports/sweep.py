@@ -6,12 +6,12 @@ from xml.etree.ElementTree import Element
 import pandas as pd
 
 from overweave.pipeline.locations import Location, LocationLike
-from overweave.pipeline.sweeps.results import ERROR, MARK, Note, read_metrics, read_note
-from overweave.reports.labels import figure, label
-from overweave.reports.lines import sweep_picture
-from overweave.reports.look import Picture
-from overweave.reports.means import mean_and_margin
+from overweave.pipeline.sweeps.results import ERROR, MANIFEST_NAME, Manifest, read_manifest, read_metrics
+from overweave.reports.confidence import mean_and_margin
+from overweave.reports.labels import label, number_text
+from overweave.reports.line_chart import sweep_figure
 from overweave.reports.page import Number, Text, element, facts, image, section, table
+from overweave.reports.style import Figure
 
 #: A page shows no more rows of a table; the rest is in Parquet.
 ROWS_MAX = 500
@@ -22,7 +22,7 @@ _OURS = re.compile(r"[0-9][0-9]-.*\.(svg|png)")
 
 def is_sweep(directory: LocationLike) -> bool:
     """Whether a directory is one that ``overweave sweep`` wrote."""
-    return (Location.of(directory) / MARK).is_file()
+    return (Location.of(directory) / MANIFEST_NAME).is_file()
 
 
 def write_figures(directory: LocationLike) -> list[Location]:
@@ -32,15 +32,15 @@ def write_figures(directory: LocationLike) -> list[Location]:
     for old in folder.list():
         if _OURS.fullmatch(old.name):
             (folder / old.name).remove()
-    for picture in _pictures(read_note(directory), read_metrics(directory).to_pandas()):
-        (folder / f"{picture.name}.svg").write_bytes(picture.svg.encode())
-        (folder / f"{picture.name}.png").write_bytes(picture.png)
+    for figure in _figures(read_manifest(directory), read_metrics(directory).to_pandas()):
+        (folder / f"{figure.name}.svg").write_bytes(figure.svg.encode())
+        (folder / f"{figure.name}.png").write_bytes(figure.png)
     return [folder / each.name for each in folder.list() if _OURS.fullmatch(each.name)]
 
 
 def sweep_contents(directory: LocationLike) -> list[Element]:
-    """What the page says."""
-    note, metrics = read_note(directory), read_metrics(directory).to_pandas()
+    """The contents of the page."""
+    note, metrics = read_manifest(directory), read_metrics(directory).to_pandas()
     failed = metrics[metrics[ERROR].notna()]
     varied = _varied(note, metrics)
     counts = [("scenarios", note.scenarios), ("finished", len(metrics) - len(failed)), ("failed", len(failed))]
@@ -49,9 +49,9 @@ def sweep_contents(directory: LocationLike) -> list[Element]:
     if len(metrics) < note.scenarios:
         left = note.scenarios - len(metrics)
         contents.append(element("p", f"The sweep is not complete: {left:,} scenarios are not finished."))
-    pictures = _pictures(note, metrics)
-    if pictures:
-        contents.append(section("Figures", *map(image, pictures)))
+    figures = _figures(note, metrics)
+    if figures:
+        contents.append(section("Figures", *map(image, figures)))
     contents.append(section("Means", *_means(note, metrics, varied)))
     if len(failed):
         contents.append(section("Failures", *_failures(failed, varied)))
@@ -59,18 +59,18 @@ def sweep_contents(directory: LocationLike) -> list[Element]:
     return contents
 
 
-def _pictures(note: Note, metrics: pd.DataFrame) -> list[Picture]:
+def _figures(note: Manifest, metrics: pd.DataFrame) -> list[Figure]:
     if not metrics[ERROR].isna().any():
         return []
-    return [sweep_picture(metrics, each, number) for number, each in enumerate(note.figures, start=1)]
+    return [sweep_figure(metrics, each, number) for number, each in enumerate(note.figures, start=1)]
 
 
-def _varied(note: Note, metrics: pd.DataFrame) -> list[str]:
+def _varied(note: Manifest, metrics: pd.DataFrame) -> list[str]:
     """What makes scenarios differ, besides seeds."""
     return [name for name in note.parameters if name != _SEED and metrics[name].nunique(dropna=False) > 1]
 
 
-def _means(note: Note, metrics: pd.DataFrame, varied: list[str]) -> list[Element]:
+def _means(note: Manifest, metrics: pd.DataFrame, varied: list[str]) -> list[Element]:
     """Every measure of every kind of scenario, with its margin where there were repetitions."""
     good = metrics[metrics[ERROR].isna()]
     if not len(good):
@@ -97,7 +97,7 @@ def _failures(failed: pd.DataFrame, varied: list[str]) -> list[Element]:
     return [table([*(str(label(name)) for name in columns), "error"], rows)]
 
 
-def _constants(note: Note, metrics: pd.DataFrame, varied: list[str]) -> Element:
+def _constants(note: Manifest, metrics: pd.DataFrame, varied: list[str]) -> Element:
     same = [name for name in note.parameters if name not in varied and name != _SEED and len(metrics)]
     return table(["parameter", "value"], [[str(label(name)), _value(metrics[name].iloc[0])] for name in same])
 
@@ -109,5 +109,5 @@ def _value(value: object) -> object:
 
 def _margin(row: "pd.Series[float]") -> Number:
     if pd.isna(row["margin"]) or not row["margin"]:
-        return Number(figure(_value(row["mean"])))
-    return Number(f"{figure(row['mean'])} ± {figure(row['margin'])}")
+        return Number(number_text(_value(row["mean"])))
+    return Number(f"{number_text(row['mean'])} ± {number_text(row['margin'])}")

@@ -1,10 +1,10 @@
-"""The whole evaluation, theme by theme: tables, claims and pictures."""
+"""The whole evaluation, theme by theme: tables, claims and figures."""
 
 import os
 
 from overweave.experiments.base import Claim, Setting
 from overweave.experiments.dest import chains, claims, figures, general, lists, reorganisation, robustness, tables
-from overweave.experiments.pictures import write
+from overweave.experiments.figure_files import write_figures
 
 
 def run(setting: Setting) -> list[Claim]:
@@ -18,7 +18,7 @@ def run(setting: Setting) -> list[Claim]:
     (failed,) = setting.kept(["robustness"], lambda: [robustness.measure_all(robustness.setups(full), processes)])
     (changed,) = setting.kept(["reorganisation"], lambda: [reorganisation.measure_all(reorganisation.setups(full), processes)])
     setting.say("drawing")
-    write(setting.out / "figures", figures.pictures(chained, loaded, listed, changed, failed))
+    write_figures(setting.out / "figures", figures.figures(chained, loaded, listed, changed, failed))
     return [
         *claims.of_chains(chained),
         *claims.of_general(loaded),

@@ -6,7 +6,7 @@ import pandas as pd
 
 from overweave.experiments.minimal.congestion import CAPACITY
 from overweave.experiments.minimal.designs import PAPER
-from overweave.reports.look import COLOURS, LINES, MARKERS, Picture, drawn, explain, plain_numbers
+from overweave.reports.style import COLOURS, LINES, MARKERS, Figure, add_legend, new_figure, plain_numbers
 
 #: Figure, measure, and what is drawn.
 _GROWING = (
@@ -26,7 +26,7 @@ _FACTORS = (
 )
 
 
-def pictures(growing: pd.DataFrame, factors: pd.DataFrame) -> Iterable[Picture]:
+def figures(growing: pd.DataFrame, factors: pd.DataFrame) -> Iterable[Figure]:
     """All of them."""
     for table, over, what, several in (
         (growing, "clients", "clients", _GROWING),
@@ -37,10 +37,10 @@ def pictures(growing: pd.DataFrame, factors: pd.DataFrame) -> Iterable[Picture]:
                 yield _lines(rows, over, what, measure, label, f"{name}-{generator}")
 
 
-def _lines(rows: pd.DataFrame, over: str, what: str, measure: str, label: str, name: str) -> Picture:
+def _lines(rows: pd.DataFrame, over: str, what: str, measure: str, label: str, name: str) -> Figure:
     seeds = rows["seed"].nunique()
     caption = f"{label} over the {what}, one line per design, means of {seeds} seed{'s' if seeds > 1 else ''}"
-    with drawn(name, caption) as (picture, axes):
+    with new_figure(name, caption) as (figure, axes):
         for number, design in enumerate(PAPER):
             line = rows[rows["design"] == design].groupby(over)[measure].mean()
             if len(line):
@@ -52,5 +52,5 @@ def _lines(rows: pd.DataFrame, over: str, what: str, measure: str, label: str, n
         axes.set_ylim(bottom=0)
         plain_numbers(axes.xaxis)
         plain_numbers(axes.yaxis)
-        explain(axes, "design")
-    return picture
+        add_legend(axes, "design")
+    return figure

@@ -20,7 +20,7 @@ from overweave.experiments.minimal.simulation import simulate
 from overweave.experiments.minimal.workload import GENERATORS, Generator, Workload, make_workload
 from overweave.planning.minimal import LCF
 
-SendControl = Callable[[str], None]
+Progress = Callable[[str], None]
 
 #: Figure 8 is made with so many clients.
 LCF_CLIENTS = 2_400
@@ -56,7 +56,7 @@ def sizes(full: bool) -> Sizes:
     )
 
 
-def growing(of: Sizes, generator: Generator, seed: int, say: SendControl) -> pd.DataFrame:
+def growing(of: Sizes, generator: Generator, seed: int, say: Progress) -> pd.DataFrame:
     """Figures 5 to 7: all numbers of clients, with the default factor."""
     rows = []
     for clients in of.clients:
@@ -66,7 +66,7 @@ def growing(of: Sizes, generator: Generator, seed: int, say: SendControl) -> pd.
     return pd.DataFrame(rows)
 
 
-def compensated(of: Sizes, generator: Generator, seed: int, say: SendControl) -> pd.DataFrame:
+def compensated(of: Sizes, generator: Generator, seed: int, say: Progress) -> pd.DataFrame:
     """Figure 8: all load compensation factors."""
     workload = make_workload(of.lcf_clients, generator, seed)
     rows = []
@@ -116,12 +116,12 @@ def measure(workload: Workload, network: Network) -> dict[str, float]:
     }
 
 
-def compared(of: Sizes, say: SendControl) -> pd.DataFrame:
+def compared(of: Sizes, say: Progress) -> pd.DataFrame:
     """A small workload of each generator by replay and kernel, and in the simulator."""
     return pd.DataFrame([row for generator in of.generators for row in _compared(generator, of.check_clients, say)])
 
 
-def _compared(generator: Generator, clients: int, say: SendControl) -> Iterator[dict[str, Any]]:
+def _compared(generator: Generator, clients: int, say: Progress) -> Iterator[dict[str, Any]]:
     workload, capacity = make_workload(clients, generator, 1), round(CHECK_SHARE * clients)
     for name, network in networks(workload, ["GIg", "Baseline"], LCF * capacity / CAPACITY):
         say(f"{generator}, {name}: {clients} clients in the simulator")

@@ -1,4 +1,4 @@
-"""The whole evaluation of MINIMAL section 6: growing workloads, load compensation factors, the simulator; claims and pictures."""
+"""The whole evaluation of MINIMAL section 6: growing workloads, load compensation factors, the simulator; claims and figures."""
 
 from collections.abc import Callable
 from functools import partial
@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 
 from overweave.experiments.base import Claim, Setting
+from overweave.experiments.figure_files import write_figures
 from overweave.experiments.minimal import claims, figures, measure
-from overweave.experiments.pictures import write
 
 
 def run(setting: Setting) -> list[Claim]:
@@ -27,7 +27,7 @@ def run_at(setting: Setting, of: measure.Sizes) -> list[Claim]:
             compensated += setting.kept([f"lcf-{name}"], partial(_one, measure.compensated, *arguments))
     growing, factors = pd.concat(grown, ignore_index=True), pd.concat(compensated, ignore_index=True)
     setting.say("drawing")
-    write(setting.out / "figures", figures.pictures(growing, factors))
+    write_figures(setting.out / "figures", figures.figures(growing, factors))
     return [
         *claims.of_simulator(compared),
         *claims.of_brokers(growing),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from overweave.experiments.minimal.kernels import count_inside, list_inside
 from overweave.pipeline.workloads.boxes import Boxes, BoxesOptions, make_boxes
-from overweave.pipeline.workloads.dice import Dice, Real, Whole
+from overweave.pipeline.workloads.counter_rng import CounterRng, Real, Whole
 
 #: A time unit has so many ticks (6.1).
 UNIT_TICKS = 1_000.0
@@ -45,7 +45,7 @@ def make_workload(clients: int, generator: Generator, seed: int) -> Workload:
     options = BoxesOptions(publishers=clients // 4, subscriptions=clients - clients // 4, boxes=generator)
     boxes = make_boxes(options, seed)
     period = UNIT_TICKS / boxes.rates[boxes.publisher]
-    phase = Dice(seed, "phase").uniform(np.arange(options.publishers))
+    phase = CounterRng(seed, "phase").uniform(np.arange(options.publishers))
     matches, ends = match(boxes.points, boxes.subscriptions)
     return Workload(options, seed, boxes, (phase[boxes.publisher] + boxes.sequence) * period, matches, ends)
 

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from overweave.experiments.stoch.scenarios import RATES_HZ, WIDTHS
-from overweave.reports.look import COLOURS, LINES, Picture, drawn, explain, plain_numbers
+from overweave.reports.style import COLOURS, LINES, Figure, add_legend, new_figure, plain_numbers
 
 #: Measure, name, and what is drawn.
 _BY_TOPOLOGY = (
@@ -19,22 +19,22 @@ _BY_TOPOLOGY = (
 _X = "workload_subscriptions"
 
 
-def pictures(topologies: pd.DataFrame, rates: pd.DataFrame, validated: pd.DataFrame) -> Iterable[Picture]:
+def figures(topologies: pd.DataFrame, rates: pd.DataFrame, validated: pd.DataFrame) -> Iterable[Figure]:
     """All of them, and one of analysis against simulation."""
     for measure, name, label in _BY_TOPOLOGY:
-        with drawn(name, f"{label} over the mean number of subscriptions, for the topologies T1 to T64") as (picture, axes):
+        with new_figure(name, f"{label} over the mean number of subscriptions, for the topologies T1 to T64") as (figure, axes):
             for number, width in enumerate(WIDTHS):
                 rows = topologies[topologies["overlay_width"] == width].sort_values(_X)
                 axes.plot(rows[_X], rows[measure], label=f"T{width}", color=COLOURS[number % len(COLOURS)])
             _finish(axes, label, "topology")
-        yield picture
+        yield figure
     yield _figure_7(rates)
     yield _scatter(validated)
 
 
-def _figure_7(rates: pd.DataFrame) -> Picture:
+def _figure_7(rates: pd.DataFrame) -> Figure:
     caption = "control message rates and saved notification rates of T8 for several publication rates"
-    with drawn("figure-7-publication-rates", caption, height_in=4.4) as (picture, axes):
+    with new_figure("figure-7-publication-rates", caption, height_in=4.4) as (figure, axes):
         for number, rate_hz in enumerate(RATES_HZ):
             rows = rates[rates["workload_rate_hz"] == rate_hz].sort_values(_X)
             label = f"saved notifications, {rate_hz:g}/s"
@@ -45,12 +45,12 @@ def _figure_7(rates: pd.DataFrame) -> Picture:
         axes.set_yscale("log")
         axes.set_ylim(1, 1e6)
         _finish(axes, "messages per second", "T8")
-    return picture
+    return figure
 
 
-def _scatter(validated: pd.DataFrame) -> Picture:
+def _scatter(validated: pd.DataFrame) -> Figure:
     caption = "simulated means with 95 % intervals over what the model expects, one point per scenario and measure"
-    with drawn("analysis-against-simulation", caption, height_in=4.4) as (picture, axes):
+    with new_figure("analysis-against-simulation", caption, height_in=4.4) as (figure, axes):
         for number, (measure, rows) in enumerate(validated.groupby("measure", sort=False)):
             text, colour = str(measure).replace("_", " "), COLOURS[number]
             bars: dict[str, Any] = {"markersize": 2.5, "linewidth": 0.7}
@@ -63,8 +63,8 @@ def _scatter(validated: pd.DataFrame) -> Picture:
             plain_numbers(axis)
         axes.set_xlabel("expected by the model")
         axes.set_ylabel("simulated, mean and 95 % interval")
-        explain(axes, "measure")
-    return picture
+        add_legend(axes, "measure")
+    return figure
 
 
 def _finish(axes: Axes, label: str, legend: str) -> None:
@@ -74,4 +74,4 @@ def _finish(axes: Axes, label: str, legend: str) -> None:
     axes.set_ylabel(label)
     plain_numbers(axes.xaxis)
     plain_numbers(axes.yaxis)
-    explain(axes, legend)
+    add_legend(axes, legend)

@@ -1,11 +1,11 @@
-"""The whole evaluation: sweeps on Spark, then claims, tables and pictures."""
+"""The whole evaluation: sweeps on Spark, then claims, tables and figures."""
 
 import time
 
 import pandas as pd
 
 from overweave.experiments.base import Claim, Setting
-from overweave.experiments.pictures import write
+from overweave.experiments.figure_files import write_figures
 from overweave.experiments.stoch import claims, figures, scenarios
 from overweave.experiments.stoch.validation import compared, summarised
 
@@ -39,5 +39,5 @@ def run(setting: Setting) -> list[Claim]:
     validated.to_csv(setting.out / "validation-scenarios.csv", index=False)
     by = ["routing_protocol", "workload_lifetimes", "measure"]
     summarised(validated, by).to_csv(setting.out / "validation.csv", index=False)
-    write(setting.out / "figures", figures.pictures(topologies, rates, validated))
+    write_figures(setting.out / "figures", figures.figures(topologies, rates, validated))
     return found

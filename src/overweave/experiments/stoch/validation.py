@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from overweave.reports.means import mean_and_margin
+from overweave.reports.confidence import mean_and_margin
 
 MEASURES = ("routing_entries", "notification_rate", "control_rate")
 #: What makes a scenario, besides the runs that repeat it.

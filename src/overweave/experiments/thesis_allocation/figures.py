@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
-from overweave.reports.look import COLOURS, MARKERS, Picture, drawn, explain, plain_numbers
+from overweave.reports.style import COLOURS, MARKERS, Figure, add_legend, new_figure, plain_numbers
 
 _MAIN = ("manual", "automatic", "pairwise-k", "pairwise-n", "fbf", "bin-packing", "cram-iou")
 _METRICS = ("cram-intersect", "cram-xor", "cram-ios", "cram-iou")
@@ -26,7 +26,7 @@ _SWEPT = (
 )
 
 
-def pictures(compared: pd.DataFrame, swept: pd.DataFrame) -> Iterable[Picture]:
+def figures(compared: pd.DataFrame, swept: pd.DataFrame) -> Iterable[Figure]:
     """All of them."""
     usual = compared[(compared["rule"] == "split") & (compared["pool"] == compared["pool"].min())]
     for scenario, rows in usual.groupby("scenario", sort=False):
@@ -44,9 +44,9 @@ def pictures(compared: pd.DataFrame, swept: pd.DataFrame) -> Iterable[Picture]:
 
 def _lines(
     rows: pd.DataFrame, algorithms: Sequence[str], measure: str, label: str, name: str, over: str = "subscriptions"
-) -> Picture:
+) -> Figure:
     what = "subscriptions" if over == "subscriptions" else "bits per vector"
-    with drawn(name, f"{label} over the number of {what}, one line per algorithm; *: overloads brokers") as (picture, axes):
+    with new_figure(name, f"{label} over the number of {what}, one line per algorithm; *: overloads brokers") as (figure, axes):
         for number, algorithm in enumerate(algorithms):
             line = rows[rows["algorithm"] == algorithm].dropna(subset=[measure]).sort_values(over)
             if not len(line):
@@ -57,5 +57,5 @@ def _lines(
         axes.set_ylabel(label.partition(", ")[0])
         axes.set_ylim(bottom=0)
         plain_numbers(axes.xaxis)
-        explain(axes, "algorithm")
-    return picture
+        add_legend(axes, "algorithm")
+    return figure

@@ -15,10 +15,11 @@ from overweave.planning.bounds import brokers_min
 from overweave.planning.load import predict
 from overweave.planning.make import make_plan
 from overweave.planning.options import Options
-from overweave.planning.plan import Plan, read_plan
+from overweave.planning.plan import Plan
 from overweave.planning.problem import HEADROOM, Problem
+from overweave.planning.validation import read_plan
 
-SendControl = Callable[[str], None]
+Progress = Callable[[str], None]
 
 #: Per publisher (7.3.2).
 WORKLOADS = (50, 100, 150, 200)
@@ -71,7 +72,7 @@ def bandwidths(of: Sizes) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def comparison(of: Sizes, bandwidth: Mapping[int, float], say: SendControl) -> pd.DataFrame:
+def comparison(of: Sizes, bandwidth: Mapping[int, float], say: Progress) -> pd.DataFrame:
     """Every algorithm under every workload (7.3.3 to 7.3.7), also with headroom, and two metrics under the rule ``no-worse``."""
     _warm()
     rows: list[dict[str, Any]] = []
@@ -92,7 +93,7 @@ def comparison(of: Sizes, bandwidth: Mapping[int, float], say: SendControl) -> p
     return pd.DataFrame(rows)
 
 
-def lengths(of: Sizes, bandwidth: Mapping[int, float], say: SendControl) -> pd.DataFrame:
+def lengths(of: Sizes, bandwidth: Mapping[int, float], say: Progress) -> pd.DataFrame:
     """The sweep of 7.3.8, with its corrections: plans from short vectors, and the load they mean on all quotes."""
     _warm()
     base = _with(of.base, subscriptions=max(of.workloads), bandwidth_bytes_per_s=bandwidth[of.base.brokers], quotes=of.quotes)
@@ -132,7 +133,7 @@ def _with(scenario: Scenario, **fields: Any) -> Scenario:
     return msgspec.structs.replace(scenario, **fields)
 
 
-def _rows(scenario: Scenario, algorithms: Any, say: SendControl, rule: str = "split") -> Iterator[dict[str, Any]]:
+def _rows(scenario: Scenario, algorithms: Any, say: Progress, rule: str = "split") -> Iterator[dict[str, Any]]:
     problem = make_problem(scenario)
     kind = "heterogeneous" if scenario.heterogeneous else "homogeneous"
     for name in algorithms:

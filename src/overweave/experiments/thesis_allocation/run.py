@@ -1,9 +1,9 @@
-"""The whole evaluation of THESIS 7.3: bandwidths, plans, the sweep of lengths, unseen quotes; then claims and pictures."""
+"""The whole evaluation of THESIS 7.3: bandwidths, plans, the sweep of lengths, unseen quotes; then claims and figures."""
 
 import msgspec
 
 from overweave.experiments.base import Claim, Setting
-from overweave.experiments.pictures import write
+from overweave.experiments.figure_files import write_figures
 from overweave.experiments.thesis_allocation import claims, figures, measure, unseen
 
 
@@ -21,7 +21,7 @@ def run_at(setting: Setting, of: measure.Sizes) -> list[Claim]:
     base = msgspec.structs.replace(of.base, bandwidth_bytes_per_s=bandwidth[of.base.brokers])
     (later,) = setting.kept(["unseen"], lambda: [unseen.unseen(base, of.workloads, setting.say)])
     setting.say("drawing")
-    write(setting.out / "figures", [*figures.pictures(compared, swept), *unseen.pictures(later)])
+    write_figures(setting.out / "figures", [*figures.figures(compared, swept), *unseen.figures(later)])
     return [
         *claims.of_bandwidths(found),
         *claims.of_brokers(compared),

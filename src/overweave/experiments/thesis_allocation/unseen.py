@@ -17,8 +17,8 @@ from overweave.experiments.base import Claim
 from overweave.experiments.thesis_allocation.scenarios import Days, Scenario, make_problem
 from overweave.planning.load import predict
 from overweave.planning.make import make_plan
-from overweave.planning.plan import read_plan
-from overweave.reports.look import COLOURS, MARKERS, Picture, drawn, explain, plain_numbers
+from overweave.planning.validation import read_plan
+from overweave.reports.style import COLOURS, MARKERS, Figure, add_legend, new_figure, plain_numbers
 
 HEADROOMS = (0.0, 0.1, 0.2, 0.3, 0.4)
 #: The headroom at which odd quotes overload nobody after even ones.
@@ -125,13 +125,13 @@ def curve(rows: pd.DataFrame) -> dict[str, dict[str, dict[str, Any]]]:
     return found
 
 
-def pictures(table: pd.DataFrame) -> Iterator[Picture]:
+def figures(table: pd.DataFrame) -> Iterator[Figure]:
     """Brokers and overloaded brokers over headroom, one line per workload."""
     rows = table[(table["algorithm"] == "cram-iou") & table["brokers"].notna()]
     for (kind, scenario), part in rows.groupby(["quotes", "scenario"], sort=False):
         for measure, label in (("brokers", "brokers allocated"), ("overloaded", "brokers overloaded by unseen quotes")):
             name, caption = f"unseen-{kind}-{scenario}-{measure}", f"{label} over headroom, {kind} quotes, {scenario}"
-            with drawn(name, f"{caption}, one line per number of subscriptions") as (picture, axes):
+            with new_figure(name, f"{caption}, one line per number of subscriptions") as (figure, axes):
                 for number, (subscriptions, line) in enumerate(part.groupby("subscriptions")):
                     axes.plot(
                         line["headroom"], line[measure], label=f"{subscriptions:,}", color=COLOURS[number], marker=MARKERS[number]
@@ -140,5 +140,5 @@ def pictures(table: pd.DataFrame) -> Iterator[Picture]:
                 axes.set_ylabel(label)
                 axes.set_ylim(bottom=0)
                 plain_numbers(axes.yaxis)
-                explain(axes, "subscriptions")
-            yield picture
+                add_legend(axes, "subscriptions")
+            yield figure

@@ -1,15 +1,14 @@
-"""Load: what brokers had to carry over time, and what their clients got of it.
+"""The load of brokers over time, and the deliveries to their clients.
 
-An arrival is a publication at a broker, counted once, whatever the trace has of it: a row for each subscription that it matched,
-and the same again when it came again after a crash. What came from a neighbour was sent by it: so arrivals also say what brokers
-forward, each copy once, pure forwards included.
+An arrival is a publication at a broker, counted once, although the trace has a row per matching subscription, and duplicates
+after a crash. An arrival from a neighbour was sent by it, so arrivals also give the forwarded copies, pure forwards
+included.
 
-Tables are made in two steps. Parts are counted from rows; tables are summed up from parts. Parts of different publications can be
-put together, with columns ``by`` to keep them apart until then, which is how a trace that grows is followed without counting
-everything again.
+Tables are made in two steps: parts are counted from rows, and tables are sums of parts. Parts of different publications can be
+merged, with columns ``by`` as keys. So a growing trace is followed without recounting everything.
 
-Percentiles come from counts of delays in bins, each bin 1 % wider than the one before: they are within 0.5 % of the delay at
-that rank (below a nanosecond: within one), and do not depend on the order of rows or on how parts were put together.
+Percentiles are from a relative-error sketch (DDSketch): counts in bins, each 1 % wider than the one before. They are within
+0.5 % of the delay at that rank (1 ns below a nanosecond), independent of the order of rows and of merges.
 """
 
 from pyspark.sql import Column, DataFrame, Window
@@ -38,7 +37,7 @@ def arrivals(deliveries: DataFrame, *by: str) -> DataFrame:
 
 
 def load_parts(deliveries: DataFrame, bucket_s: float, *by: str) -> DataFrame:
-    """Arrivals, and what was sent so that they came, counted by broker and bucket of time."""
+    """Arrivals and the sent copies, counted by broker and time bucket."""
     if not bucket_s > 0:
         raise InvalidInput(f"bucket_s: expected a time above 0, got {bucket_s:g}")
     at_s = F.floor(F.col("arrived_at_s") / bucket_s) * bucket_s
@@ -55,7 +54,7 @@ def load_parts(deliveries: DataFrame, bucket_s: float, *by: str) -> DataFrame:
         F.sum(F.col("bytes") * F.col("clients") * counted).alias("delivered_bytes"),
         F.sum(F.col("bytes") * (1 - counted)).alias("forwarded_bytes"),
         F.sum(F.col("matched") * counted).alias("deliveries"),
-        # From a neighbour, but who knows from which.
+        # From an unknown neighbour.
         F.count_if(here & (F.col("hops") > 0) & (F.size("previous_hops") == 0)).alias("unknown"),
     )
 
@@ -101,12 +100,12 @@ def summary_of(load: DataFrame, delays: DataFrame) -> DataFrame:
     return counts.join(found, "broker", "left").withColumn("yield_share", share).select(SUMMARY.fieldNames())
 
 
-def loaded(deliveries: DataFrame, bucket_s: float = 1.0) -> DataFrame:
+def broker_load(deliveries: DataFrame, bucket_s: float = 1.0) -> DataFrame:
     """The table `LOAD`, in buckets of time."""
     return load_of(load_parts(deliveries, bucket_s), bucket_s)
 
 
-def summarised(deliveries: DataFrame) -> DataFrame:
+def broker_summary(deliveries: DataFrame) -> DataFrame:
     """The table `SUMMARY`."""
     return summary_of(load_parts(deliveries, 1.0), delay_parts(deliveries))
 
@@ -116,7 +115,7 @@ def _summed(parts: DataFrame, *by: str) -> DataFrame:
 
 
 def _sent(others: WindowSpec) -> dict[str, Column]:
-    """Bytes that were forwarded, and all that went out; null where it is not known who sent something to any of ``others``."""
+    """Forwarded and output bytes; null if the sender of an arrival at any of ``others`` is unknown."""
     forwarded = F.when(F.sum("unknown").over(others) == 0, F.col("forwarded_bytes"))
     return {"forwarded_bytes": forwarded, "output_bytes": F.col("delivered_bytes") + forwarded}
 

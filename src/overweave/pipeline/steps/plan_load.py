@@ -1,6 +1,6 @@
 """What every broker of a plan carries when publications are replayed on it: rates and bytes, by publisher and by client.
 
-The same walk as `overweave.pipeline.steps.replay`, for plans: a publication counts as much as its publisher's rate says, its
+The same walk as `overweave.pipeline.steps.replay`, for plans: a publication is weighted by its publisher's rate, its
 bytes are the publisher's, and a client gets it once, however many of its subscriptions match. Only sums leave a worker.
 """
 
@@ -23,7 +23,7 @@ from overweave.matching.kernels.compile import kernel
 from overweave.overlay.graph import Overlay
 from overweave.overlay.paths import next_hops
 from overweave.pipeline.index_file import open_index
-from overweave.pipeline.steps.match import listed, mapped, read_wires
+from overweave.pipeline.publication_batches import map_publications, matched_slots, read_wires
 
 #: Per broker: arrivals of publications, messages that it sends to other brokers and to clients, and both as rates.
 PLAN_LOAD = StructType(
@@ -63,7 +63,7 @@ def plan_load(publications: DataFrame, index_directory: Path | str, overlay: Ove
         seen, got, number = np.zeros(len(ids), np.int64), np.zeros(len(placed.broker), np.int64), 0
         for batch, wires in read_wires(batches, False):
             source = _publishers(batch, publishers)
-            for rows, slots, ends in listed(index, batch, wires):
+            for rows, slots, ends in matched_slots(index, batch, wires):
                 walk(
                     source[rows], slots, ends, client, placed.broker, placed.home, placed.hz, placed.bytes_per_s, towards, number,
                     seen, got, *counts, *sums,
@@ -73,7 +73,7 @@ def plan_load(publications: DataFrame, index_directory: Path | str, overlay: Ove
 
     # Also where nothing is published, every broker has its row.
     idle = publications.sparkSession.createDataFrame([(id, 0, 0, 0.0, 0.0) for id in ids], PLAN_LOAD)
-    found = idle.union(mapped(publications, replay, PLAN_LOAD))
+    found = idle.union(map_publications(publications, replay, PLAN_LOAD))
     return found.groupBy("broker").agg(*(F.sum(name).alias(name) for name in PLAN_LOAD.fieldNames()[1:]))
 
 

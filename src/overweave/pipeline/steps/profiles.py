@@ -1,12 +1,12 @@
-"""Profiles: what every subscription got of every publisher, as bounded bit vectors, and what publishers send (THESIS ch 6).
+"""Profiles: the publications that each subscription received of each publisher, as bounded bit vectors, and rates (THESIS ch 6).
 
-One pass over the trace: a row sets one bit, and bits are united, so that rows which come late, twice or in any order change
-nothing. The windows of all profiles of a publisher end at its last sequence number that the trace has. The thesis shifts
-its vectors as the window moves; ours are rings, which say the same and can be united without looking where they begin. That
-also keeps profiles up to date while a trace grows: those of the new rows are united with those there were.
+One pass over the trace: a row sets one bit, and bits are merged, so late, duplicate and unordered rows change nothing. The
+windows of all profiles of a publisher end at its last sequence number in the trace. The thesis shifts its vectors as the
+window moves; ours are rings, which are equivalent and can be merged without alignment. So profiles of new rows can be
+merged into earlier ones while a trace grows.
 
-A publisher has such a vector, too: which sequence numbers of its window it used. Live publishers begin anywhere and leave
-gaps when they come back, so only the ones of this vector say how many publications a profile is a share of.
+A publisher also has such a vector: the used sequence numbers of its window. Live publishers start at any number and leave
+gaps after a restart, so the ones of this vector are the number of publications in the window.
 """
 
 from pyspark.sql import Column, DataFrame
@@ -15,13 +15,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from overweave.errors import InvalidInput
 from overweave.pipeline.schemas import PROFILES, PUBLISHER_PROFILES
 
-#: THESIS ch 6 keeps so many of each publisher's last publications.
+#: The window of THESIS ch 6, in publications.
 BITS = 1_280
 _WORD = 64
 _PROFILE = ("subscription", "publisher")
 
 
-def profiled(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
+def subscription_profiles(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
     """The table `PROFILES` of one run's deliveries.
 
     Rows are put into one ring for each turn of it, and the few turns there are then united: so a row need not know where the
@@ -29,10 +29,10 @@ def profiled(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
     """
     check_bits(bits)
     rows = _in_some_window(deliveries, bits).where(F.col("subscription").isNotNull())
-    return united(_turns(rows, bits, *_PROFILE), windows_of(deliveries, bits), bits)
+    return merge_profiles(_turns(rows, bits, *_PROFILE), windows_of(deliveries, bits), bits)
 
 
-def united(profiles: DataFrame, windows: DataFrame, bits: int = BITS) -> DataFrame:
+def merge_profiles(profiles: DataFrame, windows: DataFrame, bits: int = BITS) -> DataFrame:
     """Profiles of several parts of a trace as those of the whole, whose publishers have these ``windows``.
 
     The window of each part is moved to the end first, that is, the places of what falls out of it are cleared. A profile with
@@ -51,7 +51,7 @@ def windows_of(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
     return _windows(turns, _ends_of(deliveries), bits)
 
 
-def windows_united(windows: DataFrame, bits: int = BITS) -> DataFrame:
+def merge_windows(windows: DataFrame, bits: int = BITS) -> DataFrame:
     """Windows of several parts of a trace as those of the whole."""
     check_bits(bits)
     ends = windows.groupBy("publisher").agg(
@@ -93,13 +93,13 @@ def publishers_of(parts: DataFrame, windows: DataFrame) -> DataFrame:
     return found.join(windows, "publisher").select(PUBLISHER_PROFILES.fieldNames())
 
 
-def publishers_profiled(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
+def publisher_profiles(deliveries: DataFrame, bits: int = BITS) -> DataFrame:
     """The table `PUBLISHER_PROFILES`."""
     return publishers_of(publisher_parts(deliveries), windows_of(deliveries, bits))
 
 
 def check_bits(bits: int) -> None:
-    """Refuse what is no number of whole words."""
+    """Raise an error unless ``bits`` is a multiple of a word."""
     if bits < _WORD or bits % _WORD:
         raise InvalidInput(f"bits: expected a multiple of {_WORD} from {_WORD} on, got {bits}")
 
@@ -146,7 +146,7 @@ def _windows(rings: DataFrame, ends: DataFrame, bits: int) -> DataFrame:
 
 
 def _ring(word: str, bits: int) -> Column:
-    """The words of a ring, each as ``word`` has it. It is text, for Python is slow to build so many expressions."""
+    """The words of a ring by the expression ``word``; as SQL text, since building expressions in Python is slow."""
     return F.expr(f"array({', '.join(word.format(i) for i in range(bits // _WORD))})").alias("words")
 
 

@@ -28,8 +28,8 @@ from overweave.overlay.graph import Overlay
 from overweave.overlay.paths import next_hops
 from overweave.pipeline.index_file import SLOTS, open_index
 from overweave.pipeline.locations import Location
-from overweave.pipeline.problems import plain_errors
-from overweave.pipeline.steps.match import listed, mapped, read_wires
+from overweave.pipeline.publication_batches import map_publications, matched_slots, read_wires
+from overweave.pipeline.spark_errors import translate_errors
 
 #: Protocols that can be replayed, and whether a publication goes everywhere or only where it is wanted.
 REPLAYED = {"flooding": True, "filter": False, "simple": False}
@@ -42,7 +42,7 @@ LOADS = StructType([StructField("broker", StringType(), False), *(StructField(na
 _ARRIVALS, _HOPS, _USEFUL_ARRIVALS, _PURE_FORWARDS, _FORWARDS, _DELIVERIES, _DELIVERY_HOPS = range(len(COLUMNS))
 
 
-def replayed(
+def replayed_load(
     publications: DataFrame,
     index_directory: Path | str,
     overlay: Overlay,
@@ -75,7 +75,7 @@ def replayed(
         number = 0
         for batch, wires in read_wires(batches, skip_bad):
             sources = _sources(batch, ids)
-            for rows, slots, ends in listed(index, batch, wires):
+            for rows, slots, ends in matched_slots(index, batch, wires):
                 walk(sources[rows], slots, ends, placed, towards, distances, everywhere, number, scratch, counts)
                 number += len(rows)
         counts[:, _PURE_FORWARDS] = counts[:, _ARRIVALS] - counts[:, _USEFUL_ARRIVALS]
@@ -86,7 +86,7 @@ def replayed(
     located = publications.join(publishers.groupBy("publisher").agg(once), "publisher", "left")
     # Also where nothing is published, every broker has its row.
     idle = publications.sparkSession.createDataFrame([(id, *[0] * len(COLUMNS)) for id in ids], LOADS)
-    counted = idle.union(mapped(located, replay, LOADS, "broker"))
+    counted = idle.union(map_publications(located, replay, LOADS, "broker"))
     return counted.groupBy("broker").agg(*(F.sum(name).alias(name) for name in COLUMNS))
 
 
@@ -100,7 +100,7 @@ def placement(subscriptions: DataFrame, index_directory: Path | str, overlay: Ov
     slots = spark.read.schema(_SLOTS).parquet(Location.of(directory / SLOTS).pattern)
     placed = slots.join(subscriptions.select("subscription", "broker"), "subscription", "left")
     write = partial(_write_placement, file, len(open_index(directory).names), overlay.ids)
-    with plain_errors():
+    with translate_errors():
         told = placed.repartition(1).mapInArrow(write, "rows long, slots long").collect()
         rows, found = map(sum, zip(*told, strict=True)) if told else (0, 0)
         if rows != found:

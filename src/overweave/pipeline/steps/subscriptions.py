@@ -1,6 +1,6 @@
-"""Subscriptions: who had which, where, and whether it still holds; also those that nothing ever matched.
+"""Subscription lifetimes: client, broker, filter and withdrawal, also of subscriptions without deliveries.
 
-Statements say all of it. A trace without them still has the subscriptions that got something, with their clients and brokers.
+Statements have all of it. A trace without them only has the subscriptions with deliveries, their clients and brokers.
 """
 
 from pyspark.sql import DataFrame
@@ -17,7 +17,7 @@ def delivered_subscriptions(deliveries: DataFrame) -> DataFrame:
     return got.groupBy("subscription").agg(F.max("last").alias("last"))
 
 
-def delivered_united(parts: DataFrame) -> DataFrame:
+def merge_delivered(parts: DataFrame) -> DataFrame:
     """`delivered_subscriptions` of parts of a trace as those of the whole."""
     return parts.groupBy("subscription").agg(F.max("last").alias("last"))
 
@@ -32,7 +32,7 @@ def subscriptions_of(statements: DataFrame, delivered: DataFrame) -> DataFrame:
         .agg(F.max(F.when(held, last)).alias("stated"), F.max(F.when(~held, F.col("at_s"))).alias("withdrawn_at_s"))
         .where("stated is not null")
     )
-    # A subscription that is said anew, with another filter, is withdrawn in the same moment, and holds.
+    # A changed filter is a withdrawal and a subscription at the same time, and stays in force.
     withdrawn = F.when(F.col("withdrawn_at_s") > F.col("stated.at_s"), F.col("withdrawn_at_s"))
     return (
         stated.join(delivered, "subscription", "full")

@@ -1,16 +1,16 @@
-"""Versions of the tables of a directory, of which readers see the last complete one: a small file names it.
+"""Versions of the tables of a directory. Readers see the last complete one; a pointer file names it.
 
 ::
 
     DIR/current.json                        names the folder of the tables: {"tables": ".follow/versions/7"}
-    DIR/.follow/versions/7/profiles, …      a follower's tables after batch 7, and what the next batch builds on
+    DIR/.follow/versions/7/profiles, …      a follower's tables and state after batch 7
     DIR/.versions/3f09…/profiles, …         the tables of the batch job
     DIR/…/7/complete.json                   written last: the version is complete
     DIR/profiles -> .current/profiles, …    on this machine only, for other tools: links to the same tables
 
-A version is written under a new name, and nothing is ever moved: object stores cannot. It counts when its mark is there, and
-readers see it when the pointer names it, which is replaced in one step. So whoever asks `current` gets tables that are complete,
-belong together, and stay for a while after they were replaced. See docs/decisions/0018.
+A version is written under a new name and never renamed: object stores cannot rename atomically. It is complete when its marker
+exists, and visible when the pointer names it; the pointer is replaced atomically. So `current` returns complete and consistent
+tables, which remain readable for `KEPT_S` after they were replaced. See docs/decisions/0018.
 """
 
 import shutil
@@ -26,23 +26,24 @@ from overweave.errors import InvalidInput
 from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.locks import locked
 
-#: So long a version that was replaced stays for those who still read it, and the last one of all until another comes.
+#: Retention of a replaced version for its readers.
 KEPT_S = 60.0
 POINTER = "current.json"
 _MARK = "complete.json"
+_MANIFEST, _FORMER_MANIFEST = "manifest.json", "begun.json"
 _HOME, _FOLLOWED, _BATCH = ".follow", ".follow/versions", ".versions"
-#: Of links on this machine; before there was a pointer, `_FORMER` was what readers followed.
+#: Symbolic links on local file systems; `_FORMER` is the link of releases without a pointer.
 _LINK, _FORMER = ".current", ".follow/current"
 
 
 class Pointer(msgspec.Struct, frozen=True):
-    """Which tables are the current ones: their folder, below the directory."""
+    """The pointer to the current tables: a folder below the directory."""
 
     tables: str
 
 
 class Versions:
-    """The versions below one directory. It is a value but for what is stored: any copy of it, anywhere, does the same."""
+    """The versions below one directory. All state is in the directory, so copies in other processes are equivalent."""
 
     def __init__(self, out: LocationLike, tables: Sequence[str]) -> None:
         given = Location.of(out)
@@ -52,13 +53,14 @@ class Versions:
 
     @property
     def checkpoint(self) -> Location:
-        """Where Spark keeps which files it has read."""
+        """The checkpoint of Spark: which files were read."""
         return self.home / "checkpoint"
 
     @property
-    def begun(self) -> Location:
-        """What was asked for when following began."""
-        return self.home / "begun.json"
+    def manifest(self) -> Location:
+        """The parameters of the follower; the file name of earlier releases is still read."""
+        former = self.home / _FORMER_MANIFEST
+        return former if former.exists() else self.home / _MANIFEST
 
     def path(self, number: int) -> Location | None:
         """The folder of a follower's version, if it is complete."""
@@ -66,35 +68,35 @@ class Versions:
         return folder if (folder / _MARK).is_file() else None
 
     def write(self, number: int, fill: Callable[[Location], None]) -> None:
-        """Let ``fill`` write a follower's version into a folder, then let readers see it."""
+        """Have ``fill`` write a follower's version into a folder, then publish it."""
         self._write(f"{_FOLLOWED}/{number}", fill)
-        self.show(number)
+        self.publish(number)
 
     def write_batch(self, fill: Callable[[Location], None]) -> Location:
-        """The same for tables that no follower goes on with; what a follower had begun is forgotten."""
+        """Write and publish a version of the batch job; the state of a follower is discarded."""
         name = f"{_BATCH}/{uuid.uuid4().hex[:12]}"
         folder = self._write(name, fill)
         self._point(name)
-        # Its tables stay as long as somebody may read them.
-        for state in (self.begun, self.checkpoint):
+        # The follower's tables are removed later: they may have readers.
+        for state in (self.home / _MANIFEST, self.home / _FORMER_MANIFEST, self.checkpoint):
             state.remove()
         return folder
 
-    def begin(self) -> None:
-        """Make room for a follower that begins anew: numbers of an earlier one would be taken for its own."""
+    def reset(self) -> None:
+        """Remove the versions and the checkpoint of an earlier follower, whose batch numbers would clash."""
         (self.out / _FOLLOWED).remove()
         self.checkpoint.remove()
 
-    def show(self, number: int) -> None:
-        """Have readers see a follower's version."""
+    def publish(self, number: int) -> None:
+        """Make a follower's version the current one."""
         self._point(f"{_FOLLOWED}/{number}")
 
-    def alone(self, doing: str = "follows a run") -> AbstractContextManager[None]:
-        """Keep others from writing to the directory, as long as the body runs."""
+    def lock(self, doing: str = "follows a run") -> AbstractContextManager[None]:
+        """Exclusive write access to the directory."""
         return locked(self.home / "lock", self.out, doing)
 
     def _write(self, name: str, fill: Callable[[Location], None]) -> Location:
-        """What was left of one that failed is removed first."""
+        """Write a version; remains of a failed attempt are removed first."""
         folder = self.out / name
         folder.remove()
         folder.make_directory()
@@ -107,7 +109,7 @@ class Versions:
         return folder
 
     def _point(self, name: str) -> None:
-        """Have readers see the tables of a folder, and remove those that nobody needs: neither readers nor the next batch."""
+        """Make a folder the current version, then remove versions without readers or a next batch."""
         before = _pointer(self.out)
         (self.out / POINTER).write_bytes(msgspec.json.encode(Pointer(name)))
         if self.out.local is not None:
@@ -125,9 +127,9 @@ class Versions:
 
 
 def current(out: LocationLike) -> Location:
-    """The folder of tables that belong together and stay as they are for a while: whoever reads a directory begins here.
+    """The folder of the current tables. Every reader of a directory starts here.
 
-    A directory without a pointer holds its tables itself, or is one of a follower of an earlier release.
+    A directory without a pointer holds its tables itself, or was written by a follower of an earlier release.
     """
     directory = Location.of(out)
     pointer = _pointer(directory)
@@ -144,17 +146,17 @@ def _pointer(directory: Location) -> Pointer | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=Pointer)
     except msgspec.MsgspecError as error:
-        raise InvalidInput(f"{file}: expected which tables are the current ones, found: {error}") from None
+        raise InvalidInput(f"{file}: expected a pointer to the current tables, found: {error}") from None
 
 
 def _link_tables(out: Path, name: str, tables: Sequence[str]) -> None:
-    """Links for tools that know nothing of the pointer. A file system may have none."""
+    """Links for tools that do not read the pointer; optional, as not every file system has links."""
     try:
         _link(out / _LINK, Path(name))
         for table in tables:
             _link(out / table, Path(_LINK, table))
         for other in out.iterdir():
-            # Of a table that is no longer written, or of another layout.
+            # A table of an earlier release or layout.
             if other.is_symlink() and not other.exists():
                 other.unlink()
     except OSError:
@@ -162,7 +164,7 @@ def _link_tables(out: Path, name: str, tables: Sequence[str]) -> None:
 
 
 def _link(path: Path, target: Path) -> None:
-    """Make ``path`` a link, in place of what was there."""
+    """Replace ``path`` by a link."""
     if path.is_symlink() and path.readlink() == target:
         return
     new, old = path.with_name(f".{path.name}.new"), path.with_name(f".{path.name}.old")

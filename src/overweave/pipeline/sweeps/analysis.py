@@ -34,7 +34,7 @@ class Clients(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(NamedTuple):
-    """What is analysed."""
+    """The analysed workload."""
 
     overlay: Overlay
     clients: Clients

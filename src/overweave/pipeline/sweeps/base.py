@@ -23,7 +23,7 @@ ARROW_TYPES: Mapping[type, pa.DataType] = {bool: pa.bool_(), int: pa.int64(), fl
 class Evaluator(NamedTuple):
     """A kind of sweep."""
 
-    #: Reads a document, quickly, on the driver before anything runs and again in the task; what is wrong is an `InvalidInput`.
+    #: Reads a document, quickly, on the driver and again in the task; errors are `InvalidInput`.
     read: Callable[[Document], Any]
     #: Does the work in a task; what goes wrong becomes the scenario's error.
     evaluate: Callable[[Any], msgspec.Struct]
@@ -31,9 +31,9 @@ class Evaluator(NamedTuple):
     measures: type[msgspec.Struct]
     #: What a document may have at its top.
     keys: tuple[str, ...]
-    #: Measures that are drawn when a sweep does not say which.
+    #: Default measures of figures.
     drawn: tuple[str, ...]
-    #: A task evaluates so many: some seconds of work, as an interrupted task is lost, and much more than Spark needs to start it.
+    #: Scenarios per task: some seconds of work, much more than Spark's overhead; an interrupted task is lost.
     per_task: int
 
 

@@ -38,7 +38,7 @@ class Clients(msgspec.Struct, frozen=True, kw_only=True):
     draw: int = 1
     #: The chance of a class to be within an earlier one.
     within: float = 0.0
-    #: How many stand on average, coming and going like subscriptions; 0: whoever publishes has advertised for ever.
+    #: The mean number of advertisements, with churn like subscriptions; 0: publishers have permanent ones.
     advertisements: float = 0.0
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Case(NamedTuple):
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured, and what the model expects; rates are per second, between brokers."""
+    """Measured and expected rates per second between brokers."""
 
     routing_entries: float
     notification_rate: float
@@ -149,7 +149,7 @@ def draw(clients: Clients, brokers: int) -> Drawn:
 
 
 def _dice(case: Case) -> int:
-    """A seed that no other scenario has: with common dice scenarios would err together, and shares of them tell less."""
+    """A seed of this scenario alone: with common random numbers the errors of scenarios would be correlated."""
     words = [case.seed, len(case.overlay), case.protocol, *msgspec.structs.astuple(case.clients)]
     return int.from_bytes(hashlib.blake2b(repr(words).encode(), digest_size=8).digest())
 

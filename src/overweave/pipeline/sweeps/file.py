@@ -1,4 +1,4 @@
-"""``sweep.toml``: a scenario whose values may be lists, and a table ``[sweep]`` that says what to make of them.
+"""``sweep.toml``: a scenario whose values may be lists, and a table ``[sweep]`` with repetitions, kind and figures.
 
 The whole grid is read before anything runs: every scenario by the reader of its kind, and figures against the columns that
 there will be. Whatever is wrong is an `InvalidInput` with the file, the field and what was expected.
@@ -20,8 +20,8 @@ SCALES = ("linear", "log")
 SEED = "seed"
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One picture: a measure over a parameter, with a line for each combination of other parameters."""
+class FigureSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure: a measure over a parameter, with a line for each combination of other parameters."""
 
     x: str
     y: str
@@ -35,10 +35,10 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str
     tasks: tuple[Task, ...]
-    #: Columns and their types; what is a parameter is no measure.
+    #: Columns and their types: parameters and measures.
     parameters: Mapping[str, type]
     measures: Mapping[str, type]
-    figures: tuple[Figure, ...]
+    figures: tuple[FigureSpec, ...]
 
     @property
     def evaluator(self) -> Evaluator:
@@ -77,7 +77,7 @@ def sweep_of(document: Document) -> Sweep:
 
 
 class _FigureTable(msgspec.Struct, frozen=True):
-    """``[[sweep.figures]]``; several measures give a picture each."""
+    """``[[sweep.figures]]``; several measures give a figure each."""
 
     x: str
     y: str | list[str]
@@ -85,12 +85,14 @@ class _FigureTable(msgspec.Struct, frozen=True):
     x_scale: str = "linear"
     y_scale: str = "linear"
 
-    def figures(self, path: str) -> list[tuple[str, Figure]]:
+    def figures(self, path: str) -> list[tuple[str, FigureSpec]]:
         series = tuple(_listed(self.series))
         for name in ("x_scale", "y_scale"):
             if getattr(self, name) not in SCALES:
                 raise InvalidInput(unknown(f"{path}.{name}", getattr(self, name), SCALES))
-        return [(path, Figure(x=self.x, y=y, series=series, x_scale=self.x_scale, y_scale=self.y_scale)) for y in _listed(self.y)]
+        return [
+            (path, FigureSpec(x=self.x, y=y, series=series, x_scale=self.x_scale, y_scale=self.y_scale)) for y in _listed(self.y)
+        ]
 
 
 class _SweepTable(msgspec.Struct, frozen=True):
@@ -131,7 +133,9 @@ def _with_seeds(grid: Document, repetitions: int) -> Document:
     return rest | {SEED: list(range(seed, seed + repetitions))}
 
 
-def _check(path: str, figure: Figure, tasks: list[Task], parameters: Mapping[str, type], measures: Mapping[str, type]) -> None:
+def _check(
+    path: str, figure: FigureSpec, tasks: list[Task], parameters: Mapping[str, type], measures: Mapping[str, type]
+) -> None:
     """Refuse a figure with columns that are not there, or one that would mix scenarios which differ by more than the seed."""
     if figure.y not in measures:
         raise InvalidInput(unknown(f"{path}.y", figure.y, measures))
@@ -151,14 +155,14 @@ def _check(path: str, figure: Figure, tasks: list[Task], parameters: Mapping[str
         _check_log(path, figure, tasks)
 
 
-def _check_log(path: str, figure: Figure, tasks: list[Task]) -> None:
+def _check_log(path: str, figure: FigureSpec, tasks: list[Task]) -> None:
     for task in tasks:
         value = task.parameters.get(figure.x)
         if isinstance(value, str | bool) or not (value or 0) > 0:
             raise InvalidInput(f"{path}.x_scale: expected 'linear', as {figure.x} is {value!r}")
 
 
-def _usual(tasks: list[Task], parameters: Mapping[str, type], evaluator: Evaluator) -> tuple[Figure, ...]:
+def _usual(tasks: list[Task], parameters: Mapping[str, type], evaluator: Evaluator) -> tuple[FigureSpec, ...]:
     """Without any wish: over the number with the most values, a line for each combination of what else differs."""
     found = {name: {task.parameters.get(name) for task in tasks} for name in parameters if name != SEED}
     axes = {name: len(values) for name, values in found.items() if len(values) > 1}
@@ -166,4 +170,4 @@ def _usual(tasks: list[Task], parameters: Mapping[str, type], evaluator: Evaluat
         return ()
     x = max(axes, key=lambda name: (parameters[name] in (int, float) and None not in found[name], axes[name]))
     series = tuple(name for name in axes if name != x)
-    return tuple(Figure(x=x, y=y, series=series) for y in evaluator.drawn)
+    return tuple(FigureSpec(x=x, y=y, series=series) for y in evaluator.drawn)

@@ -20,7 +20,7 @@ SCENARIOS_MAX = 1_000_000
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One scenario of a grid: what is evaluated, how it is known again, and its values by column."""
+    """One scenario of a grid: its document, its key, and its values by column."""
 
     key: str
     document: Document
@@ -47,7 +47,7 @@ def tasks_of(kind: str, document: Document) -> list[Task]:
 
 
 def key_of(kind: str, document: Document) -> str:
-    """A name for what is evaluated: the same in every run, whatever the order of keys, and else different.
+    """The key of a document: equal for equal documents in every run, regardless of the order of keys.
 
     >>> key_of("replay", {"a": 1, "b": 2}) == key_of("replay", {"b": 2, "a": 1}) != key_of("simulation", {"a": 1, "b": 2})
     True

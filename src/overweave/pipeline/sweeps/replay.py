@@ -20,11 +20,11 @@ from overweave.language.publications import Publication
 from overweave.matching.index import Index, encoded_batch
 from overweave.overlay.graph import Overlay
 from overweave.overlay.paths import next_hops
-from overweave.pipeline.steps.match import CHUNK
+from overweave.pipeline.publication_batches import CHUNK
 from overweave.pipeline.steps.replay import COLUMNS, REPLAYED, walk
 from overweave.pipeline.sweeps.base import Document, Evaluator
 
-#: What a scenario may say; time, faults and modules are the simulator's matter.
+#: Keys of a scenario; time, faults and modules need the simulator.
 KEYS = ("seed", "duration_s", "overlay", "routing", "workload")
 
 

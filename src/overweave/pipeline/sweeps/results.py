@@ -19,14 +19,14 @@ import pyarrow.parquet as pq
 from overweave.errors import InvalidInput
 from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.sweeps.base import ARROW_TYPES
-from overweave.pipeline.sweeps.file import Figure, Sweep
+from overweave.pipeline.sweeps.file import FigureSpec, Sweep
 
-METRICS, MARK = "metrics", "sweep.json"
+METRICS, MANIFEST_NAME = "metrics", "sweep.json"
 KEY, ERROR = "scenario", "error"
 _WHOLE = "part-00000.parquet"
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What a directory holds."""
 
     kind: str
@@ -35,7 +35,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
     #: Columns of `METRICS`, between the key and the error.
     parameters: tuple[str, ...]
     measures: tuple[str, ...]
-    figures: tuple[Figure, ...]
+    figures: tuple[FigureSpec, ...]
 
 
 def check_free(where: LocationLike) -> None:
@@ -44,17 +44,17 @@ def check_free(where: LocationLike) -> None:
     if out.is_file():
         raise InvalidInput(f"{out}: expected a directory, found a file")
     names = [each.name for each in out.list()]
-    if names and MARK not in names:
+    if names and MANIFEST_NAME not in names:
         raise InvalidInput(f"{out}: expected a directory that is new, empty or of an earlier sweep, found other files")
 
 
-def read_note(directory: LocationLike) -> Note:
-    """What a directory says of itself."""
-    mark = Location.of(directory) / MARK
+def read_manifest(directory: LocationLike) -> Manifest:
+    """The manifest of a directory."""
+    mark = Location.of(directory) / MANIFEST_NAME
     try:
-        return msgspec.json.decode(mark.read_bytes(), type=Note)
+        return msgspec.json.decode(mark.read_bytes(), type=Manifest)
     except (OSError, msgspec.MsgspecError) as error:
-        raise InvalidInput(f"{mark}: expected what a sweep says of itself, found: {error}") from None
+        raise InvalidInput(f"{mark}: expected the manifest of a sweep, found: {error}") from None
 
 
 def read_metrics(directory: LocationLike) -> pa.Table:
@@ -79,7 +79,7 @@ def _parts(folder: Location) -> list[str]:
 
 
 class Results:
-    """What is finished of a sweep, in its directory."""
+    """The finished scenarios of a sweep, in its directory."""
 
     def __init__(self, sweep: Sweep, where: LocationLike) -> None:
         out = Location.of(where)
@@ -91,22 +91,22 @@ class Results:
         self._folder.make_directory()
         self._parts = [self._found(out)]
         self.close()
-        note = Note(
+        note = Manifest(
             kind=sweep.kind,
             scenarios=len(sweep.tasks),
             parameters=tuple(sweep.parameters),
             measures=tuple(sweep.measures),
             figures=sweep.figures,
         )
-        (out / MARK).write_bytes(msgspec.json.format(msgspec.json.encode(note), indent=2) + b"\n")
+        (out / MANIFEST_NAME).write_bytes(msgspec.json.format(msgspec.json.encode(note), indent=2) + b"\n")
 
     def keys(self, *, failed: bool) -> set[str]:
-        """Those that are finished well, or those that failed."""
+        """The keys of successful or of failed scenarios."""
         rows = pa.concat_tables(self._parts)
         return set(rows.filter(rows[ERROR].is_valid() if failed else rows[ERROR].is_null())[KEY].to_pylist())
 
     def drop(self, keys: set[str]) -> None:
-        """Forget what was found for some scenarios."""
+        """Remove the results of some scenarios."""
         rows = pa.concat_tables(self._parts)
         self._parts = [rows.filter(pc.invert(pc.is_in(rows[KEY], value_set=pa.array(sorted(keys), pa.string()))))]
         self.close()

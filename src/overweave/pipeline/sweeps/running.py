@@ -28,7 +28,7 @@ from overweave.pipeline.sweeps.file import Sweep
 from overweave.pipeline.sweeps.grid import Task
 from overweave.pipeline.sweeps.results import ERROR, KEY, Results, measured_schema
 
-#: What Spark says when a worker or its machine is gone; everything else that ends a job is no fault of a scenario.
+#: Errors of a lost worker or machine; other errors of a job are not the fault of a scenario.
 _CRASHES = ("Python worker exited unexpectedly", "ExecutorLostFailure", "Python worker failed to connect back")
 #: So many groups are submitted at a time to a cluster, however few cores it has: it may begin with two and grow.
 PARALLEL_MIN = 32
@@ -56,7 +56,7 @@ def run_sweep(
     parallel: int | None = None,
     on_done: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
-    """Evaluate what is not finished, and with ``again`` what failed; ``on_done`` hears how many scenarios are finished.
+    """Evaluate unfinished scenarios, and with ``again`` failed ones; ``on_done`` gets the number of finished ones.
 
     ``parallel`` groups of scenarios are submitted at a time; without it, one for each core of this machine, or on a cluster four
     for each that it has now, and no fewer than `PARALLEL_MIN`. A session is started only when there is something to do.
@@ -157,7 +157,7 @@ def _parallel(spark: SparkSession) -> int:
 
 
 def _cores(spark: SparkSession) -> int:
-    """How many tasks run at a time now, which a remote session tells only in this way: Spark cuts a range into so many parts."""
+    """The number of concurrent tasks; a remote session reveals it only as the default number of partitions of a range."""
     return spark.range(100_000).select(F.spark_partition_id()).distinct().count()
 
 

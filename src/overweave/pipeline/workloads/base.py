@@ -16,7 +16,7 @@ from overweave.errors import InvalidInput
 from overweave.language.codec import encode_publication
 from overweave.language.syntax import parse_publication
 from overweave.pipeline.schemas import TABLES
-from overweave.pipeline.workloads.dice import Whole
+from overweave.pipeline.workloads.counter_rng import Whole
 
 #: The columns of some rows, given the rows' numbers.
 MakeRows = Callable[[Whole], Mapping[str, object]]
@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
     spark: SparkSession
     seed: int
-    #: A task makes so many rows; which rows there are does not depend on it.
+    #: Rows per task; the rows do not depend on it.
     rows_per_task: int = 250_000
 
     def table(self, name: str, count: int, make: MakeRows) -> DataFrame:
@@ -66,7 +66,7 @@ class Kind(NamedTuple):
     make: Callable[[Source, Any], dict[str, DataFrame]]
 
     def read_options(self, given: Mapping[str, object]) -> Options:
-        """The options of this kind; an error says which option is wrong and what was expected."""
+        """The options of this kind; errors name the option and the expectation."""
         known = self.options.__struct_fields__
         for name in given:
             if name not in known:
@@ -81,7 +81,7 @@ class Kind(NamedTuple):
             raise InvalidInput(f"{flag(name)}: expected {self._expected(name, text)}, found {given[name]!r}") from None
 
     def _expected(self, name: str, text: str) -> str:
-        """What msgspec expected, or the words to choose from, which it does not tell."""
+        """The expectation of msgspec, or the valid choices, which it does not list."""
         words = typing.get_args(typing.get_type_hints(self.options)[name])
         return (
             f"one of {', '.join(words)}" if text.startswith("Invalid enum") else text.removeprefix("Expected ").replace("`", "")

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from overweave.pipeline.workloads.base import Count, Options, Some, Source, numbered, wire_bytes
 from overweave.pipeline.workloads.brokers import brokers
-from overweave.pipeline.workloads.dice import Dice, Real, Whole, dealt, shares, zipf
+from overweave.pipeline.workloads.counter_rng import CounterRng, Real, Whole, pick_by_share, share_ends, zipf
 
 #: Attributes have values from 0 to this.
 DOMAIN = 1000.0
@@ -58,7 +58,7 @@ def make(source: Source, options: BoxesOptions) -> dict[str, DataFrame]:
 
 
 class Boxes(NamedTuple):
-    """A workload as arrays: what the tables say, without their texts."""
+    """A workload as arrays, without texts."""
 
     #: Lower and upper ends, ``[axis, end, row]``.
     advertisements: Real
@@ -121,7 +121,7 @@ def _points(options: BoxesOptions, seed: int, rows: Whole) -> tuple[Whole, Whole
     publisher = np.searchsorted(ends, rows, side="right")
     points = []
     for name, (low, high) in zip(ATTRIBUTES, _sides(options, seed, "advertisement", publisher), strict=True):
-        points.append(np.round(low + (high - low) * Dice(seed, f"point {name}").uniform(rows), _PLACES))
+        points.append(np.round(low + (high - low) * CounterRng(seed, f"point {name}").uniform(rows), _PLACES))
     return publisher, rows - np.concatenate([[0], ends])[publisher], points
 
 
@@ -129,7 +129,7 @@ def _sides(options: BoxesOptions, seed: int, of: str, rows: Whole) -> list[tuple
     """From where to where each box goes, per attribute."""
     sides = []
     for name in ATTRIBUTES:
-        first, second = (Dice(seed, f"{of} {name} {end}").uniform(rows) for end in ("first", "second"))
+        first, second = (CounterRng(seed, f"{of} {name} {end}").uniform(rows) for end in ("first", "second"))
         # A width starts where it fits, so that no box is cut off at the domain's end.
         low = np.minimum(first, second) if options.boxes == "corners" else first * (1 - second / 2)
         high = np.maximum(first, second) if options.boxes == "corners" else low + second / 2
@@ -147,7 +147,7 @@ def _filters(sides: list[tuple[Real, Real]]) -> list[str]:
 
 def _rates(options: BoxesOptions, seed: int, rows: Whole) -> Whole:
     exponent = 2.0 if options.boxes == "corners" else 1.0
-    return 1 + dealt(shares(zipf(RATE_MAX, exponent)), Dice(seed, "rate").uniform(rows))
+    return 1 + pick_by_share(share_ends(zipf(RATE_MAX, exponent)), CounterRng(seed, "rate").uniform(rows))
 
 
 @lru_cache(maxsize=4)

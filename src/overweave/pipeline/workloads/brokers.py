@@ -4,7 +4,7 @@ import numpy as np
 from pyspark.sql import DataFrame
 
 from overweave.pipeline.workloads.base import Source, numbered
-from overweave.pipeline.workloads.dice import Whole, dealt, shares
+from overweave.pipeline.workloads.counter_rng import Whole, pick_by_share, share_ends
 
 #: About 195 quotes of 220 bytes: so the thesis' 80 brokers just saturate under MANUAL at 8,000 subscriptions; the text gives
 #: no figure, and ``overweave reproduce thesis-allocation`` finds it.
@@ -17,10 +17,10 @@ MATCHING_DELAY_BASE_S, MATCHING_DELAY_PER_SUBSCRIPTION_S = 1e-5, 1e-7
 
 def brokers(source: Source, count: int, *, heterogeneous: bool = False, capacity_hz: float | None = None) -> DataFrame:
     """The table ``brokers``: ``B1`` … ``Bcount``, the large ones first."""
-    ends, parts = shares(np.array([float(number) for number, _ in SIZES])), np.array([part for _, part in SIZES])
+    ends, parts = share_ends(np.array([float(number) for number, _ in SIZES])), np.array([part for _, part in SIZES])
 
     def make(rows: Whole) -> dict[str, object]:
-        part = parts[dealt(ends, (rows + 0.5) / count)] if heterogeneous else np.ones(len(rows))
+        part = parts[pick_by_share(ends, (rows + 0.5) / count)] if heterogeneous else np.ones(len(rows))
         return {
             "broker": numbered("B", rows),
             "output_bandwidth_bytes_per_s": BANDWIDTH_BYTES_PER_S * part,

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from overweave.pipeline.workloads.base import Count, Options, Some, Source, numbered, wire_bytes
 from overweave.pipeline.workloads.brokers import brokers
-from overweave.pipeline.workloads.dice import Dice, Whole
+from overweave.pipeline.workloads.counter_rng import CounterRng, Whole
 
 
 class ClassesOptions(Options, frozen=True, kw_only=True):
@@ -52,17 +52,17 @@ def _publishers(options: ClassesOptions, publishers: int, rows: Whole) -> dict[s
 
 
 def _subscriptions(options: ClassesOptions, seed: int, rows: Whole) -> dict[str, object]:
-    wanted = Dice(seed, "subscription's class").below(options.classes, rows)
+    wanted = CounterRng(seed, "subscription's class").below(options.classes, rows)
     return {
         "subscription": numbered("s", rows),
         "client": numbered("c", rows),
-        "broker": numbered("B", Dice(seed, "subscriber's broker").below(options.brokers, rows)),
+        "broker": numbered("B", CounterRng(seed, "subscriber's broker").below(options.brokers, rows)),
         "filter": [f"[class,eq,'{name}']" for name in numbered("F", wanted)],
     }
 
 
 def _publications(options: ClassesOptions, seed: int, publishers: int, rows: Whole) -> dict[str, object]:
-    published = Dice(seed, "publication's class").below(options.classes, rows)
+    published = CounterRng(seed, "publication's class").below(options.classes, rows)
     return {
         "publisher": numbered("P", rows % publishers),
         "sequence": rows // publishers,

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from overweave.pipeline.workloads.base import Count, Options, Some, Source, numbered, wire_bytes
 from overweave.pipeline.workloads.brokers import brokers
-from overweave.pipeline.workloads.dice import Dice, Real, Whole, dealt, shares, shuffled, zipf
+from overweave.pipeline.workloads.counter_rng import CounterRng, Real, Whole, pick_by_share, share_ends, shuffled, zipf
 
 
 class DataSet(NamedTuple):
@@ -91,9 +91,11 @@ def _publishers(data: DataSet, rate_hz: float, rows: Whole) -> dict[str, object]
 
 
 def _subscriptions(data: DataSet, seed: int, rows: Whole) -> dict[str, object]:
-    topic = dealt(shares(zipf(data.topics, _interest(data))), (shuffled(rows, data.subscriptions) + 0.5) / data.subscriptions)
+    topic = pick_by_share(
+        share_ends(zipf(data.topics, _interest(data))), (shuffled(rows, data.subscriptions) + 0.5) / data.subscriptions
+    )
     first, last = _homes(data, _togetherness(data))
-    home = first[topic] + Dice(seed, "home").uniform(rows) * (last - first)[topic]
+    home = first[topic] + CounterRng(seed, "home").uniform(rows) * (last - first)[topic]
     more = [f",[value,>,{bound}]" for bound in _values(seed, "bound", rows)] if data.covering else [""] * len(rows)
     return {
         "subscription": numbered("s", rows),
@@ -108,7 +110,7 @@ def _subscriptions(data: DataSet, seed: int, rows: Whole) -> dict[str, object]:
 
 
 def _publications(data: DataSet, seed: int, rows: Whole) -> dict[str, object]:
-    topic = dealt(shares(zipf(data.topics, _interest(data))), Dice(seed, "topic").uniform(rows))
+    topic = pick_by_share(share_ends(zipf(data.topics, _interest(data))), CounterRng(seed, "topic").uniform(rows))
     more = [f",[value,{value}]" for value in _values(seed, "value", rows)] if data.covering else [""] * len(rows)
     return {
         "publisher": numbered("P", rows % data.brokers),
@@ -120,7 +122,7 @@ def _publications(data: DataSet, seed: int, rows: Whole) -> dict[str, object]:
 
 
 def _values(seed: int, purpose: str, rows: Whole) -> list[float]:
-    values: list[float] = np.round(Dice(seed, purpose).uniform(rows), 6).tolist()
+    values: list[float] = np.round(CounterRng(seed, purpose).uniform(rows), 6).tolist()
     return values
 
 
@@ -147,7 +149,7 @@ def _togetherness(data: DataSet) -> float:
 
 def _homes(data: DataSet, exponent: float) -> tuple[Real, Real]:
     """From where to where the subscribers to each topic sit, if the brokers stand in a row."""
-    last = shares(zipf(data.topics, exponent)) * data.brokers
+    last = share_ends(zipf(data.topics, exponent)) * data.brokers
     return np.concatenate([[0.0], last[:-1]]), last
 
 

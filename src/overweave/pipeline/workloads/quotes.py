@@ -28,7 +28,7 @@ PRICES = ("open", "high", "low", "close")
 COLUMNS = ("date", *PRICES, "volume")
 #: A publisher and its publication, from the columns of a row.
 ReadRow = Callable[[Mapping[str, str | None]], tuple[str, Publication]]
-#: What is known of a line: where it stands, and what it says or why it says nothing.
+#: A line: its place, and its content or its error.
 _READ = "file string, block long, line long, publisher string, publication string, bytes long, offers array<string>, error string"
 _ARROW = pa.schema(
     [("file", pa.string()), ("block", pa.int64()), ("line", pa.int64()), ("publisher", pa.string()), ("publication", pa.string()),
@@ -39,12 +39,12 @@ _ORDER = ("block", "line")
 
 
 class QuotesOptions(Options, frozen=True, kw_only=True):
-    """What is in the files decides about the rest."""
+    """Options of recorded quotes; all other values are from the files."""
 
     file: Annotated[tuple[str, ...], Meta(min_length=1)]
     brokers: Some = 1
     rate_hz: Annotated[float, Meta(gt=0)] = 70 / 60
-    #: Leave out lines that cannot be read, and say which in the table ``bad``.
+    #: Skip invalid lines, and list them in the table ``bad``.
     skip_bad: bool = False
 
 
@@ -79,7 +79,7 @@ def _publishers(read: DataFrame, options: QuotesOptions) -> DataFrame:
 
 
 def _read(spark: SparkSession, file: Location) -> DataFrame:
-    """The lines of a file, read; ``error`` says what is wrong with one."""
+    """The parsed lines of a file; ``error`` is the error of a line."""
     stem = Path(file.name.removesuffix(".gz")).stem
     place = (
         F.lit(file.text if file.local is None else str(file.local.absolute())).alias("file"),
@@ -119,7 +119,7 @@ def _parse_batches(read: ReadRow, batches: Iterator[pa.RecordBatch]) -> Iterator
 def _parse(read: ReadRow, row: dict[str, str | None]) -> dict[str, object]:
     known: dict[str, object] = {name: row[name] for name in ("file", *_ORDER)}
     if not (row.get("text", "CSV") or "").strip():
-        # A blank line says nothing, but it counts when we say where something is.
+        # Blank lines are skipped but counted, for line numbers.
         return known
     try:
         publisher, publication = read(row)
@@ -160,7 +160,7 @@ def _number(row: Mapping[str, str | None], column: str) -> float:
 
 
 def _offers(publication: Publication) -> list[str]:
-    """What an advertisement says of this publication: its symbol, and which attributes there are."""
+    """The advertisement of this publication: its symbol and its attributes."""
     return [
         f"[symbol,eq,{format_value(value)}]"
         if name == "symbol" and isinstance(value, str)
@@ -177,7 +177,7 @@ def _bad(read: DataFrame) -> DataFrame:
 
 
 def _refuse_bad_lines(read: DataFrame) -> None:
-    # Without numbers first: counting lines wants them in order, which is only worth it when there is something to say.
+    # Without line numbers first: they need ordered lines, which is only worthwhile after an error.
     if not read.where("error is not null").limit(1).collect():
         return
     first = _bad(read).orderBy("file", "line").limit(1).collect()[0]

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame
 
 from overweave.pipeline.workloads.base import Count, Options, Some, Source, numbered, wire_bytes
 from overweave.pipeline.workloads.brokers import brokers
-from overweave.pipeline.workloads.dice import Dice, Real, Whole, dealt, shares, shuffled, zipf
+from overweave.pipeline.workloads.counter_rng import CounterRng, Real, Whole, pick_by_share, share_ends, shuffled, zipf
 from overweave.pipeline.workloads.walks import Quotes, quotes, texts, volume_level
 
 
@@ -66,7 +66,7 @@ def _publishers(options: StockOptions, seed: int, rows: Whole) -> dict[str, obje
     first = np.zeros_like(rows)
     return {
         "publisher": numbered("P", rows),
-        "broker": numbered("B", Dice(seed, "publisher's broker").below(options.brokers, rows)),
+        "broker": numbered("B", CounterRng(seed, "publisher's broker").below(options.brokers, rows)),
         "advertisement": [_advertisement(symbol) for symbol in numbered("S", rows)],
         "rate_hz": np.full(len(rows), options.rate_hz),
         "message_bytes": [wire_bytes(text) for text in texts(rows, first, quotes(seed, options.days, rows, first))],
@@ -115,7 +115,7 @@ class Template(NamedTuple):
     """What a share of the subscriptions looks like."""
 
     percent: int
-    #: What is asked besides the class and the symbol.
+    #: Predicates besides the class and the symbol.
     conditions: Conditions
     by_symbol: bool = True
     #: Whether it is for all of a publisher's traffic, which the enterprise has at its main office.
@@ -124,11 +124,13 @@ class Template(NamedTuple):
 
 def _subscriptions(options: StockOptions, seed: int, rows: Whole) -> dict[str, object]:
     at = (shuffled(rows, options.subscriptions) + 0.5) / options.subscriptions
-    publisher = dealt(shares(zipf(options.publishers, options.zipf)), at)
-    day = Dice(seed, "example").below(options.days, rows)
-    wanted = Wanted(seed, publisher, quotes(seed, options.days, publisher, day), Dice(seed, "threshold").uniform(rows))
+    publisher = pick_by_share(share_ends(zipf(options.publishers, options.zipf)), at)
+    day = CounterRng(seed, "example").below(options.days, rows)
+    wanted = Wanted(seed, publisher, quotes(seed, options.days, publisher, day), CounterRng(seed, "threshold").uniform(rows))
     templates = TEMPLATES[options.distribution]
-    which = dealt(shares(np.array([float(each.percent) for each in templates])), Dice(seed, "template").uniform(rows))
+    which = pick_by_share(
+        share_ends(np.array([float(each.percent) for each in templates])), CounterRng(seed, "template").uniform(rows)
+    )
     filters = np.empty(len(rows), object)
     for number, template in enumerate(templates):
         chosen = np.flatnonzero(which == number)
@@ -137,19 +139,19 @@ def _subscriptions(options: StockOptions, seed: int, rows: Whole) -> dict[str, o
             "[class,eq,'STOCK']" + (f",[symbol,eq,'{symbol}']" if template.by_symbol else "") + condition
             for symbol, condition in zip(symbols, template.conditions(wanted.where(chosen)), strict=True)
         ]
-    idle = np.flatnonzero(Dice(seed, "zero traffic").uniform(rows) < options.zero_traffic)
+    idle = np.flatnonzero(CounterRng(seed, "zero traffic").uniform(rows) < options.zero_traffic)
     # Advertisements admit it, so it is routed as any other; but no volume is below 0.
     filters[idle] = [f"[class,eq,'STOCK'],[symbol,eq,'{symbol}'],[volume,<,0]" for symbol in numbered("S", publisher[idle])]
     whole = np.array([each.whole for each in templates])[which]
     return {
         "subscription": numbered("s", rows),
         "client": numbered("c", rows),
-        "broker": numbered("B", _brokers(options, Dice(seed, "subscriber's broker"), rows, whole)),
+        "broker": numbered("B", _brokers(options, CounterRng(seed, "subscriber's broker"), rows, whole)),
         "filter": filters,
     }
 
 
-def _brokers(options: StockOptions, dice: Dice, rows: Whole, whole: NDArray[np.bool_]) -> Whole:
+def _brokers(options: StockOptions, dice: CounterRng, rows: Whole, whole: NDArray[np.bool_]) -> Whole:
     if options.distribution != "enterprise" or options.brokers == 1:
         return dice.below(options.brokers, rows)
     return np.where(whole, 0, 1 + dice.below(options.brokers - 1, rows))

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from overweave.pipeline.workloads.dice import Dice, Real, Whole
+from overweave.pipeline.workloads.counter_rng import CounterRng, Real, Whole
 
 #: Daily moves of a price are about this large.
 VOLATILITY = 0.02
@@ -56,18 +56,18 @@ def quotes(seed: int, days: int, publisher: Whole, day: Whole) -> Quotes:
     True
     """
     before, after = _walk(seed, days, publisher, day)
-    opened = before * np.exp(VOLATILITY / 4 * Dice(seed, "gap").normal(publisher, day))
-    high = np.maximum(opened, after) * np.exp(_beyond(Dice(seed, "high"), publisher, day))
-    low = np.minimum(opened, after) * np.exp(-_beyond(Dice(seed, "low"), publisher, day))
+    opened = before * np.exp(VOLATILITY / 4 * CounterRng(seed, "gap").normal(publisher, day))
+    high = np.maximum(opened, after) * np.exp(_beyond(CounterRng(seed, "high"), publisher, day))
+    low = np.minimum(opened, after) * np.exp(-_beyond(CounterRng(seed, "low"), publisher, day))
     move = np.minimum(np.abs(np.log(after / opened)) / VOLATILITY, 4.0)
-    noise = 0.45 * Dice(seed, "volume").normal(publisher, day) + 0.25 * move
+    noise = 0.45 * CounterRng(seed, "volume").normal(publisher, day) + 0.25 * move
     volume = np.maximum(np.rint(np.exp(noise) * volume_level(seed, publisher) / 100), 1).astype(np.int64) * 100
     return Quotes(np.round(opened, 2), np.round(high, 2), np.round(low, 2), np.round(after, 2), volume)
 
 
 def volume_level(seed: int, publisher: Whole) -> Real:
     """The volume around which a publisher's volumes lie: symbols differ by orders of magnitude."""
-    return np.asarray(np.exp(12.5 + 1.2 * Dice(seed, "volume level").normal(publisher)))
+    return np.asarray(np.exp(12.5 + 1.2 * CounterRng(seed, "volume level").normal(publisher)))
 
 
 def texts(publisher: Whole, day: Whole, quoted: Quotes) -> list[str]:
@@ -106,7 +106,7 @@ def calendar() -> list[str]:
 
 def _walk(seed: int, days: int, publisher: Whole, day: Whole) -> tuple[Real, Real]:
     """The price before and after each day."""
-    dice, depth = Dice(seed, "walk"), max(1, math.ceil(math.log2(max(days, 2))))
+    dice, depth = CounterRng(seed, "walk"), max(1, math.ceil(math.log2(max(days, 2))))
     # Node 0 is the whole walk, node 1 its middle, nodes 2 and 3 the middles of its halves, as in a heap.
     left = np.zeros(len(day))
     right = VOLATILITY * 2 ** (depth / 2) * _drawn(dice, publisher, np.zeros_like(day))
@@ -115,11 +115,11 @@ def _walk(seed: int, days: int, publisher: Whole, day: Whole) -> tuple[Real, Rea
         middle = (left + right) / 2 + VOLATILITY / 2 * 2 ** (height / 2) * _drawn(dice, publisher, (1 << level) + (day >> height))
         later = (day >> (height - 1)) & 1 == 1
         left, right = np.where(later, middle, left), np.where(later, right, middle)
-    start = Dice(seed, "price").uniform(publisher) * 3 + 2
+    start = CounterRng(seed, "price").uniform(publisher) * 3 + 2
     return _reflected(start + left), _reflected(start + right)
 
 
-def _drawn(dice: Dice, publisher: Whole, node: Whole) -> Real:
+def _drawn(dice: CounterRng, publisher: Whole, node: Whole) -> Real:
     """A normal draw per row; days that follow one another share most of their nodes, which are then drawn once."""
     new = np.empty(len(node), np.bool_)
     new[:1] = True
@@ -134,7 +134,7 @@ def _reflected(logarithm: Real) -> Real:
     return np.asarray(np.exp(most - np.abs(width - np.mod(logarithm - least, 2 * width))))
 
 
-def _beyond(dice: Dice, publisher: Whole, day: Whole) -> Real:
+def _beyond(dice: CounterRng, publisher: Whole, day: Whole) -> Real:
     """How far the day's range goes beyond open and close."""
     draw = np.clip((dice.uniform(publisher, day) - 0.1) / 0.9, 0.0, 1 - 1e-12)
     return np.asarray(-VOLATILITY / 3 * np.log1p(-draw))

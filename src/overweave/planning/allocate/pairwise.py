@@ -1,30 +1,36 @@
-"""PAIRWISE-K and PAIRWISE-N (THESIS 7.3.1): pairwise clustering by XOR to a number of clusters, with no look at capacity.
+"""PAIRWISE-K and PAIRWISE-N (THESIS 7.3.1): pairwise clustering by XOR to a given number of clusters, blind to capacity.
 
-The closest two clusters become one until there are as many as wanted: as CRAM-XOR makes, each then to a random broker
-(PAIRWISE-K), or as there are brokers, one for each (PAIRWISE-N).
+The closest two clusters are merged until the number is reached: that of CRAM-XOR, each cluster on a random broker
+(PAIRWISE-K), or that of the brokers, one cluster each (PAIRWISE-N).
 """
+
+from collections.abc import Callable
 
 import numpy as np
 
-from overweave.planning.allocate.base import Allocation
-from overweave.planning.allocate.cram import clusters_of
-from overweave.planning.allocate.cram.groups import Groups
-from overweave.planning.allocate.cram.options import CramOptions
-from overweave.planning.allocate.cram.search import Partners, Scan
+from overweave.planning.allocate.base import Allocation, Allocator
 from overweave.planning.closeness import CLOSENESS
+from overweave.planning.closest_pairs import Partners, Scan
+from overweave.planning.groups import Groups
 from overweave.planning.model import Bins, Items, Model
 
+#: The number of clusters of some items.
+CountClusters = Callable[[Model, Items, Bins], int]
 
-def pairwise_k(model: Model, items: Items, bins: Bins, draw: np.random.Generator) -> Allocation:
-    """As many clusters as CRAM-XOR makes (rule ``no-worse``), each to a random broker."""
-    free = items.take(np.flatnonzero(items.fixed < 0))
-    count = len(clusters_of(model, free, bins, CramOptions(closeness="xor", rule="no-worse")))
-    clusters = _clustered(model, items, count)
-    return _placed(items, bins, clusters, draw.integers(len(bins), size=len(clusters)).astype(np.int64))
+
+def pairwise_k(count_clusters: CountClusters) -> Allocator:
+    """The allocator with as many clusters as another one makes of the free items, each on a random broker."""
+
+    def allocate(model: Model, items: Items, bins: Bins, draw: np.random.Generator) -> Allocation:
+        count = count_clusters(model, items.take(np.flatnonzero(items.fixed < 0)), bins)
+        clusters = _clustered(model, items, count)
+        return _placed(items, bins, clusters, draw.integers(len(bins), size=len(clusters)).astype(np.int64))
+
+    return allocate
 
 
 def pairwise_n(model: Model, items: Items, bins: Bins, draw: np.random.Generator) -> Allocation:
-    """As many clusters as brokers, one for each; which is random."""
+    """As many clusters as brokers, assigned at random, one each."""
     clusters = _clustered(model, items, len(bins))
     return _placed(items, bins, clusters, draw.permutation(len(bins))[: len(clusters)].astype(np.int64))
 
@@ -40,7 +46,7 @@ def _placed(
 
 
 def _clustered(model: Model, items: Items, wanted: int) -> list[list[int]]:
-    """The clusters of the free items. Equal ones are united first, since nothing is closer, but only as far as needed."""
+    """The clusters of the free items. Identical items are the closest, so they are merged first, as far as needed."""
     free = np.flatnonzero(items.fixed < 0)
     groups = Groups(model, items.take(free), identical=True, one_component=True)
     excess = len(free) - max(wanted, 1)
@@ -64,7 +70,7 @@ def _unite(groups: Groups, parts: dict[int, list[int]], profile: int, target: in
 
 
 def _unite_groups(groups: Groups, excess: int) -> None:
-    """Unite the closest two groups, each with one unit now, ``excess`` times."""
+    """Merge the closest two groups, each of one unit, ``excess`` times."""
     partners = Partners(len(groups.sizes))
     search = Scan(groups, partners, CLOSENESS["xor"], bounded=True)
     for group in range(groups.size):

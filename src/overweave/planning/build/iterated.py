@@ -23,7 +23,7 @@ from overweave.planning.problem import Reals
 from overweave.planning.tree import Design
 
 #: Rounds at most, and without progress.
-ROUNDS, CHECK_SLOW = 60, 20
+ROUNDS, ROUNDS_WITHOUT_GAIN = 60, 20
 #: What is taken off beyond the excess, so that rounds do not creep; and what is left at least.
 _MORE, _LEFT = 0.02, 0.01
 
@@ -62,7 +62,7 @@ def in_turn(attempt: Callable[[Reals], tuple[Made, int, Reals]], brokers: int) -
         if chosen is None or badness < best:
             best, chosen = badness, made
         fewest, since = min(fewest, overloaded), 0 if overloaded < fewest else since + 1
-        if not overloaded or since == CHECK_SLOW:
+        if not overloaded or since == ROUNDS_WITHOUT_GAIN:
             break
         share = less(share, over)
     assert chosen is not None

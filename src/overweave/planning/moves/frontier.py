@@ -10,8 +10,9 @@ from overweave.planning.load import Predicted, predict
 from overweave.planning.model import Model, make_model
 from overweave.planning.moves.arrangement import Arrangement, Settled, moves_from_today, rerooted
 from overweave.planning.moves.search import Rank, Search
-from overweave.planning.plan import FrontierPoint, Plan, read_plan
+from overweave.planning.plan import FrontierPoint, Plan
 from overweave.planning.problem import Problem
+from overweave.planning.validation import read_plan
 
 #: Of two points with as many brokers, the one with more moves has to have a mean rate that is lower by this share.
 CLEARLY = 0.02

@@ -15,12 +15,12 @@ from overweave.planning.kernels.settle import arrive, best_home, settle
 from overweave.planning.load import Predicted, predict
 from overweave.planning.model import Model
 from overweave.planning.moves.arrangement import Arrangement, Settled, moves_from_today
-from overweave.planning.problem import Reals, TextSet, Whole
+from overweave.planning.problem import BitWords, Reals, Whole
 from overweave.planning.tree import Tree
 
 #: How often somebody more may lose its place, and how often where clients are many.
 ROUNDS_MAX, ROUNDS_OF_MANY, MANY = 12, 3, 1_000
-#: Words of vectors, for all publishers and brokers together, that are kept in memory (256 MB).
+#: BitWords of vectors, for all publishers and brokers together, that are kept in memory (256 MB).
 WORDS_MAX = 1 << 25
 _CLOSE = 1e-9
 
@@ -29,7 +29,7 @@ _CLOSE = 1e-9
 class _Fill:
     """What nodes carry while clients are put into them."""
 
-    arrival: TextSet
+    arrival: BitWords
     input: Reals
     output: Reals
 
@@ -141,7 +141,7 @@ class Settler:
             self._arrive(p, int(homes[p]), tree, depth, local[p], fill.arrival[p], fill.input, fill.output)
         return fill, homes
 
-    def _best_home(self, p: int, tree: Tree, depth: Whole, local: TextSet, fill: _Fill, room: Reals) -> int:
+    def _best_home(self, p: int, tree: Tree, depth: Whole, local: BitWords, fill: _Fill, room: Reals) -> int:
         more_input, more_output = np.zeros((2, len(tree)))
         found = best_home(
             tree.parent, depth, local, float(self._rate[p]), float(self._size[p]), int(self._problem.publishers.window[p]),
@@ -150,7 +150,7 @@ class Settler:
         return int(found)
 
     def _arrive(
-        self, p: int, home: int, tree: Tree, depth: Whole, local: TextSet, arrival: TextSet, input: Reals, output: Reals
+        self, p: int, home: int, tree: Tree, depth: Whole, local: BitWords, arrival: BitWords, input: Reals, output: Reals
     ) -> None:
         window = int(self._problem.publishers.window[p])
         rate, size = float(self._rate[p]), float(self._size[p])
@@ -158,7 +158,7 @@ class Settler:
         if not window:
             input[home] += float(self._problem.publishers.rate_hz[p])
 
-    def _local(self, unit_node: Whole, nodes: int) -> TextSet:
+    def _local(self, unit_node: Whole, nodes: int) -> BitWords:
         """What the clients of each node want, per publisher."""
         units, vectors = self._problem.units, self._problem.vectors
         owner = np.repeat(np.arange(len(units)), np.diff(units.row_start))

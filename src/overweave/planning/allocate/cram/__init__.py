@@ -11,13 +11,13 @@ from overweave.planning.allocate.cram.accept import Limits
 from overweave.planning.allocate.cram.allocatable import Allocatable
 from overweave.planning.allocate.cram.clustering import Clustering
 from overweave.planning.allocate.cram.dividing import divided
-from overweave.planning.allocate.cram.groups import Groups
 from overweave.planning.allocate.cram.options import RULES, CramOptions
 from overweave.planning.allocate.cram.parts import Part, RunParts, Work, run_here
-from overweave.planning.allocate.cram.search import SEARCHES
 from overweave.planning.allocate.cram.splitting import place_clusters
 from overweave.planning.closeness import CLOSENESS
+from overweave.planning.closest_pairs import SEARCHES
 from overweave.planning.filling import descending, pack
+from overweave.planning.groups import Groups
 from overweave.planning.model import Bins, Items, Model
 from overweave.planning.problem import Whole
 

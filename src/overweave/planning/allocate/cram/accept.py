@@ -18,9 +18,6 @@ from overweave.planning.model import Bins, Items, Model
 from overweave.planning.problem import Whole, counted
 from overweave.planning.table import ProfileTable
 
-#: Above all outputs: every pair is looked at.
-ANY_PAIR = 1 << 62
-
 
 class Accepts(Protocol):
     """Whether a clustering is accepted, given what was before."""

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from overweave.planning.allocate.cram.accept import ANY_PAIR, kinds_of
+from overweave.planning.allocate.cram.accept import kinds_of
+from overweave.planning.closest_pairs import ANY_PAIR
 from overweave.planning.filling import Filling, tree_of
 from overweave.planning.kernels.packing import pack_outputs
 from overweave.planning.model import Bins, Items, Model

@@ -18,10 +18,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from overweave.planning.allocate.cram.accept import Accepts
-from overweave.planning.allocate.cram.groups import Groups
 from overweave.planning.allocate.cram.one_to_many import coverings
-from overweave.planning.allocate.cram.search import MakeSearch, Partners
 from overweave.planning.closeness import Closeness
+from overweave.planning.closest_pairs import MakeSearch, Partners
+from overweave.planning.groups import Groups
 from overweave.planning.kernels.closeness import common
 
 

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from overweave.planning.allocate.cram.accept import Limits
-from overweave.planning.allocate.cram.groups import components_of
 from overweave.planning.allocate.cram.options import CramOptions
 from overweave.planning.allocate.cram.parts import Part, RunParts, Work
 from overweave.planning.closeness import CLOSENESS
+from overweave.planning.groups import components_of
 from overweave.planning.model import Items
 from overweave.planning.problem import Whole
 from overweave.planning.table import ProfileTable

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from overweave.planning.allocate.cram.groups import Groups
 from overweave.planning.closeness import Closeness
+from overweave.planning.groups import Groups
 from overweave.planning.kernels.closeness import cover, covered
 
 

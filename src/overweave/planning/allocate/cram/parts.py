@@ -11,12 +11,12 @@ import numpy as np
 
 from overweave.planning.allocate.cram.accept import HeldAlone, Limits
 from overweave.planning.allocate.cram.clustering import Clustering
-from overweave.planning.allocate.cram.groups import Groups
 from overweave.planning.allocate.cram.options import CramOptions
-from overweave.planning.allocate.cram.search import SEARCHES
 from overweave.planning.closeness import CLOSENESS
+from overweave.planning.closest_pairs import SEARCHES
+from overweave.planning.groups import Groups
 from overweave.planning.model import Items
-from overweave.planning.problem import TextSet, Whole
+from overweave.planning.problem import BitWords, Whole
 from overweave.planning.table import ProfileTable
 
 
@@ -26,7 +26,7 @@ class Part:
 
     row_start: Whole
     publisher: Whole
-    words: TextSet
+    words: BitWords
     item_start: Whole
     #: Numbers in the whole, and what each item weighs.
     items: Whole

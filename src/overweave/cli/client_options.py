@@ -1,0 +1,163 @@
+"""Client options of ``pub`` and ``sub``, and their connection to a broker.
+
+The first connection is retried until ``--connect-timeout``; a lost connection is retried without limit. Both are reported on
+stderr. Permanent errors (an unknown host, an untrusted certificate) end the verb at once.
+"""
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from overweave.cli.terminal import say
+from overweave.drivers.tcp.addresses import Address, parse_address
+from overweave.drivers.tcp.blocking import BlockingClient, connect_blocking
+from overweave.drivers.tcp.outbound_handshake import connect_error
+from overweave.drivers.tcp.security import client_context
+from overweave.drivers.tcp.settings import SecuritySettings
+from overweave.errors import InvalidInput, OverweaveError, ParseError
+from overweave.language.codec import encode_filter
+from overweave.language.predicates import Filter
+from overweave.language.syntax import parse_filter
+
+TOKEN_VARIABLE = "OVERWEAVE_TOKEN"
+CONNECT_TIMEOUT_S = 10.0
+
+Name = Annotated[str | None, typer.Option("--name", metavar="NAME", help="Client name (default: random and unique).")]
+Token = Annotated[
+    str | None, typer.Option("--token", metavar="TEXT", envvar=TOKEN_VARIABLE, help="Authentication token for the client name.")
+]
+CaFile = Annotated[
+    Path | None, typer.Option("--cafile", metavar="PEM", help="Trusted certificate authorities (default: those of the system).")
+]
+Certificate = Annotated[Path | None, typer.Option("--certificate", metavar="PEM", help="Client certificate for mutual TLS.")]
+Key = Annotated[Path | None, typer.Option("--key", metavar="PEM", help="Private key, if not in the file of --certificate.")]
+ConnectTimeout = Annotated[
+    float, typer.Option("--connect-timeout", min=0, metavar="SECONDS", help="Time limit for the first connection.")
+]
+
+_RETRY_S = 0.1
+_ANSWER_S = 5.0
+_POLL_S = 0.25
+
+
+class Credentials(msgspec.Struct, frozen=True):
+    """The identity of a client and its trust in the broker."""
+
+    name: str | None = None
+    token: str | None = None
+    authorities: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def filter_of(option: str, text: str) -> Filter:
+    """The filter given as ``option``; errors name the option.
+
+    >>> filter_of("FILTER", "[volume,>,]")
+    Traceback (most recent call last):
+    overweave.errors.InvalidInput: FILTER:11: expected a number or a text in single quotes, found ']'
+    """
+    try:
+        wanted = parse_filter(text)
+        encode_filter(wanted)
+    except ParseError as error:
+        raise InvalidInput(f"{option}:{error.column}: expected {error.expected}, found {error.found}") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"{option}: {error}") from None
+    return wanted
+
+
+@contextlib.contextmanager
+def connected(
+    option: str, url: str, credentials: Credentials, timeout_s: float, advertise: bool = True
+) -> Iterator[BlockingClient]:
+    """A client of the broker at ``url``, the value of ``option``. It closes without a flush."""
+    address = parse_address(url, option)
+    context = _context(address, credentials)
+    end_s = time.monotonic() + timeout_s
+    _wait_for(address, context, end_s)
+    client = connect_blocking(
+        url,
+        **{name: getattr(credentials, name) for name in credentials.__struct_fields__},
+        advertise=advertise,
+        timeout_s=max(end_s - time.monotonic(), _ANSWER_S),
+    )
+    try:
+        client.__enter__()
+    except TimeoutError:
+        raise OverweaveError(f"{address}: expected a broker, found another server") from None
+    with contextlib.closing(client), _connection_reports(client, address):
+        yield client
+
+
+def _context(address: Address, credentials: Credentials) -> ssl.SSLContext | None:
+    given = {"--cafile": credentials.authorities, "--certificate": credentials.certificate, "--key": credentials.key}
+    if not address.tls:
+        for option, file in given.items():
+            if file is not None:
+                raise InvalidInput(f"{option}: expected none for {address}, which is not tls://")
+        return None
+    if credentials.key is not None and credentials.certificate is None:
+        raise InvalidInput("--certificate: expected a PEM file, as --key is given")
+    if credentials.certificate is not None and credentials.authorities is None:
+        raise InvalidInput("--cafile: expected a PEM file, as --certificate is given")
+    security = SecuritySettings(
+        authorities=credentials.authorities,
+        certificate=credentials.certificate,
+        key=credentials.key,
+        mutual=credentials.certificate is not None,
+    )
+    try:
+        return client_context(security)
+    except InvalidInput as error:
+        text = str(error).replace("security.authorities", "--cafile", 1).replace("security.", "--", 1)
+        raise InvalidInput(text) from None
+
+
+def _wait_for(address: Address, context: ssl.SSLContext | None, end_s: float) -> None:
+    """Return when a trusted server accepts connections."""
+    reported = False
+    while True:
+        try:
+            with socket.create_connection((address.host, address.port), timeout=_ANSWER_S) as plain:
+                if context is not None:
+                    context.wrap_socket(plain, server_hostname=address.host).close()
+            return
+        except (ssl.SSLError, socket.gaierror) as error:
+            raise OverweaveError(f"{address}: {connect_error(error)}") from None
+        except OSError as error:
+            if time.monotonic() >= end_s:
+                raise OverweaveError(f"{address}: {connect_error(error)}") from None
+            if not reported:
+                say(f"waiting for {address}: {connect_error(error)}")
+                reported = True
+        time.sleep(_RETRY_S)
+
+
+@contextlib.contextmanager
+def _connection_reports(client: BlockingClient, address: Address) -> Iterator[None]:
+    """Messages on stderr when the connection is lost and restored."""
+    done = threading.Event()
+
+    def watch() -> None:
+        up = True
+        while not done.wait(_POLL_S):
+            if client.connected != up:
+                up = not up
+                say(f"{address}: reconnected" if up else f"{address}: connection lost, reconnecting")
+
+    watcher = threading.Thread(target=watch, name="watch", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
