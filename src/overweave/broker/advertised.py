@@ -49,8 +49,8 @@ class _Advertisements:
     """The advertisements of one client.
 
     A row is covered if its attributes are among those of an advertisement, with admitted values. A kernel checks plain
-    advertisements. An index finds others; it matches all attributes of a filter, so it holds each advertisement and the parts of it
-    that rows have had.
+    advertisements. An index finds others; it matches all attributes of a filter, so it holds each advertisement and the parts
+    of it that rows have had.
     """
 
     __slots__ = ("_filters", "_index", "_learned", "_parts", "_plain")

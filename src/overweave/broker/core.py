@@ -90,9 +90,7 @@ class BrokerCore:
         self._neighbours, self._detector, self._modules = peers.neighbours, detector, host
         self._consumers = SlowConsumerPolicy(self.config)
         self._registry, self._durability = Registry(unsynced), Durability(durable)
-        self._forwarder = Forwarder(
-            context, self._registry.advertised if engine.needs_advertisements else None, self._consumers
-        )
+        self._forwarder = Forwarder(context, self._registry.advertised if engine.needs_advertisements else None, self._consumers)
         self._urgent = UrgentLane(context)
         self._control = ControlPlane(context)
         self._clients = ClientControl(context, self._control, self._registry, self._durability)

@@ -88,7 +88,9 @@ class DeferredMessages:
     def expire(self, before_s: float) -> None:
         """Drop the messages without a next hop that were deferred before a time."""
         expired = [
-            entry for entry in self._entries if entry.stage is Stage.ROUTED and entry.since_s < before_s and entry.has_destinations
+            entry
+            for entry in self._entries
+            if entry.stage is Stage.ROUTED and entry.since_s < before_s and entry.has_destinations
         ]
         for entry in expired:
             self._entries.remove(entry)

@@ -1,7 +1,7 @@
 """The data plane of a broker: publications from their arrival to the sessions of their next hops.
 
-Each publication is routed once. Without a next hop, or before neighbours are synchronised, it is deferred. Its ack is pending until
-the last copy is settled.
+Each publication is routed once. Without a next hop, or before neighbours are synchronised, it is deferred. Its ack is pending
+until the last copy is settled.
 """
 
 from collections.abc import Iterator
@@ -179,9 +179,7 @@ class Forwarder:
 
     # ---- sending
 
-    def _send(
-        self, batch: Batch, forwards: list[Forward], peer: str, ack: PendingAck | None, transit: bool, local: bool
-    ) -> None:
+    def _send(self, batch: Batch, forwards: list[Forward], peer: str, ack: PendingAck | None, transit: bool, local: bool) -> None:
         """Send forwards to sessions. Transit never waits for a window: brokers might wait for each other in a cycle."""
         sessions, neighbours, effects = self._sessions, self._neighbours, self._step.effects
         if batch.ttl <= 0:

@@ -90,7 +90,7 @@ class Registry:
         return known != message.filter if isinstance(message, Advertise | Subscribe) else known is not None
 
     def replaces(self, client: str, message: Control) -> bool:
-        """Whether a message replaces another filter under its id: the withdrawal may have been missed while this broker was down."""
+        """Whether a message replaces another filter under its id: this broker may have missed the withdrawal."""
         known = self._clients[client].get((kind_of(message), message.id))
         return known is not None and isinstance(message, Advertise | Subscribe) and known != message.filter
 

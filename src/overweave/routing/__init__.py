@@ -1,7 +1,7 @@
 """Routing protocols, one file each, none of which knows another. `PROTOCOLS` names them."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from overweave.batches.destinations import NUMBERS_MAX
 from overweave.overlay.graph import Overlay
@@ -18,18 +18,24 @@ from overweave.routing.simple import Simple
 from overweave.routing.summaries import Covering, Identical
 
 
-class RoutingProtocol(NamedTuple):
-    """How to make a protocol at one broker, whether it needs an overlay without cycles, whether brokers learn the overlay,
-    how many there may be, whether publications have to be advertised, and whether they are routed around failed links.
-    """
+@dataclass(frozen=True)
+class RoutingProtocol:
+    """A routing protocol: its factory, given broker, overlay and incarnation, and its static facts."""
 
-    #: Given the broker, the overlay and the incarnation.
-    make: Callable[[str, Overlay, int], Engine]
-    acyclic: bool
+    factory: Callable[[str, Overlay, int], Engine]
+    #: It needs an overlay without cycles.
+    acyclic: bool = True
+    #: Brokers learn the overlay.
     knows_overlay: bool = False
     brokers_max: int | None = None
+    #: Publications reach other brokers only if an advertisement of their publisher covers them.
     needs_advertisements: bool = False
+    #: Publications are routed around failed links.
     reroutes: bool = False
+
+    def make(self, broker: str, overlay: Overlay, incarnation: int = 1) -> Engine:
+        """The protocol at one broker."""
+        return self.factory(broker, overlay, incarnation)
 
 
 def _parent(broker: str, overlay: Overlay) -> str | None:
@@ -41,17 +47,19 @@ def _parent(broker: str, overlay: Overlay) -> str | None:
 PROTOCOLS: dict[str, RoutingProtocol] = {
     "flooding": RoutingProtocol(lambda *_: Engine(Flooding()), acyclic=True),
     "simple": RoutingProtocol(lambda *_: Engine(Simple()), acyclic=True),
-    "hierarchical-simple": RoutingProtocol(lambda id, overlay, _: Engine(Hierarchical(_parent(id, overlay))), acyclic=True),
+    "hierarchical-simple": RoutingProtocol(
+        lambda broker, overlay, _: Engine(Hierarchical(_parent(broker, overlay))), acyclic=True
+    ),
     "identity": RoutingProtocol(
-        lambda id, overlay, _: Engine(HierarchicalIdentity(id, Identical, _parent(id, overlay))), acyclic=True
+        lambda broker, overlay, _: Engine(HierarchicalIdentity(broker, Identical, _parent(broker, overlay))), acyclic=True
     ),
     "covering": RoutingProtocol(
-        lambda id, overlay, _: Engine(HierarchicalIdentity(id, Covering, _parent(id, overlay))), acyclic=True
+        lambda broker, overlay, _: Engine(HierarchicalIdentity(broker, Covering, _parent(broker, overlay))), acyclic=True
     ),
-    "identity-peer": RoutingProtocol(lambda id, *_: Engine(PeerToPeer(id, Identical)), acyclic=True),
-    "covering-peer": RoutingProtocol(lambda id, *_: Engine(PeerToPeer(id, Covering)), acyclic=True),
+    "identity-peer": RoutingProtocol(lambda broker, *_: Engine(PeerToPeer(broker, Identical)), acyclic=True),
+    "covering-peer": RoutingProtocol(lambda broker, *_: Engine(PeerToPeer(broker, Covering)), acyclic=True),
     "identity-advertised": RoutingProtocol(
-        lambda id, *_: Engine(AdvertisementBased(id, Identical), needs_advertisements=True),
+        lambda broker, *_: Engine(AdvertisementBased(broker, Identical), needs_advertisements=True),
         acyclic=True,
         needs_advertisements=True,
     ),
@@ -59,10 +67,10 @@ PROTOCOLS: dict[str, RoutingProtocol] = {
         lambda *_: Engine(FilterBased(), needs_advertisements=True), acyclic=True, needs_advertisements=True
     ),
     "filter-general": RoutingProtocol(
-        lambda id, _, incarnation: FilterBasedGeneral(id, incarnation).engine(), acyclic=False, needs_advertisements=True
+        lambda broker, _, incarnation: FilterBasedGeneral(broker, incarnation).engine(), acyclic=False, needs_advertisements=True
     ),
     "destination": RoutingProtocol(
-        lambda id, overlay, incarnation: DestinationBased(id, overlay.position(id), incarnation).engine(),
+        lambda broker, overlay, incarnation: DestinationBased(broker, overlay.position(broker), incarnation).engine(),
         acyclic=False,
         knows_overlay=True,
         brokers_max=NUMBERS_MAX,
@@ -70,7 +78,7 @@ PROTOCOLS: dict[str, RoutingProtocol] = {
         reroutes=True,
     ),
     "merc": RoutingProtocol(
-        lambda id, overlay, incarnation: Merc(id, overlay, incarnation).engine(),
+        lambda broker, overlay, incarnation: Merc(broker, overlay, incarnation).engine(),
         acyclic=False,
         brokers_max=NUMBERS_MAX,
         needs_advertisements=True,

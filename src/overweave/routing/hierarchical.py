@@ -19,7 +19,7 @@ class Hierarchical:
         self._parent = parent
         self._table = SubscriptionTable()
 
-    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:  # noqa: ARG002
+    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """See `Routing.add_neighbour`; nothing depends on children that have said nothing."""
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:

@@ -124,7 +124,7 @@ class HierarchicalIdentity(PeerToPeer):
         super().__init__(id, make_summary)
         self._parent = parent
 
-    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:  # noqa: ARG002
+    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """See `Routing.add_neighbour`; nothing is told to children."""
         if neighbour == self._parent:
             super().add_neighbour(neighbour, kind)
@@ -154,7 +154,7 @@ class AdvertisementBased(PeerToPeer):
         self._heard_index: dict[str, IntersectionIndex[Filter]] = {}
         self._wanted_index: dict[str, IntersectionIndex[Filter]] = {}
 
-    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:  # noqa: ARG002
+    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """See `Routing.add_neighbour`."""
         self._heard[neighbour] = Counter()
         self._heard_index[neighbour] = IntersectionIndex(holds_advertisements=True)

@@ -36,13 +36,13 @@ from overweave.drivers.sim.station import Station
 from overweave.language.messages import Control
 from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
-from overweave.routing.base import Routing
+from overweave.routing.base import Engine
 
 #: The first incarnation of brokers whose clocks may go back.
 _INCARNATION = 1000
 #: How soon a neighbour connects again whose connection was closed, and when the session of a client that does not expires.
 _RECONNECT_S, SESSION_EXPIRY_S = 0.1, 30.0
-MakeRouting = Callable[[str, Overlay], Routing]
+MakeRouting = Callable[[str, Overlay, int], Engine]
 #: The modules of a broker, by name.
 MakeModules = Callable[[str], Mapping[str, Module]]
 #: Hears of the subscriptions of a client that got something.
@@ -215,7 +215,7 @@ class SimulatedNetwork:
         self._disconnect((node.id, effect.peer))
         del self._clients[effect.peer]
         self._nodes.pop(effect.peer).alive = False
-        if effect.code != "slow-consumer":  # which the core has forgotten already
+        if not effect.forget:  # which the core has forgotten already
             self.kernel.at(self.kernel.now_s + SESSION_EXPIRY_S, self._expire, (node, effect.peer))
 
     def _expire(self, which: tuple[Node, str]) -> None:
@@ -269,7 +269,7 @@ class SimulatedNetwork:
         self._lives[broker] += 1
         core = BrokerCore(
             broker,
-            self._make_routing(broker, self._overlay),
+            self._make_routing(broker, self._overlay, incarnation),
             self._overlay.neighbours(broker),
             self._config,
             incarnation,

@@ -2,7 +2,16 @@
 
 from overweave.batches.raw import RawRows
 from overweave.contract.config import CLIENT_WINDOW
-from overweave.contract.frames import AdvertisementsEnd, BatchFrame, ControlFrame, Frame, LinkRetired, Rejected, SyncEnd, UrgentFrame
+from overweave.contract.frames import (
+    AdvertisementsEnd,
+    BatchFrame,
+    ControlFrame,
+    Frame,
+    LinkRetired,
+    Rejected,
+    SyncEnd,
+    UrgentFrame,
+)
 from overweave.contract.wire import payload_max
 from overweave.drivers.tcp.security import Permissions
 from overweave.errors import InvalidInput, Refused

@@ -87,7 +87,9 @@ class BrokerNode:
         self._trace = _trace_of(settings)
         self._neighbours = list(settings.overlay.neighbours(settings.id))
         #: The brokers that may come: the neighbours, or all where the overlay organises itself; and the tasks that call some.
-        self._welcome = settings.overlay.ids if "self_organise" in settings.modules else tuple(self._neighbours)
+        self._welcome = (
+            settings.overlay.ids if any(MODULES[name].opens_links for name in settings.modules) else tuple(self._neighbours)
+        )
         self._reaching: dict[str, asyncio.Task[None]] = {}
         #: Set for the neighbours that are not connected, of those that are called.
         self._missing: dict[str, asyncio.Event] = {}
@@ -266,12 +268,13 @@ class BrokerNode:
 
     def _new_core(self, incarnation_least: int, journal: Journal) -> BrokerCore:
         settings = self.settings
+        incarnation = next_incarnation(settings.state, settings.id, incarnation_least)
         return BrokerCore(
             settings.id,
-            PROTOCOLS[settings.routing].make(settings.id, settings.overlay),
+            PROTOCOLS[settings.routing].make(settings.id, settings.overlay, incarnation),
             self._neighbours,
             settings.config,
-            incarnation=next_incarnation(settings.state, settings.id, incarnation_least),
+            incarnation=incarnation,
             journal=journal,
             modules=self._modules(),
             life=secrets.randbits(64),
@@ -355,13 +358,13 @@ class BrokerNode:
     def _refuse(self, effect: Reject) -> None:
         self._log.warning("refused", peer=effect.peer, code=effect.code, text=effect.text)
         connection = self._connections.get(effect.peer)
-        if effect.code == "slow-consumer":
+        if effect.forget:
             self._limits.count_slow_consumer(effect.text)
             self._bury(effect.peer, effect.code, effect.text, effect.rows)
         if connection is not None:
             connection.refuse(effect.code, effect.text)
-            self._forget(connection, left=effect.code == "slow-consumer")
-        elif effect.code == "slow-consumer":
+            self._forget(connection, left=effect.forget)
+        elif effect.forget:
             self._left(effect.peer)
 
     def _persisted(self, count: int) -> None:
