@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overweave.batches.objects import Rows
-from overweave.routing.dedup import DedupWindow
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter
 from overweave.matching.index import Index
+from overweave.routing.dedup import DedupWindow
 
 
 def batch(*numbers, ttl=9):

@@ -53,8 +53,12 @@ class ControlPlane:
             stale = self._stale.get(neighbour)
             if stale:
                 stale.pop(_key(message), None)
-            if isinstance(message, LinkState) and message.id == self._context.id:
-                self.on_known_incarnation(message.incarnation)
+            if (
+                isinstance(message, LinkState)
+                and message.id == self._context.id
+                and message.incarnation > self._context.incarnation
+            ):
+                self.restart_above(message.incarnation)
             self.apply(message, neighbour, ack)
 
     def apply(self, message: Control, peer: str, ack: PendingAck | None = None) -> None:
@@ -104,9 +108,9 @@ class ControlPlane:
         self.send_all(handler(own))
         return True
 
-    def on_known_incarnation(self, incarnation: int) -> None:
-        """Other brokers know an incarnation of this one; if it is later, our clock has gone back, and we restart."""
-        if self._context.incarnation < incarnation < INCARNATIONS_MAX:
+    def restart_above(self, incarnation: int) -> None:
+        """Restart this broker: neighbours know a later incarnation of it, so its clock has gone back."""
+        if incarnation < INCARNATIONS_MAX:
             self._context.step.effects.append(Restart(incarnation))
 
     # ---- neighbours

@@ -251,7 +251,7 @@ class BrokerCore:
     def _on_hello(self, frame: Hello, peer: str, session: Session) -> None:
         is_neighbour, was_established = peer in self._neighbours, session.established
         if is_neighbour and frame.peer_epoch > session.epoch:
-            self._control.on_known_incarnation(frame.peer_epoch.incarnation)
+            self._control.restart_above(frame.peer_epoch.incarnation)
         greeting = self._control.greeting_for(peer) if is_neighbour and session.is_new(frame) else []
         if not is_neighbour and session.is_new(frame):
             self._clients.on_new_epoch(peer)

@@ -129,7 +129,8 @@ class ToyNetwork:
             return
         self.hops += what.count if origin is not None else 0
         assert self.hops < 5_000 + self._hops_before, "publications run in circles"
-        transit, fresh, _ = self._ingresses[broker].admit(what, origin)
+        transit, fresh, duplicates = self._ingresses[broker].admit(what, origin)
+        assert duplicates is None, f"{broker} gets a publication twice"
         if transit is not None:
             self._go_on(broker, transit, origin)
         for batch, _ in fresh:
