@@ -18,16 +18,20 @@ from overweave.drivers.tcp import network_file
 from overweave.drivers.tcp.broker_options import OVERRIDES, BrokerOptions
 from overweave.drivers.tcp.settings import LimitSettings, SecuritySettings
 from overweave.overlay.shapes import SHAPES
-from overweave.routing import PROTOCOLS
+from overweave.routing import BUILT_IN
 
 ROOT = Path(__file__).parents[1]
 SCENARIOS = (ROOT / "docs/guides/scenarios.md").read_text()
 TABLES = {"routing": RoutingSpec, "workload": WorkloadSpec, "costs": Costs, "faults": Faults, "checks": Checks}
 
 
+ROUTING_OPTIONS = {field.name: field for each in BUILT_IN.values() for field in msgspec.structs.fields(each.options)}
+
+
 def keys():
     for table, kind in TABLES.items():
-        yield from (f"{table}.{name}" for name in kind.__struct_fields__)
+        yield from (f"{table}.{name}" for name in kind.__struct_fields__ if (table, name) != ("routing", "options"))
+    yield from (f"routing.{name}" for name in ROUTING_OPTIONS)
     yield from set(Scenario.__struct_fields__) - set(TABLES) - {"overlay", "modules"}
 
 
@@ -36,7 +40,7 @@ def keys():
     sorted(
         {
             *keys(),
-            *PROTOCOLS,
+            *BUILT_IN,
             *SHAPES,
             *(option for shape in SHAPES.values() for option in inspect.signature(shape).parameters),
             *(name.removesuffix("_") for name in Metrics.__struct_fields__),
@@ -81,6 +85,7 @@ def test_the_guide_to_network_files_has_every_key_with_its_default():
         for table, kind in NETWORK_TABLES.items()
         for field in msgspec.structs.fields(kind)
     }
+    expected |= {f"routing.{name}": default_of(field) for name, field in ROUTING_OPTIONS.items()}
     rows = re.findall(r"^\| `([a-z_.]+\.[a-z_]+)` \|(.*?)\|(.*?)\|.+\|$", NETWORK_FILE, re.MULTILINE)
     rows = [(key, default.strip(), unit.strip()) for key, default, unit in rows]
     assert {key: default for key, default, _ in rows} == expected
@@ -95,7 +100,7 @@ def test_the_guide_to_network_files_has_every_key_with_its_default():
 
 
 def test_no_table_of_network_files_is_missing_in_the_guide():
-    assert {table.partition(".")[0] for table in NETWORK_TABLES} == set(network_file._TABLES)
+    assert {table.partition(".")[0] for table in NETWORK_TABLES} | {"routing"} == set(network_file._TABLES)
     assert all(f"`{name}`" in NETWORK_FILE for name in OVERRIDES)
 
 

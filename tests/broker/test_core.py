@@ -28,7 +28,7 @@ def network(protocol="filter", brokers=3):
     made.add_client("p", "B1")
     made.add_client("s", f"B{brokers}")
     made.say("p", Advertise("a", STOCK))
-    made.settle()
+    made.run_until_quiescent()
     return made
 
 
@@ -37,21 +37,21 @@ def test_a_publication_crosses_the_network_under_every_protocol(protocol):
     made = network(protocol)
     made.say("s", Subscribe("s1", parse_filter("[x,>,5]")))
     made.say("s", Subscribe("s2", parse_filter("[x,>,7]")))
-    made.settle()
-    made.kernel.run(made.kernel.now_s + 1)
+    made.run_until_quiescent()
+    made.scheduler.run(made.scheduler.now_s + 1)
     for x in (3, 6, 9):
         made.publish("p", parse_publication(f"[class,'STOCK'],[x,{x}]"))
-    made.settle()
+    made.run_until_quiescent()
     assert made.deliveries == {("p", 1, "s1"): 1, ("p", 2, "s1"): 1, ("p", 2, "s2"): 1}
 
 
 def test_statistics_count_what_happened():
     made = network()
     made.say("s", Subscribe("s1", parse_filter("[x,>,5]")))
-    made.settle()
-    made.kernel.run(made.kernel.now_s + 1)
+    made.run_until_quiescent()
+    made.scheduler.run(made.scheduler.now_s + 1)
     made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
-    made.settle()
+    made.run_until_quiescent()
     middle, last = made.broker("B2").statistics(), made.broker("B3").statistics()
     assert (middle.publications_in, middle.publications_out, middle.publications_to_clients) == (1, 1, 0)
     assert (last.publications_in, last.publications_out, last.publications_to_clients) == (1, 0, 1)
@@ -76,7 +76,7 @@ def test_a_client_that_sends_twice_does_not_suffer_from_garbage_that_passes():
     made = network("destination")
     made.add_client("c", "B2")
     made.say("c", Advertise("b", STOCK))
-    made.settle()
+    made.run_until_quiescent()
     row = encode_rows([Publish(parse_publication("[class,'STOCK'],[x,9]"), Header("c", 7))])
     middle, effects = made.broker("B2"), []
     garbage = RawRows(b"\xff" + row[1:], 1, bound=1 << make_overlay("chain", brokers=3).position("B3"), ttl=9)
@@ -93,7 +93,7 @@ def test_a_client_that_sends_twice_does_not_suffer_from_garbage_that_passes():
 def test_a_publisher_without_an_advertisement_is_refused_where_one_is_needed():
     made = network("filter-general")
     made.publish("p", parse_publication("[class,'OTHER'],[x,9]"))
-    made.settle()
+    made.run_until_quiescent()
     assert [(refusal.peer, refusal.code) for refusal in made.refusals] == [("p", "not-advertised")]
 
 
@@ -101,10 +101,10 @@ def test_an_id_belongs_to_one_client():
     made = network()
     made.add_client("other", "B3")
     made.say("s", Subscribe("s1", STOCK))
-    made.settle()
+    made.run_until_quiescent()
     made.say("other", Subscribe("s1", STOCK))
     made.say("other", Unsubscribe("s1"))
-    made.settle()
+    made.run_until_quiescent()
     assert [(refusal.peer, refusal.code) for refusal in made.refusals] == [("other", "id-in-use")]
     assert made.broker("B3").statistics().tables["subscriptions"] == 1
 
@@ -113,13 +113,13 @@ def test_an_id_is_free_again_when_it_was_withdrawn():
     made = network()
     made.say("s", Subscribe("s1", STOCK))
     made.say("s", Unsubscribe("s1"))
-    made.settle()
+    made.run_until_quiescent()
     made.add_client("other", "B3")
     made.say("other", Subscribe("s1", STOCK))
-    made.settle()
-    made.kernel.run(made.kernel.now_s + 1)
+    made.run_until_quiescent()
+    made.scheduler.run(made.scheduler.now_s + 1)
     made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
-    made.settle()
+    made.run_until_quiescent()
     assert made.refusals == []
     assert made.deliveries == {("p", 0, "s1"): 1}
 
@@ -146,15 +146,17 @@ def test_seen_forgets_nothing_it_may_need():
     assert seen.add("p", 2, 3)
 
 
-def subscribed(**config):
-    made = SimulatedNetwork(make_overlay("chain", brokers=3), PROTOCOLS["filter"].make, config=BrokerConfig(**config))
+def subscribed(on_delivery=None, **config):
+    made = SimulatedNetwork(
+        make_overlay("chain", brokers=3), PROTOCOLS["filter"].make, config=BrokerConfig(**config), on_delivery=on_delivery
+    )
     for client, broker in (("p", "B1"), ("s", "B3"), ("slow", "B3")):
         made.add_client(client, broker)
     made.say("p", Advertise("a", STOCK))
-    made.kernel.run(2.0)
+    made.scheduler.run(2.0)
     made.say("s", Subscribe("s1", parse_filter("[x,>,5]")))
     made.say("slow", Subscribe("s2", parse_filter("[x,>,5]")))
-    made.kernel.run(4.0)
+    made.scheduler.run(4.0)
     return made
 
 
@@ -162,7 +164,7 @@ def test_a_story_is_told_by_id():
     made = subscribed(story_length=100)
     made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
     made.publish("p", parse_publication("[class,'STOCK'],[x,3]"))
-    made.settle()
+    made.run_until_quiescent()
     assert [(step.what, step.peer, step.to) for step in made.broker("B2").story("p:0")] == [("publish", "B1", ("B3",))]
     assert [(step.what, step.peer) for step in made.broker("B1").story("s1")] == [("subscribe", "B2")]
     assert [step.to for step in made.broker("B1").story("p:1")] == [()]
@@ -171,10 +173,10 @@ def test_a_story_is_told_by_id():
 
 def test_a_client_that_does_not_read_is_cut_off_and_the_others_go_on():
     made = subscribed(slow_consumer_timeout_s=2.0)
-    made._nodes["slow"].pause_reading()
+    made.nodes["slow"].pause_reading()
     for _ in range(20):
         made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
-        made.kernel.run(made.kernel.now_s + 0.5)
+        made.scheduler.run(made.scheduler.now_s + 0.5)
     assert [(refusal.peer, refusal.code) for refusal in made.refusals] == [("slow", "slow-consumer")]
     assert sum(count for (_, _, id), count in made.deliveries.items() if id == "s1") == 20
     assert made.unsettled() == 0
@@ -185,7 +187,7 @@ def test_a_client_that_does_not_read_is_cut_off_and_the_others_go_on():
 def publish_nines(made, count, every_s=0.05):
     for _ in range(count):
         made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
-        made.kernel.run(made.kernel.now_s + every_s)
+        made.scheduler.run(made.scheduler.now_s + every_s)
 
 
 def got(made, subscription):
@@ -195,31 +197,31 @@ def got(made, subscription):
 @pytest.mark.parametrize("stall_timeout_s", [None, 0.1])
 def test_a_client_that_stands_still_holds_its_publishers_back_only_for_a_moment(stall_timeout_s):
     made = subscribed(session=SessionConfig(window=8), stall_timeout_s=stall_timeout_s, slow_consumer_timeout_s=60.0)
-    made._nodes["slow"].pause_reading()
+    made.nodes["slow"].pause_reading()
     publish_nines(made, 200)
-    made.kernel.run(made.kernel.now_s + 1)
+    made.scheduler.run(made.scheduler.now_s + 1)
     if stall_timeout_s is None:
         assert got(made, "s1") < 20
     else:
         assert got(made, "s1") == 200
         assert made.unsettled() == 0
-    made._nodes["slow"].resume_reading()
-    made.settle()
-    made.kernel.run(made.kernel.now_s + 1)
+    made.nodes["slow"].resume_reading()
+    made.run_until_quiescent()
+    made.scheduler.run(made.scheduler.now_s + 1)
     assert (got(made, "s1"), got(made, "s2"), made.refusals) == (200, 200, [])
     assert not made.broker("B3")._sessions["slow"].outbound.buffer.active
 
 
 def test_who_has_moved_again_holds_its_publishers_back_again():
     made = subscribed(session=SessionConfig(window=8), stall_timeout_s=0.1)
-    made._nodes["slow"].pause_reading()
+    made.nodes["slow"].pause_reading()
     publish_nines(made, 50)
-    made._nodes["slow"].resume_reading()
-    made.kernel.run(made.kernel.now_s + 1)
-    made._nodes["slow"].pause_reading()
+    made.nodes["slow"].resume_reading()
+    made.scheduler.run(made.scheduler.now_s + 1)
+    made.nodes["slow"].pause_reading()
     publish_nines(made, 3, every_s=0.01)
     assert made.unsettled() > 0
-    made.kernel.run(made.kernel.now_s + 1)
+    made.scheduler.run(made.scheduler.now_s + 1)
     assert made.unsettled() == 0
 
 
@@ -228,16 +230,16 @@ QUICK = SessionConfig(window=8, acknowledge_delay_s=0.001)
 
 def test_who_has_half_a_window_to_settle_is_seen_to_stand_still_at_once():
     made = subscribed(session=QUICK, stall_timeout_s=10.0, slow_consumer_timeout_s=60.0)
-    made._nodes["slow"].pause_reading()
+    made.nodes["slow"].pause_reading()
     publish_nines(made, 4, every_s=0.01)
-    made.kernel.run(made.kernel.now_s + 1)
+    made.scheduler.run(made.scheduler.now_s + 1)
     assert made.unsettled() == 4
     publish_nines(made, 1, every_s=0.08)
     assert made.unsettled() == 5
-    made.kernel.run(made.kernel.now_s + 0.05)
+    made.scheduler.run(made.scheduler.now_s + 0.05)
     assert (made.unsettled(), made.broker("B3")._sessions["slow"].outbound.buffer.active) == (0, True)
     publish_nines(made, 100, every_s=0.001)
-    made.kernel.run(made.kernel.now_s + 0.1)
+    made.scheduler.run(made.scheduler.now_s + 0.1)
     assert (got(made, "s1"), made.unsettled()) == (105, 0)
 
 
@@ -250,20 +252,23 @@ def read_one(node):
 
 def test_who_settles_something_all_the_time_holds_its_publishers_back():
     made = subscribed(session=QUICK, stall_timeout_s=10.0, slow_consumer_timeout_s=60.0)
-    made._nodes["slow"].pause_reading()
+    made.nodes["slow"].pause_reading()
     for _ in range(100):
         publish_nines(made, 4, every_s=0.001)
-        made.kernel.run(made.kernel.now_s + 0.07)
-        read_one(made._nodes["slow"])
+        made.scheduler.run(made.scheduler.now_s + 0.07)
+        read_one(made.nodes["slow"])
     assert made.unsettled() >= 300
     assert got(made, "s1") <= 100 + 2 * QUICK.window
     assert made.broker("B3")._sessions["slow"].outbound.buffer.bytes == 0
 
 
 def test_who_pauses_again_and_again_gets_everything_in_order_and_little_is_kept_for_it():
-    made = subscribed(session=QUICK, stall_timeout_s=1.0, slow_consumer_timeout_s=60.0, pending_bytes_max=20_000)
-    arrived, slow, session, most = [], made._nodes["slow"], made.broker("B3")._sessions["slow"], 0
-    made._on_delivery = lambda parts: arrived.extend((to, identity[-1]) for to, batch in parts for identity in batch.identities())
+    arrived = []
+    made = subscribed(
+        lambda parts: arrived.extend((to, identity[-1]) for to, batch in parts for identity in batch.identities()),
+        session=QUICK, stall_timeout_s=1.0, slow_consumer_timeout_s=60.0, pending_bytes_max=20_000,
+    )  # fmt: skip
+    slow, session, most = made.nodes["slow"], made.broker("B3")._sessions["slow"], 0
     slow.pause_reading()
     for _ in range(20):
         for _ in range(10):
@@ -271,10 +276,10 @@ def test_who_pauses_again_and_again_gets_everything_in_order_and_little_is_kept_
             made.broker("B3").validate()
             most = max(most, session.outbound.buffer.bytes)
         read_one(slow)
-        made.kernel.run(made.kernel.now_s + 0.05)
+        made.scheduler.run(made.scheduler.now_s + 0.05)
     slow.resume_reading()
-    made.settle()
-    made.kernel.run(made.kernel.now_s + 1)
+    made.run_until_quiescent()
+    made.scheduler.run(made.scheduler.now_s + 1)
     assert made.refusals == []
     assert [sequence for to, sequence in arrived if to == "s2"] == list(range(2_000))
     assert [sequence for to, sequence in arrived if to == "s1"] == list(range(2_000))
@@ -284,41 +289,41 @@ def test_who_pauses_again_and_again_gets_everything_in_order_and_little_is_kept_
 
 def test_who_stands_still_when_all_is_kept_that_may_be_is_cut_off():
     made = subscribed(session=QUICK, stall_timeout_s=1.0, slow_consumer_timeout_s=60.0, pending_bytes_max=20_000)
-    made._nodes["slow"].pause_reading()
+    made.nodes["slow"].pause_reading()
     publish_nines(made, 90, every_s=0.01)
     assert made.refusals == []
     assert made.unsettled() > 0
     publish_nines(made, 90, every_s=0.01)
     assert [(refusal.peer, refusal.code) for refusal in made.refusals] == [("slow", "slow-consumer")]
     assert "bytes were pending, none was acknowledged for 1 s" in made.refusals[0].text
-    made.settle()
+    made.run_until_quiescent()
     assert got(made, "s1") == 180
 
 
 def test_who_has_no_connection_is_waited_for():
     made = subscribed(session=QUICK, stall_timeout_s=0.1, slow_consumer_timeout_s=60.0)
-    made._disconnect(("slow", "B3"))
+    made.cut_link(("slow", "B3"))
     publish_nines(made, 100, every_s=0.01)
     assert made.unsettled() > 50
-    made._connect(("slow", "B3"))
-    made.settle()
-    made.kernel.run(made.kernel.now_s + 1)
+    made._table.connect(("slow", "B3"))
+    made.run_until_quiescent()
+    made.scheduler.run(made.scheduler.now_s + 1)
     assert (got(made, "s1"), got(made, "s2")) == (100, 100)
 
 
 def test_who_came_back_is_left_alone_with_the_rush_that_awaits_it_but_not_with_the_next():
     made = subscribed(session=QUICK, stall_timeout_s=1.0, slow_consumer_timeout_s=60.0)
-    slow, session = made._nodes["slow"], made.broker("B3")._sessions["slow"]
-    made._disconnect(("slow", "B3"))
+    slow, session = made.nodes["slow"], made.broker("B3")._sessions["slow"]
+    made.cut_link(("slow", "B3"))
     publish_nines(made, 20, every_s=0.01)
-    made._connect(("slow", "B3"))
-    made.kernel.run(made.kernel.now_s + 0.0015)  # they have greeted each other
+    made._table.connect(("slow", "B3"))
+    made.scheduler.run(made.scheduler.now_s + 0.0015)  # they have greeted each other
     slow.pause_reading()
-    made.kernel.run(made.kernel.now_s + 0.9)
+    made.scheduler.run(made.scheduler.now_s + 0.9)
     assert (session.established, session.outbound.buffer.active) == (True, False)
     slow.resume_reading()
-    made.settle()
-    made.kernel.run(made.kernel.now_s + 1.0)
+    made.run_until_quiescent()
+    made.scheduler.run(made.scheduler.now_s + 1.0)
     slow.pause_reading()
     publish_nines(made, 20, every_s=0.01)
     assert session.outbound.buffer.active
@@ -327,9 +332,9 @@ def test_who_came_back_is_left_alone_with_the_rush_that_awaits_it_but_not_with_t
 def test_who_was_idle_for_long_is_not_taken_to_stand_still():
     made = subscribed(stall_timeout_s=0.1, slow_consumer_timeout_s=1.0)
     publish_nines(made, 1)
-    made.kernel.run(made.kernel.now_s + 100)
+    made.scheduler.run(made.scheduler.now_s + 100)
     publish_nines(made, 1, every_s=0.001)
-    made._nodes["slow"].pause_reading()
+    made.nodes["slow"].pause_reading()
     publish_nines(made, 1, every_s=0.5)
     assert made.refusals == []
 
@@ -337,12 +342,12 @@ def test_who_was_idle_for_long_is_not_taken_to_stand_still():
 def test_nobody_is_cut_off_who_has_nothing_to_settle_or_settles_slowly():
     made = subscribed(slow_consumer_timeout_s=2.0)
     for _ in range(20):
-        made._nodes["slow"].pause_reading()
+        made.nodes["slow"].pause_reading()
         made.publish("p", parse_publication("[class,'STOCK'],[x,9]"))
-        made.kernel.run(made.kernel.now_s + 1.0)
-        made._nodes["slow"].resume_reading()
-        made.kernel.run(made.kernel.now_s + 0.1)
-    made.kernel.run(made.kernel.now_s + 30)
+        made.scheduler.run(made.scheduler.now_s + 1.0)
+        made.nodes["slow"].resume_reading()
+        made.scheduler.run(made.scheduler.now_s + 0.1)
+    made.scheduler.run(made.scheduler.now_s + 30)
     assert made.refusals == []
 
 

@@ -46,8 +46,8 @@ def network(protocol):
     made.say("other", Subscribe("other/1", parse_filter("[x,>,0]")))
     for number in range(MANY):
         made.say("s", Subscribe(f"s/{number}", parse_filter(f"[class,eq,'STOCK'],[x,=,{number}]")))
-    made.settle()
-    made.kernel.run(made.kernel.now_s + 1)
+    made.run_until_quiescent()
+    made.scheduler.run(made.scheduler.now_s + 1)
     return made
 
 
@@ -67,12 +67,12 @@ def test_the_last_slice_leaves_nothing_and_no_slice_is_long(protocol, monkeypatc
         return effects
 
     monkeypatch.setattr(core, "handle", counted)
-    made.kernel.run(made.kernel.now_s + 0.001)
-    effects = core.handle(PeerLeft("s"), made.kernel.now_s)
+    made.scheduler.run(made.scheduler.now_s + 0.001)
+    effects = core.handle(PeerLeft("s"), made.scheduler.now_s)
     slices = 1
     while any(isinstance(effect, SetTimer) and effect.name == leaving.LEAVE for effect in effects):
         assert "s" in core.clients()
-        effects = core.handle(TimerFired(leaving.LEAVE), made.kernel.now_s)
+        effects = core.handle(TimerFired(leaving.LEAVE), made.scheduler.now_s)
         slices += 1
     assert slices == 6
     assert max(a - b for a, b in pairwise(counts)) <= leaving.SLICE
@@ -84,10 +84,10 @@ def test_the_last_slice_leaves_nothing_and_no_slice_is_long(protocol, monkeypatc
 def test_publications_for_a_client_that_is_leaving_are_for_nobody():
     made = network("filter")
     core = made.broker("B1")
-    core.handle(PeerLeft("s"), made.kernel.now_s)
+    core.handle(PeerLeft("s"), made.scheduler.now_s)
     assert core.registered("subscription", "s") > 0
     made.publish("p", parse_publication(f"[class,'STOCK'],[x,{MANY - 1}]"))
-    made.settle()
+    made.run_until_quiescent()
     assert made.deliveries == {("p", 0, "other/1"): 1}
     assert not made.broker("B2").statistics().unsettled
 
@@ -98,7 +98,7 @@ def test_who_comes_back_while_it_leaves_has_what_it_says_then(protocol, seed):
     made, dice = network(protocol), random.Random(seed)
     made.remove_client("s")
     if seed:
-        made.kernel.run(made.kernel.now_s + 0.0001)
+        made.scheduler.run(made.scheduler.now_s + 0.0001)
     assert seed or made.broker("B1").registered("subscription", "s") > 0
     made.add_client("s", "B1")
     wanted = {}
@@ -109,13 +109,13 @@ def test_who_comes_back_while_it_leaves_has_what_it_says_then(protocol, seed):
         if dice.random() < 0.2:
             made.say("s", Unsubscribe(f"s/{number}"))
             del wanted[f"s/{number}"]
-    made.settle()
-    made.kernel.run(made.kernel.now_s + 2)
+    made.run_until_quiescent()
+    made.scheduler.run(made.scheduler.now_s + 2)
     core = made.broker("B1")
     core.validate()
     assert core.registered("subscription", "s") == len(wanted)
     made.publish("p", *(parse_publication(f"[class,'STOCK'],[x,{x}]") for x in range(1, MANY + 1)))
-    made.settle()
+    made.run_until_quiescent()
     expected = {("p", x - 1, "other/1") for x in range(1, MANY + 1)}
     expected |= {("p", value - 1, id) for id, value in wanted.items() if value}
     assert set(made.deliveries) == expected
@@ -124,13 +124,13 @@ def test_who_comes_back_while_it_leaves_has_what_it_says_then(protocol, seed):
 
 def test_what_a_client_says_while_its_old_messages_are_withdrawn_stays():
     core = network("filter").broker("B1")
-    core._clients._leave("s", core._registry.keys_of("s"))
+    core._parts.clients._leave("s", core._registry.keys_of("s"))
     rest = core.registered("subscription", "s")
     session = core._sessions["s"]
     again = Subscribe(f"s/{MANY - 1}", parse_filter(f"[class,eq,'STOCK'],[x,=,{MANY - 1}]"))
     frame = ControlFrame(session.peer_epoch, session.epoch, session.inbound.expected, 0, again)
     core.handle(FrameArrived("s", frame), 1e6)
-    while core._clients.leaving:
+    while core._parts.clients.leaving:
         core.handle(TimerFired(leaving.LEAVE), 1e6)
     assert rest == MANY - leaving.SLICE
     assert core.registered("subscription", "s") == 1
@@ -148,7 +148,7 @@ def test_of_a_client_that_is_back_nothing_is_withdrawn_before_it_has_said_all():
     core.handle(TimerFired(leaving.LEAVE), 1e6)
     assert core.registered("subscription", "s") == rest == MANY - leaving.SLICE
     core.handle(FrameArrived("s", ControlFrame(SessionEpoch(9, 0), session.epoch, 0, 0, SyncEnd())), 1e6)
-    while core._clients.leaving:
+    while core._parts.clients.leaving:
         core.handle(TimerFired(leaving.LEAVE), 1e6)
     assert core.registered("subscription", "s") == 0
     assert "s" in core.clients()

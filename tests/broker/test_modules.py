@@ -48,7 +48,7 @@ def test_modules_of_all_brokers_hear_each_other():
 
     overlay = make_overlay("balanced", brokers=7, degree=3)
     network = SimulatedNetwork(overlay, PROTOCOLS["filter"].make, make_modules=modules)
-    network.kernel.run()
+    network.scheduler.run()
     for greeter in made.values():
         assert sorted(greeter.greeted) == sorted(overlay.ids)
 
@@ -63,13 +63,13 @@ def test_a_module_watches_what_passes():
     network.add_client("p", "B1")
     network.add_client("s", "B2")
     network.say("p", Advertise("a", parse_filter("[x,isPresent,0]")))
-    network.kernel.run()
+    network.scheduler.run()
     network.say("s", Subscribe("s1", parse_filter("[x,>,1]")))
-    network.kernel.run()
+    network.scheduler.run()
     for module in made.values():
         module.passed.clear()
     network.publish("p", parse_publication("[x,2]"))
-    network.kernel.run()
+    network.scheduler.run()
     assert made["B1"].passed == [("p", 1, ["B2"])]
     assert made["B2"].passed == [("B1", 1, ["s"])]
     assert ("a", "p", True) in made["B1"].heard
@@ -85,7 +85,7 @@ def test_brokers_report_to_whoever_subscribes():
     )
     network.add_client("operator", "B2")
     network.say("operator", Subscribe("status", parse_filter(f"[class,eq,'{CLASS}']")))
-    network.kernel.run(1.8)
+    network.scheduler.run(1.8)
     publishers = {publisher for publisher, _, _ in network.deliveries}
     assert publishers == {f"B{i}/report" for i in range(1, 5)}
 
@@ -107,7 +107,7 @@ def test_a_module_hears_nothing_that_a_client_publishes():
     network = SimulatedNetwork(make_overlay("chain", brokers=3), PROTOCOLS["filter"].make, make_modules=modules)
     network.add_client("forger", "B1")
     network.say("forger", Advertise("a", GREETING))
-    network.kernel.run()
+    network.scheduler.run()
     network.publish("forger", Publication({"class": "GREETING", "from": "forger"}))
-    network.kernel.run()
+    network.scheduler.run()
     assert all("forger" not in greeter.greeted for greeter in made.values())

@@ -25,11 +25,11 @@ def network(protocol, faults=None, seed=1):
     made = SimulatedNetwork(make_overlay("chain", brokers=3), PROTOCOLS[protocol].make, seed=seed, faults=faults)
     made.add_client("p", "B1")
     made.say("p", Advertise("a", parse_filter("[x,isPresent,0]")))
-    made.kernel.run(1.0)
+    made.scheduler.run(1.0)
     for (client, broker), filter in SUBSCRIPTIONS.items():
         made.add_client(client, broker)
         made.say(client, Subscribe(f"{client}/s", parse_filter(filter)))
-    made.kernel.run(3.0)
+    made.scheduler.run(3.0)
     return made
 
 
@@ -51,7 +51,7 @@ def test_rows_in_no_forward_are_counted(protocol, size):
     made = network(protocol)
     for first in range(0, 60, size):
         made.publish("p", *publications()[first : first + size])
-    made.settle()
+    made.run_until_quiescent()
     assert unmatched(made) == sum(not is_wanted(each) for each in publications()) > 0
     assert made.client("p").settled_publications() == 60
 
@@ -64,10 +64,10 @@ def test_counts_survive_what_goes_wrong(protocol, faults):
         made = network(protocol, faults, seed)
         for each in publications():
             made.publish("p", each)
-            made.kernel.run(made.kernel.now_s + 0.05)
-        made.settle()
-        made.kernel.run(made.kernel.now_s + 2.0)
-        made.settle()
+            made.scheduler.run(made.scheduler.now_s + 0.05)
+        made.run_until_quiescent()
+        made.scheduler.run(made.scheduler.now_s + 2.0)
+        made.run_until_quiescent()
         expected = sum(not is_wanted(each) for each in publications())
         assert unmatched(made) == expected if protocol == "filter" else unmatched(made) <= expected
 
@@ -76,11 +76,11 @@ def test_a_broker_that_restarts_counts_anew_and_nothing_is_counted_twice():
     made = network("filter")
     for number in range(4):
         made.publish("p", parse_publication("[x,5]"), parse_publication("[x,1]"))
-        made.settle()
+        made.run_until_quiescent()
         assert (unmatched(made), made.client("p").settled_publications()) == (number + 1, 2 * (number + 1))
         made.crash("B1", 1.0)
-        made.settle()
-        made.kernel.run(made.kernel.now_s + 1.0)
+        made.run_until_quiescent()
+        made.scheduler.run(made.scheduler.now_s + 1.0)
 
 
 def rows(count):
@@ -151,7 +151,7 @@ def test_what_no_advertisement_covers_reaches_nobody(protocol):
     """Not even subscribers of the same broker, so that nobody believes that it works."""
     made = network(protocol)
     made.publish("p", *map(parse_publication, ("[x,1]", "[x,1],[y,1]", "[x,9]", "[x,'text']")))
-    made.settle()
+    made.run_until_quiescent()
     assert [(refusal.peer, refusal.code) for refusal in made.refusals] == [("p", "not-advertised")]
     assert "publication [x,1],[y,1]: expected one within an advertisement of 'p'; 2 went to nobody" in made.refusals[0].text
     assert made.deliveries == {("p", 0, "near/s"): 1, ("p", 2, "near2/s"): 1, ("p", 2, "far/s"): 1}
@@ -162,7 +162,7 @@ def test_what_no_advertisement_covers_reaches_nobody(protocol):
 def test_where_advertisements_do_not_matter_none_are_needed(protocol):
     made = network(protocol)
     made.publish("p", parse_publication("[x,1],[y,1]"))
-    made.settle()
+    made.run_until_quiescent()
     assert (made.refusals, set(made.deliveries)) == ([], {("p", 0, "near/s")})
 
 
@@ -171,15 +171,15 @@ def test_what_was_published_before_goes_by_what_was_advertised_then(protocol):
     """Also when the broker held it meanwhile, because it had just started."""
     made = network(protocol)
     made.crash("B1", 0.5)
-    made.kernel.run(made.kernel.now_s + 0.1)
+    made.scheduler.run(made.scheduler.now_s + 0.1)
     made.publish("p", parse_publication("[x,1]"))
-    made.kernel.run(made.kernel.now_s + 0.42)
+    made.scheduler.run(made.scheduler.now_s + 0.42)
     made.publish("p", parse_publication("[x,2]"))
-    made.kernel.run(made.kernel.now_s + 5.0)
-    made.settle()
+    made.scheduler.run(made.scheduler.now_s + 5.0)
+    made.run_until_quiescent()
     made.say("p", Unadvertise("a"))
     made.publish("p", parse_publication("[x,3]"))
-    made.settle()
+    made.run_until_quiescent()
     assert set(made.deliveries) == {("p", 0, "near/s"), ("p", 1, "near/s")}
     assert [refusal.code for refusal in made.refusals] == ["not-advertised"]
 
@@ -197,5 +197,5 @@ def test_every_batch_has_a_notice_with_a_higher_number():
     broker.handle = watched
     for _ in range(3):
         made.publish("p", parse_publication("[y,1]"), parse_publication("[y,2]"))
-        made.settle()
+        made.run_until_quiescent()
     assert numbers == [2, 4, 6]

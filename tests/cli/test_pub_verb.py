@@ -17,7 +17,7 @@ from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.testing.broker_thread import BrokerThread
 
 PROGRAM = [sys.executable, "-W", "error", "-c", "from overweave.cli import main; main()"]
-SUMMARY = re.compile(r"overweave: published ([\d,]+), settled ([\d,]+), matched nobody ([\d,]+) in [\d.e-]+ s\n")
+SUMMARY = re.compile(r"overweave: published ([\d,]+), settled ([\d,]+), unmatched ([\d,]+) in [\d.e-]+ s\n")
 
 
 @pytest.fixture(scope="module")

@@ -81,9 +81,31 @@ def test_failures_are_told_and_nothing_but_failures_is_a_failure(run, file, tmp_
     assert err.splitlines()[1].startswith(f"overweave: {file}: no scenario could be evaluated")
 
 
+def test_overloaded_scenarios_and_faults_are_reported(run, file, tmp_path, small_session):
+    busy = SWEEP.replace('"replay"', '"simulation"').replace("repetitions = 2", "repetitions = 1").replace("[2, 3]", "2")
+    busy = busy.replace('x = "overlay_brokers"', 'x = "workload_rate_hz"')
+    file.write_text(busy + "rate_hz = [1, 40]\n[costs]\nmatching_delay_base_s = 0.05\n[faults]\nduplication = 0.3\n")
+    status, said, err = run("sweep", file, "--out", tmp_path / "out", "--json")
+    answer = json.loads(said)
+    (overloaded,) = answer["overloaded"]
+    assert (status, err) == (0, "")
+    assert answer["faults"]["duplicated_frames"] > 10
+    assert answer["faults"]["crashes"] == 0
+    metrics = {row["scenario"]: row for row in pq.read_table(answer["metrics"]).to_pylist()}
+    row = metrics[overloaded["scenario"]]
+    assert row["workload_rate_hz"] == 40
+    assert f"{row['input_utilisation_max']:.2f}" in row["overloaded"] == overloaded["overloaded"]
+    assert [each["overloaded"] for each in metrics.values()].count(None) == 1
+    _, said, _ = run("sweep", file, "--out", tmp_path / "out")
+    assert "overloaded  1\n" in said
+    assert f"scenario {overloaded['scenario']} overloaded: {overloaded['overloaded']}: delays grow with the length" in said
+    assert f"{row['overloaded']}</td>" in (tmp_path / "out" / "report.html").read_text()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
+        ("hops_mean", "overloaded", "sweep.figures[0].y: unknown 'overloaded'"),
         ("brokers = [2, 3]", "brokrs = [2, 3]", "overlay.brokrs: unknown key, the nearest known one is 'brokers'"),
         ("repetitions", "repetition", "sweep.repetition: unknown key, the nearest known one is 'repetitions'"),
         ("[2, 3]", "[2, 0]", "overlay.brokers: expected an integer of at least 1, got 0"),

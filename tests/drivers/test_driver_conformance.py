@@ -26,9 +26,9 @@ class Simulated:
     def __init__(self):
         self._network = SimulatedNetwork(OVERLAY, PROTOCOLS["filter"].make)
         self._network.add_client(CLIENT, BROKER)
-        self._network.kernel.run(1.0)
+        self._network.scheduler.run(1.0)
         self.core, self._received = ScriptedCore(), {NEIGHBOUR: [], CLIENT: []}
-        self._nodes = dict(self._network._nodes)
+        self._nodes = dict(self._network.nodes)
         self._nodes[BROKER].core.handle = self.core.handle
         for peer in (NEIGHBOUR, CLIENT):
             self._nodes[peer].core.handle = self._listener(peer)
@@ -45,7 +45,7 @@ class Simulated:
         self._nodes[CLIENT].channels[BROKER].send(frame)
 
     def run(self, seconds):
-        self._network.kernel.run(self._network.kernel.now_s + seconds)
+        self._network.scheduler.run(self._network.scheduler.now_s + seconds)
 
     def received(self, peer):
         return self._received[peer]

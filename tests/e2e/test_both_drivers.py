@@ -90,7 +90,7 @@ def run_simulated(steps, overlay, routing):
             network.publish(step.client, *step.publications)
         else:
             network.say(step.client, SAYS[step.kind](step))
-        network.kernel.run()
+        network.scheduler.run()
     found = Counter()
     for (publisher, sequence, key), times in network.deliveries.items():
         found[key, numbers[publisher, sequence]] += times

@@ -45,7 +45,7 @@ def test_what_is_bad_ends_it_or_is_left_out_and_counted(traces, tmp_path, capfdb
     with pytest.raises(SystemExit, match="0"):
         main(["profile", str(traces), "--out", str(out), "--skip-bad"])
     told = capfdbinary.readouterr()
-    assert told.err.decode() == f"overweave: left out 1 bad rows and 1 files that cannot be read; {out}/bad counts them\n"
+    assert told.err.decode() == f"overweave: skipped 1 bad rows and 1 unreadable files; see {out}/bad\n"
     assert b"deliveries      5\n" in told.out
     bad = sorted((row["file"][-10:], row["reason"], row["rows"]) for row in pq.read_table(out / "bad").to_pylist())
     assert bad == [

@@ -13,7 +13,7 @@ from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline.jobs import profile_run
 from overweave.pipeline.streaming import versions as versions_module
 from overweave.pipeline.streaming.apply_batch import TABLES, ApplyBatch
-from overweave.pipeline.streaming.follow import follow
+from overweave.pipeline.streaming.follow import FollowManifest, _check_manifest, follow
 from overweave.pipeline.streaming.versions import Versions, current
 
 BITS = 128
@@ -179,6 +179,17 @@ def test_who_goes_on_asks_for_the_same(spark, followed):
         follow(spark, traces, out, "a", 64, 0.5)
     with Versions(out, TABLES).lock(), pytest.raises(OverweaveError, match="another process follows"):
         follow(spark, traces, out, "a", BITS, 0.5)
+
+
+def test_the_manifest_of_an_earlier_release_is_read(tmp_path):
+    versions, manifest = Versions(tmp_path / "out", TABLES), FollowManifest("traces", "a", BITS, 0.5, 4)
+    _check_manifest(versions, manifest)
+    home = tmp_path / "out" / ".follow"
+    (home / "manifest.json").rename(home / "begun.json")
+    _check_manifest(versions, manifest)
+    with pytest.raises(InvalidInput, match="bits: expected 128, as in the resumed job, found 64"):
+        _check_manifest(versions, FollowManifest("traces", "a", 64, 0.5, 4))
+    assert [path.name for path in home.iterdir()] == ["begun.json"]
 
 
 def test_what_cannot_be_followed_is_refused(spark, tmp_path, two_files):

@@ -101,7 +101,7 @@ def test_the_page_of_a_profile(spark, profile, digest, tmp_path):
 
 def test_that_only_the_largest_are_shown_is_said(profile, digest, tmp_path, monkeypatch):
     monkeypatch.setattr("overweave.reports.profile.TOP", 2)
-    monkeypatch.setattr("overweave.reports.profile.digested", lambda *_: digest)
+    monkeypatch.setattr("overweave.reports.profile.digest_of", lambda *_: digest)
     write_report(profile, tmp_path / "report.html", lambda: None)
     texts = Page(tmp_path / "report.html").texts
     assert "The 2 largest of 4 brokers." in texts

@@ -22,21 +22,21 @@ def test_a_withdrawal_overtakes_no_publication(protocol, publisher, waits_s):
     for client in ("p1", "p2"):
         network.add_client(client, "B0")
         network.say(client, Advertise(f"a{client}", parse_filter("[x,>=,0]")))
-        network.kernel.run(network.kernel.now_s + 1)
+        network.scheduler.run(network.scheduler.now_s + 1)
     network.add_client("s", "B3")
     network.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
-    network.kernel.run(5)
+    network.scheduler.run(5)
     for x in range(20):
         network.publish(publisher, parse_publication(f"[x,{x}]"))
-    network.kernel.run(5 + waits_s)
+    network.scheduler.run(5 + waits_s)
     network.say("p1", Unadvertise("ap1"))
-    network.settle()
+    network.run_until_quiescent()
     assert dict(network.deliveries) == {(publisher, x, "s"): 1 for x in range(20)}
     assert not network.refusals
     network.remove_client("p1")
     network.remove_client("p2")
     network.remove_client("s")
-    network.kernel.run(network.kernel.now_s + 5)
+    network.scheduler.run(network.scheduler.now_s + 5)
     assert not any(any(network.broker(id).statistics().tables.values()) for id in IDS)
 
 
@@ -51,12 +51,12 @@ def test_a_batch_over_several_advertisements_arrives_in_order(protocol):
     network.add_client("p", "B0")
     for kind in "ab":
         network.say("p", Advertise(kind, parse_filter(f"[class,eq,'{kind}']")))
-    network.kernel.run(1)
+    network.scheduler.run(1)
     network.add_client("s", "B1")
     network.say("s", Subscribe("s", parse_filter("[class,isPresent,'']")))
-    network.kernel.run(2)
+    network.scheduler.run(2)
     network.publish("p", *[parse_publication(f"[class,'{kind}']") for kind in "abab"])
-    network.kernel.run(3)
+    network.scheduler.run(3)
     assert got == [0, 1, 2, 3]
 
 
@@ -65,8 +65,8 @@ def test_nobody_publishes_under_the_advertisement_of_another():
     for client in ("p", "q"):
         network.add_client(client, "B0")
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
-    network.kernel.run(1)
+    network.scheduler.run(1)
     for client in ("p", "q"):
         network.publish(client, parse_publication("[x,1]"))
-    network.kernel.run(2)
+    network.scheduler.run(2)
     assert [(refusal.peer, refusal.code) for refusal in network.refusals] == [("q", "not-advertised")]

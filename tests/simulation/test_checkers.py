@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overweave.contract.frames import BatchFrame, ControlFrame, SessionEpoch
-from overweave.drivers.sim.checkers import Checks, Ledger, check_brokers, check_deliveries
+from overweave.drivers.sim.checkers import Checks, DeliveryOracle, check_brokers, check_deliveries
 from overweave.drivers.sim.costs import Costs
-from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.runner import simulate
 from overweave.drivers.sim.scenario import scenario_of
+from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.station import Station
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.language.headers import Header
@@ -18,7 +18,7 @@ from overweave.language.messages import Publish, Unsubscribe
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter
 from overweave.overlay.shapes import make_overlay
-from overweave.routing import PROTOCOLS, RoutingProtocol
+from overweave.routing import BUILT_IN, PROTOCOLS, RoutingProtocol
 from overweave.routing.base import Engine
 from overweave.routing.filter import FilterBased
 
@@ -33,25 +33,25 @@ SCENARIO = {
 
 @given(st.lists(st.integers(0, 5), max_size=10), st.data())
 def test_the_ledger_balances_when_each_gets_its_own_once(values, data):
-    ledger = Ledger([("low", parse_filter("[x,<,3]")), ("all", parse_filter("[x,>=,0]"))])
+    oracle = DeliveryOracle([("low", parse_filter("[x,<,3]")), ("all", parse_filter("[x,>=,0]"))])
     due = []
     for sequence, x in enumerate(values):
-        ledger.published("p", sequence, Publication({"x": x}))
+        oracle.published("p", sequence, Publication({"x": x}))
         due += [(sequence, "all")] + [(sequence, "low")] * (x < 3)
     for sequence, id in data.draw(st.permutations(due)):
-        ledger.delivered("p", sequence, id)
-    assert ledger.faults() == []
+        oracle.delivered("p", sequence, id)
+    assert oracle.faults() == []
     if due:
-        ledger.delivered("p", *due[0])
-        assert ledger.faults()
+        oracle.delivered("p", *due[0])
+        assert oracle.faults()
 
 
 def test_the_wrong_one_does_not_make_up_for_the_right_one():
-    ledger = Ledger([("s", parse_filter("[x,>,0]"))])
-    ledger.published("p", 0, Publication({"x": 1}))
-    ledger.delivered("p", 1, "s")
+    oracle = DeliveryOracle([("s", parse_filter("[x,>,0]"))])
+    oracle.published("p", 0, Publication({"x": 1}))
+    oracle.delivered("p", 1, "s")
     with pytest.raises(OverweaveError, match="not the right ones"):
-        check_deliveries(ledger)
+        check_deliveries(oracle)
 
 
 class Forgetful(FilterBased):
@@ -62,7 +62,7 @@ class Forgetful(FilterBased):
 
 
 def test_a_simulation_that_loses_something_fails(monkeypatch):
-    monkeypatch.setitem(PROTOCOLS, "filter", RoutingProtocol(lambda *_: Engine(Forgetful()), acyclic=True))
+    monkeypatch.setitem(BUILT_IN, "filter", RoutingProtocol(lambda *_: Engine(Forgetful()), acyclic=True))
     with pytest.raises(OverweaveError, match=r"deliveries are wrong: subscription .* missing"):
         simulate(scenario_of(SCENARIO))
     simulate(scenario_of(SCENARIO | {"checks": {"deliveries": False}}))
@@ -76,7 +76,7 @@ def test_a_queue_that_grows_too_long_is_named():
 
 def test_a_broken_state_is_named():
     network = SimulatedNetwork(make_overlay("chain", brokers=2), PROTOCOLS["filter"].make)
-    network.kernel.run()
+    network.scheduler.run()
     check_brokers(network, Checks())
     network.broker("B2")._sessions["B1"].outbound._in_flight.next_to_send += 1
     with pytest.raises(OverweaveError, match="broker B2"):
@@ -91,13 +91,15 @@ def test_checks_are_checked():
 def test_control_goes_first_but_nothing_overtakes_its_own_peer():
     from overweave.batches.objects import Rows
 
-    served, kernel = [], Kernel()
-    station = Station(kernel, Costs(matching_delay_base_s=1.0), lambda *_: 0, lambda peer, frame: served.append((peer, frame)))
+    served, scheduler = [], Scheduler()
+    station = Station(
+        scheduler, Costs(matching_delay_base_s=1.0), lambda *_: 0, lambda peer, frame, _: served.append((peer, frame))
+    )
     batch = BatchFrame(EPOCH, EPOCH, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", 0)),)))
     word = ControlFrame(EPOCH, EPOCH, 1, 0, Unsubscribe("s"))
     for peer, frame in (("a", batch), ("b", batch), ("b", word), ("c", word)):
-        station.take(peer, frame)
-    kernel.run()
+        station.arrive(peer, frame)
+    scheduler.run()
     assert served == [("a", batch), ("c", word), ("b", batch), ("b", word)]
 
 

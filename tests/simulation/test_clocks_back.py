@@ -47,7 +47,7 @@ def network(protocol, overlay, seed, faults, config=None):
 def publish(made, numbers):
     for number in numbers:
         made.publish("p", parse_publication(f"[x,{number}]"))
-        made.kernel.run(made.kernel.now_s + 0.1)
+        made.scheduler.run(made.scheduler.now_s + 0.1)
 
 
 def got(made, overlay, numbers):
@@ -60,13 +60,13 @@ def got(made, overlay, numbers):
 @pytest.mark.parametrize("protocol", ROUTING)
 def test_a_broker_that_comes_back_with_a_clock_of_the_past_goes_on(protocol, broker):
     made = network(protocol, CHAIN, 1, Faults(clock_back=0.5), CONFIG)
-    made.kernel.run(3.0)
+    made.scheduler.run(3.0)
     publish(made, range(5))
     made.crash(broker, 1.0, clock_back=True)
     publish(made, range(5, 10))
-    made.kernel.run(made.kernel.now_s + 5.0)
+    made.scheduler.run(made.scheduler.now_s + 5.0)
     publish(made, range(10, 15))
-    made.settle(30)
+    made.run_until_quiescent(30)
     assert got(made, CHAIN, range(15)) == {}
     assert [id for id, _ in made.restarts][:1] == [broker]
     assert made.broker(broker).incarnation > 1001
@@ -76,13 +76,13 @@ def test_a_broker_that_comes_back_with_a_clock_of_the_past_goes_on(protocol, bro
 def test_who_is_known_from_a_later_life_only_far_away_begins_again_too(protocol):
     """Its neighbours have restarted at the same time and know nothing of it; what they hear of its links is of its later life."""
     made = network(protocol, CHAIN, 1, Faults(clock_back=0.5), CONFIG)
-    made.kernel.run(3.0)
+    made.scheduler.run(3.0)
     publish(made, range(3))
     made.crash("B1", 1.0, clock_back=True)
     made.crash("B2", 0.5)
-    made.kernel.run(made.kernel.now_s + 8.0)
+    made.scheduler.run(made.scheduler.now_s + 8.0)
     publish(made, range(3, 6))
-    made.settle(30)
+    made.run_until_quiescent(30)
     assert got(made, CHAIN, range(6)) == {}
     assert made.broker("B1").incarnation > 1001
 
@@ -92,12 +92,12 @@ def test_nothing_is_lost_or_doubled_on_a_tree_with_every_fault(protocol):
     restarts = Counter()
     for seed in range(12):
         made = network(protocol, TREE, seed, ALL)
-        made.kernel.run(2.0)
-        made.settle()
-        made.kernel.run(made.kernel.now_s + 3.0)
+        made.scheduler.run(2.0)
+        made.run_until_quiescent()
+        made.scheduler.run(made.scheduler.now_s + 3.0)
         numbers = range(60)
         publish(made, numbers)
-        made.settle()
+        made.run_until_quiescent()
         assert got(made, TREE, numbers) == {}, f"seed {seed}"
         for id in TREE.ids:
             made.broker(id).validate()
@@ -109,10 +109,10 @@ def test_nothing_is_lost_or_doubled_on_a_tree_with_every_fault(protocol):
 def test_where_there_are_cycles_all_arrives_when_the_faults_are_over(protocol):
     for seed in range(6):
         made = network(protocol, GRAPH, seed, ALL)
-        made.kernel.run(2.0)
-        made.settle()
+        made.scheduler.run(2.0)
+        made.run_until_quiescent()
         publish(made, range(30))
-        made.kernel.run(ALL.until_s + 10.0)
+        made.scheduler.run(ALL.until_s + 10.0)
         after_faults(made, GRAPH, f"seed {seed}")
 
 
@@ -122,38 +122,38 @@ def test_filter_general_goes_on_after_one_crash_with_every_other_fault(overlay):
     faults = msgspec.structs.replace(ALL, crash_every_s=None)
     for seed in range(12):
         made = network("filter-general", overlay, seed, faults)
-        made.kernel.run(2.0)
-        made.settle()
+        made.scheduler.run(2.0)
+        made.run_until_quiescent()
         publish(made, range(10))
         made.crash(overlay.ids[seed % len(overlay.ids)], 1.0, clock_back=True)
         publish(made, range(10, 30))
-        made.kernel.run(ALL.until_s + 10.0)
+        made.scheduler.run(ALL.until_s + 10.0)
         after_faults(made, overlay, f"seed {seed}")
         assert made.restarts
 
 
 def after_faults(made, overlay, what):
     """All arrives, once."""
-    made.settle()
+    made.run_until_quiescent()
     publish(made, range(30, 40))
-    made.settle()
-    made.kernel.run(made.kernel.now_s + 5.0)
+    made.run_until_quiescent()
+    made.scheduler.run(made.scheduler.now_s + 5.0)
     assert got(made, overlay, range(30, 40)) == {}, what
     assert max(made.deliveries.values()) == 1
 
 
 def test_a_client_that_is_attached_again_is_heard_though_it_counts_from_the_start():
     made = network("filter", CHAIN, 1, Faults())
-    made.kernel.run(1.0)
+    made.scheduler.run(1.0)
     publish(made, range(3))
     made.remove_client("p")
-    made.kernel.run(made.kernel.now_s + 1.0)
+    made.scheduler.run(made.scheduler.now_s + 1.0)
     made.deliveries.clear()
     made.add_client("p", "B3")
     made.say("p", Advertise("b", parse_filter("[x,>=,0]")))
-    made.kernel.run(made.kernel.now_s + 1.0)
+    made.scheduler.run(made.scheduler.now_s + 1.0)
     publish(made, range(3))
-    made.settle()
+    made.run_until_quiescent()
     assert got(made, CHAIN, range(3)) == {}
 
 
@@ -161,5 +161,5 @@ def test_a_chance_of_clocks_that_go_back_changes_nothing_else():
     plain = msgspec.structs.replace(ALL, clock_back=0.0)
     first, second = (network("filter", TREE, 3, plain) for _ in range(2))
     for made in (first, second):
-        made.kernel.run(10.0)
+        made.scheduler.run(10.0)
     assert (first.frames, first.restarts) == (second.frames, [])

@@ -24,15 +24,15 @@ def test_what_was_in_flight_goes_another_way_or_is_given_up_late_and_counted(pro
     network.add_client("s", "B3")
     network.say("p", Advertise("a", parse_filter("[x,isPresent,0]")))
     network.say("s", Subscribe("s", parse_filter("[x,>,0]")))
-    network.settle()
+    network.run_until_quiescent()
     network.publish("p", parse_publication("[x,1]"), parse_publication("[x,2]"))
-    network.kernel.run(network.kernel.now_s + 0.25)  # on their way from B2 to B3
+    network.scheduler.run(network.scheduler.now_s + 0.25)  # on their way from B2 to B3
     network.close_link(("B2", "B3"))
-    network.kernel.run(network.kernel.now_s + 1.0)
+    network.scheduler.run(network.scheduler.now_s + 1.0)
     assert network.client("p").unsettled()
     if opens_again:
         network.open_link(("B2", "B3"))
-    network.settle()
+    network.run_until_quiescent()
     delivered = {sequence for _, sequence, _ in network.deliveries}
     assert delivered == ({0, 1} if opens_again else set())
     assert network.broker("B2").statistics().undeliverable == (0 if opens_again else 2)

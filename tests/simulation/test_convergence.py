@@ -69,7 +69,7 @@ class World:
         assert not any(any(tables.values()) for tables in left.values()), left
 
     def go_on(self, for_s):
-        self.network.kernel.run(self.network.kernel.now_s + for_s)
+        self.network.scheduler.run(self.network.scheduler.now_s + for_s)
 
     def crash(self, broker, for_s):
         if broker in self.network.running():
@@ -77,7 +77,7 @@ class World:
 
     def heal(self):
         """Wait until all is up, and then as long as it may take until all is in force."""
-        while not self.network.is_whole():
+        while not self.network.all_connected():
             self.go_on(0.1)
         self.go_on(BOUND_S)
 
@@ -98,7 +98,7 @@ class World:
         """Whether deliveries equal the oracle."""
         self.network.deliveries.clear()
         expected = self.publish()
-        self.network.settle()
+        self.network.run_until_quiescent()
         self.go_on(1.0)
         got = Counter({key: count for key, count in self.network.deliveries.items() if key in expected})
         assert got == expected, f"missing {expected - got}, too many {got - expected}"
@@ -111,7 +111,7 @@ class World:
         for id, number in self.advertised.items():
             trees = {at: routing._trees[f"a{id}"] for at, routing in routings.items()}
             for at, tree in trees.items():
-                assert tree.client == (id if at == self.network._clients[id] else None)
+                assert tree.client == (id if at == self.network.client(id).broker else None)
                 assert tree.client or trees[tree.parent].route.path == tree.route.path[:-1]
                 assert not tree.leaving
                 for child, other in trees.items():
@@ -119,7 +119,7 @@ class World:
                     assert dict(tree.table.of(child)) == told, f"{child} at {at}"
             for subscription, filter in self.wanted.items():
                 if f"[class,eq,'C{number}']" in str(filter):
-                    at = self.network._clients[subscription]
+                    at = self.network.client(subscription).broker
                     assert trees[at].client or subscription in trees[at].offers
 
     def any(self):
@@ -135,7 +135,7 @@ def restart_in_quick_succession(world):
             world.crash(world.any(), float(random.uniform(0.05, 3.0)))
         else:
             link = sorted(world.network.links)[int(random.integers(len(world.network.links)))]
-            world.network.cut(link, float(random.uniform(0.05, 3.0)))
+            world.network.cut_link(link, float(random.uniform(0.05, 3.0)))
         if random.random() < 0.3:
             world.publish()
         world.go_on(float(random.uniform(0.0, 0.7)))
@@ -222,6 +222,6 @@ def test_a_former_parent_is_told_until_the_new_path_is_in_force():
         world.go_on(0.02)
     world.heal()
     assert world.network.broker("B2").routing._trees["ap"].parent == "B1"
-    world.network.settle()
+    world.network.run_until_quiescent()
     assert world.network.deliveries == expected
     world.check_trees()

@@ -38,9 +38,9 @@ class Watched:
         self._running = {}
 
     def run(self, seconds):
-        end_s = self.network.kernel.now_s + seconds
-        while self.network.kernel.now_s < end_s - 1e-9:
-            self.network.kernel.run(len(self.parts) * STEP_S)
+        end_s = self.network.scheduler.now_s + seconds
+        while self.network.scheduler.now_s < end_s - 1e-9:
+            self.network.scheduler.run(len(self.parts) * STEP_S)
             self.parts.append(self._look())
 
     def _look(self):
@@ -51,11 +51,11 @@ class Watched:
                 id = part[id]
             return id
 
-        for a, b in self.network._open():
+        for a, b in self.network.connections():
             if a in part and b in part:
                 part[root(a)] = root(b)
         # A broker that has crashed in between is another one.
-        return {id: (root(id), self.network._incarnations[id]) for id in part}
+        return {id: (root(id), self.network.incarnation(id)) for id in part}
 
     def could_reach(self, one, other, from_s, until_s):
         looks = self.parts[max(0, int(from_s / STEP_S)) : int(until_s / STEP_S) + 2]
@@ -83,7 +83,7 @@ def run(seed, protocol="destination", publications=50, faults=FAULTS):
         watched.run(0.4 * random.random())
         p, publication = f"p{i % 3}", parse_publication(f"[class,'C{i % 3}'],[x,{random.integers(10)}]")
         network.publish(p, publication)
-        published.append((network.kernel.now_s, p, i // 3, publication))
+        published.append((network.scheduler.now_s, p, i // 3, publication))
     watched.run(24.0)
     assert network.unsettled() == 0
     must, may = set(), set()
@@ -108,11 +108,11 @@ def test_what_a_broker_said_is_forgotten_when_it_cannot_be_reached():
         network.add_client(f"c{broker}", broker)
         network.say(f"c{broker}", Advertise(f"a{broker}", parse_filter("[x,>=,0]")))
         network.say(f"c{broker}", Subscribe(f"s{broker}", parse_filter("[x,>,1]")))
-    network.kernel.run(2.0)
+    network.scheduler.run(2.0)
     tables = network.broker("B1").statistics().tables
     assert (tables["advertisements"], tables["remote subscriptions"]) == (2, 1)
     network.crash("B2")
-    network.kernel.run(4.0)
+    network.scheduler.run(4.0)
     tables = network.broker("B1").statistics().tables
     assert (tables["advertisements"], tables["remote subscriptions"]) == (1, 0)
 

@@ -16,7 +16,7 @@ def test_all_that_brokers_say_when_they_start_is_settled(heartbeat_s):
     """Each row may wait behind others in the same stream: without word of what is settled ahead of those, round a circle."""
     overlay = make_overlay("random-graph", brokers=30, degree=6, seed=1)
     network = SimulatedNetwork(overlay, PROTOCOLS["destination"].make, config=BrokerConfig(heartbeat_s=heartbeat_s))
-    network.kernel.run(2.0)
+    network.scheduler.run(2.0)
     assert not any(network.broker(id).statistics().unsettled for id in overlay.ids)
 
 
@@ -28,15 +28,15 @@ def test_all_that_clients_publish_at_once_is_settled(protocol):
     for id in overlay.ids:
         network.add_client(f"p{id}", id)
         network.say(f"p{id}", Advertise(f"a{id}", all_filter))
-    network.kernel.run(1.0)
+    network.scheduler.run(1.0)
     for id in overlay.ids:
         network.add_client(f"s{id}", id)
         network.say(f"s{id}", Subscribe(f"s{id}", all_filter))
-    network.kernel.run(2.0)
+    network.scheduler.run(2.0)
     for _ in range(5):
         for id in overlay.ids:
             network.publish(f"p{id}", event)
-    network.kernel.run(5.0)
+    network.scheduler.run(5.0)
     assert network.unsettled() == 0
     assert len(network.deliveries) == 5 * 20 * 20
 
@@ -51,17 +51,17 @@ def test_windows_that_are_full_all_round_a_circle_empty(protocol, brokers):
     for number, id in enumerate(ids):
         network.add_client(f"p{id}", id)
         network.say(f"p{id}", Advertise(f"a{id}", parse_filter(f"[from,eq,{number}],[x,isPresent,0]")))
-    network.kernel.run(1.0)
+    network.scheduler.run(1.0)
     for number, id in enumerate(ids):
         network.add_client(f"s{id}", id)
         network.say(f"s{id}", Subscribe(f"s{id}", parse_filter(f"[from,eq,{(number + brokers // 2) % brokers}]")))
-    network.kernel.run(2.0)
+    network.scheduler.run(2.0)
     for number, id in enumerate(ids):
         network.publish(f"p{id}", *[parse_publication(f"[from,{number}],[x,{x}]") for x in range(each // 2)])
         for x in range(each // 2, each):
             network.publish(f"p{id}", parse_publication(f"[from,{number}],[x,{x}]"))
-    while network.unsettled() and network.kernel.now_s < 60.0:
-        network.kernel.run(network.kernel.now_s + 0.01)
+    while network.unsettled() and network.scheduler.now_s < 60.0:
+        network.scheduler.run(network.scheduler.now_s + 0.01)
         for id in ids:
             network.broker(id).validate()
     assert network.unsettled() == 0
@@ -71,7 +71,7 @@ def test_windows_that_are_full_all_round_a_circle_empty(protocol, brokers):
 def test_brokers_that_start_together_tell_of_their_links_about_once():
     overlay = make_overlay("random-graph", brokers=30, degree=6, seed=1)
     network = SimulatedNetwork(overlay, PROTOCOLS["destination"].make)
-    network.kernel.run(2.0)
+    network.scheduler.run(2.0)
     assert network.frames < 2 * len(overlay) * 2 * len(overlay.links)
 
 
@@ -80,9 +80,9 @@ def test_a_link_that_is_not_tried_delays_word_of_the_others_for_a_heartbeat_only
         make_overlay("chain", brokers=3), PROTOCOLS["destination"].make, config=BrokerConfig(heartbeat_s=0.1)
     )
     network.crash("B3")
-    network.kernel.run(0.05)
+    network.scheduler.run(0.05)
     assert set(network.broker("B1").topology.members) == set()
-    network.kernel.run(0.25)  # long before B2 gives the link to B3 up
+    network.scheduler.run(0.25)  # long before B2 gives the link to B3 up
     assert set(network.broker("B1").topology.members) == {"B2"}
 
 
@@ -97,18 +97,18 @@ def test_a_publisher_never_has_more_on_its_way_than_can_be_told_from_duplicates(
     network = SimulatedNetwork(overlay, PROTOCOLS["destination"].make, config=config)
     network.add_client("p", "B0")
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
-    network.kernel.run(0.5)
+    network.scheduler.run(0.5)
     network.crash("B4", 0.05)  # so that its pulse has another phase than that of B1
-    network.kernel.run(2)
+    network.scheduler.run(2)
     network.add_client("s", "B4")
     network.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
-    network.kernel.run(3)
-    network.cut(("B1", "B4"))
+    network.scheduler.run(3)
+    network.cut_link(("B1", "B4"))
     events = [parse_publication(f"[x,{number}]") for number in range(count)]
     for event in events[:first]:
         network.publish("p", event)
     while network.broker("B0").topology.distances["B4"] == 2:
-        network.kernel.run(network.kernel.now_s + 0.0001)
+        network.scheduler.run(network.scheduler.now_s + 0.0001)
     if how == "batch":
         network.publish("p", *events[first:])
     else:
@@ -116,6 +116,6 @@ def test_a_publisher_never_has_more_on_its_way_than_can_be_told_from_duplicates(
             network.publish("p", event)
     if how == "word":
         network.say("p", Advertise("a2", parse_filter("[y,>=,0]")))
-    network.kernel.run(30)
+    network.scheduler.run(30)
     assert dict(network.deliveries) == {("p", number, "s"): 1 for number in range(count)}
     assert network.unsettled() == 0

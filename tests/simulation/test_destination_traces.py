@@ -18,9 +18,9 @@ def test_a_broker_that_delivers_and_passes_on_is_in_the_trace_once():
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
     network.say("s3", Subscribe("s3", parse_filter("[x,>,4]")))
     network.say("s5", Subscribe("s5", parse_filter("[x,<,9]")))
-    network.kernel.run()
+    network.scheduler.run()
     network.publish("p", *(parse_publication(f"[x,{x}]") for x in (3, 7, 9)))
-    network.kernel.run()
+    network.scheduler.run()
     rows = Counter((record.sequence, record.broker, record.subscription, record.hops) for record in network.records)
     expected = [(0, "B3", None, 2), (1, "B3", "s3", 2), (2, "B1", None, 0), (2, "B2", None, 1), (2, "B3", "s3", 2)]
     for sequence in (0, 1):

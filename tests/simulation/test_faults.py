@@ -63,20 +63,20 @@ def run(protocol, overlay, faults, seed, publications=60, config=None):
         text = f"[class,eq,'C{random.integers(2)}'],[x,{random.choice(['>', '<', '>='])},{random.integers(10)}]"
         subscriptions[f"s{s}"] = parse_filter(text)
         network.say(f"s{s}", Subscribe(f"s{s}", subscriptions[f"s{s}"]))
-    network.kernel.run(2.0)
-    network.settle()
-    network.kernel.run(network.kernel.now_s + 3.0)
+    network.scheduler.run(2.0)
+    network.run_until_quiescent()
+    network.scheduler.run(network.scheduler.now_s + 3.0)
     expected = Counter()
     for i in range(publications):
         p, publication = i % 2, parse_publication(f"[class,'C{i % 2}'],[x,{random.integers(10)}]")
-        network.kernel.run(network.kernel.now_s + 0.2 * random.random())
+        network.scheduler.run(network.scheduler.now_s + 0.2 * random.random())
         network.publish(f"p{p}", publication)
         for id, filter in subscriptions.items():
             if matches(filter, publication):
                 expected[f"p{p}", i // 2, id] += 1
-    network.settle()
+    network.run_until_quiescent()
     if config is not None:
-        network.kernel.run(network.kernel.now_s + 10.0)  # brokers may still have something on their own account
+        network.scheduler.run(network.scheduler.now_s + 10.0)  # brokers may still have something on their own account
     for id in overlay.ids:
         network.broker(id).validate()
     missing, extra = expected - network.deliveries, network.deliveries - expected
@@ -132,7 +132,7 @@ def test_every_protocol_survives_every_fault(protocol):
 
 def test_same_seed_same_run():
     first, second = (run("filter", OVERLAYS["balanced"], FAULTS["all"], 7) for _ in range(2))
-    assert (first.frames, first.kernel.now_s) == (second.frames, second.kernel.now_s)
+    assert (first.frames, first.scheduler.now_s) == (second.frames, second.scheduler.now_s)
 
 
 def test_faults_are_checked():

@@ -53,11 +53,11 @@ def rounds(protocol, overlay, faults, seed, count):
         random.shuffle(said)
         for client, message in said:
             network.say(client, message)
-            network.kernel.run(network.kernel.now_s + 0.05 * random.random())
-        end_s = network.kernel.now_s + 600
+            network.scheduler.run(network.scheduler.now_s + 0.05 * random.random())
+        end_s = network.scheduler.now_s + 600
         while any(network.client(client).unsettled() for client in (publisher, subscriber)):
-            assert network.kernel.now_s < end_s, f"seed {seed}, round {number}: {said} is not settled"
-            network.kernel.run(network.kernel.now_s + 0.01)
+            assert network.scheduler.now_s < end_s, f"seed {seed}, round {number}: {said} is not settled"
+            network.scheduler.run(network.scheduler.now_s + 0.01)
         present[f"s{number}"] = (subscriber, parse_filter(text))
         for _ in range(5):
             publication = parse_publication(f"[class,'C'],[x,{random.integers(10)}]")
@@ -66,8 +66,8 @@ def rounds(protocol, overlay, faults, seed, count):
                 expected[publisher, sequences[publisher], id] += matches(filter, publication)
             sequences[publisher] += 1
         while network.client(publisher).unsettled():
-            assert network.kernel.now_s < end_s, f"seed {seed}, round {number}: publications are not settled"
-            network.kernel.run(network.kernel.now_s + 0.05)
+            assert network.scheduler.now_s < end_s, f"seed {seed}, round {number}: publications are not settled"
+            network.scheduler.run(network.scheduler.now_s + 0.05)
         network.say(publisher, Unadvertise(f"a{number}"))
         if len(present) > 4:
             id = str(random.choice(list(present)))
@@ -97,9 +97,9 @@ def test_what_waits_without_faults_waits_no_longer_than_there_and_back():
     network.add_client("p", "B1")
     network.add_client("s", "B5")
     network.say("p", Advertise("a", parse_filter("[x,isPresent,0]")))
-    network.settle()
+    network.run_until_quiescent()
     network.say("s", Subscribe("s", parse_filter("[x,>,5]")))
-    begin_s = network.kernel.now_s
+    begin_s = network.scheduler.now_s
     while network.client("s").unsettled():
-        network.kernel.run(network.kernel.now_s + 0.001)
-    assert network.kernel.now_s - begin_s == pytest.approx(0.10, abs=0.01)
+        network.scheduler.run(network.scheduler.now_s + 0.001)
+    assert network.scheduler.now_s - begin_s == pytest.approx(0.10, abs=0.01)

@@ -85,7 +85,7 @@ class User:
             key, _ = self.last
             found.pop(key, None)
             known.pop(key, None)
-        assert found == known, f"at {self.network.kernel.now_s} s"
+        assert found == known, f"at {self.network.scheduler.now_s} s"
 
 
 def run(seed, faults, crash_every_s=3.0):
@@ -93,13 +93,13 @@ def run(seed, faults, crash_every_s=3.0):
     random = np.random.default_rng(seed)
     users = [User(network, f"c{n}", OVERLAY.ids[n % 3], random) for n in range(5)]
     next_crash_s, crashes = random.exponential(crash_every_s), 0
-    while network.kernel.now_s < faults.until_s:
-        network.kernel.run(network.kernel.now_s + 0.1 * random.random())
+    while network.scheduler.now_s < faults.until_s:
+        network.scheduler.run(network.scheduler.now_s + 0.1 * random.random())
         for user in users:
             if random.random() < 0.3:
                 user.act()
         running = network.running()
-        if network.kernel.now_s > next_crash_s and running:
+        if network.scheduler.now_s > next_crash_s and running:
             next_crash_s += random.exponential(crash_every_s)
             broker = running[int(random.integers(len(running)))]
             for user in users:
@@ -108,7 +108,7 @@ def run(seed, faults, crash_every_s=3.0):
             crashes += 1
         for user in users:
             user.check()
-    network.settle()
+    network.run_until_quiescent()
     for user in users:
         assert not user.waits
         user.check()

@@ -43,16 +43,16 @@ def test_a_copy_that_comes_on_a_longer_way_through_clusters_does_not_stand_for_t
     for client, broker, kind in (("p", "P", "P"), ("q", "E2", "Q")):
         network.add_client(client, broker)
         network.say(client, Advertise(f"a{client}", parse_filter(f"[class,eq,'{kind}']")))
-    network.kernel.run(2)
+    network.scheduler.run(2)
     # The first of them is why E2 hears of what it would not be told else.
     wanted = {"c": ("P", "[class,isPresent,'']"), "z": ("E2", "[class,eq,'P']"), "s": ("S", "[class,eq,'P']")}
     for id, (broker, filter) in wanted.items():
         network.add_client(id, broker)
         network.say(id, Subscribe(id, parse_filter(filter)))
-    network.kernel.run(5)
+    network.scheduler.run(5)
     for _ in range(10):
         network.publish("p", parse_publication("[class,'P']"))
-        network.kernel.run(network.kernel.now_s + 1)
+        network.scheduler.run(network.scheduler.now_s + 1)
     assert set(network.deliveries) == {("p", number, id) for number in range(10) for id in wanted}
     # Brokers send it to each client once, though it comes to edge brokers on several ways.
     assert sum(network.broker(id).statistics().publications_to_clients for id in network.running()) == 30
@@ -64,15 +64,15 @@ def test_a_broker_that_restarts_at_once_loses_nothing_of_another_cluster(broker,
     network = merc(PAIR, WATCHFUL, delay_s)
     network.add_client("p", "P")
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
-    network.kernel.run(2)
+    network.scheduler.run(2)
     network.add_client("s", "S")
     network.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
-    network.kernel.run(5)
+    network.scheduler.run(5)
     network.crash(broker, down_s)
     for number in range(600):
-        network.kernel.run(5 + number * 0.001)
+        network.scheduler.run(5 + number * 0.001)
         network.publish("p", parse_publication(f"[x,{number}]"))
-    network.settle(60)
+    network.run_until_quiescent(60)
     assert dict(network.deliveries) == {("p", number, "s"): 1 for number in range(600)}
 
 
@@ -93,15 +93,15 @@ def test_what_is_held_for_another_cluster_overtakes_nothing():
     for publisher in "pqrstu":
         network.add_client(publisher, "B0")
         network.say(publisher, Advertise(f"a{publisher}", parse_filter("[x,>=,0]")))
-    network.kernel.run(1)
+    network.scheduler.run(1)
     network.add_client("z", "B1")
     network.say("z", Subscribe("s", parse_filter("[x,>=,0]")))
-    network.kernel.run(3)
+    network.scheduler.run(3)
     network.crash("B3", 0.1)
     for number in range(6000):
-        network.kernel.run(3 + number * 0.00005)
+        network.scheduler.run(3 + number * 0.00005)
         network.publish("pqrstu"[number % 6], parse_publication(f"[x,{number}]"))
-    network.settle(60)
+    network.run_until_quiescent(60)
     assert {publisher: [number for of, _, number in got if of == publisher] for publisher in "pqrstu"} == {
         publisher: list(range(1000)) for publisher in "pqrstu"
     }
@@ -118,12 +118,12 @@ def test_a_cluster_that_is_joined_by_links_of_another_is_served(seed):
         network = merc(overlay)
         network.add_client("p", one)
         network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
-        network.kernel.run(3)
+        network.scheduler.run(3)
         network.add_client("s", other)
         network.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
-        network.kernel.run(6)
+        network.scheduler.run(6)
         network.publish("p", parse_publication("[x,1]"))
-        network.kernel.run(10)
+        network.scheduler.run(10)
         assert network.deliveries == {("p", 0, "s"): 1}, (cluster, one, other)
 
 
@@ -136,15 +136,15 @@ def test_nothing_is_lost_where_another_way_leads_round_a_circle_of_clusters(dela
     network = merc(Overlay(brokers, links), config, delay_s)
     network.add_client("p", "P")
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
-    network.kernel.run(2)
+    network.scheduler.run(2)
     network.add_client("s", "S")
     network.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
     for number in range(1000):
-        network.kernel.run(4 + number * 0.004)
+        network.scheduler.run(4 + number * 0.004)
         if number == 100:
             network.crash("XZ", 2.0)
         network.publish("p", parse_publication(f"[x,{number}]"))
-    network.kernel.run(30)
+    network.scheduler.run(30)
     assert network.unsettled() == 0
     assert network.deliveries == {("p", number, "s"): 1 for number in range(1000)}
 
@@ -161,14 +161,14 @@ def test_what_an_edge_broker_has_passed_over_comes_again_when_it_leads_there(bet
     network = merc(Overlay(brokers, links), config, delay_s)
     network.add_client("p", "P")
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
-    network.kernel.run(2)
+    network.scheduler.run(2)
     for client, broker in (("s", "S"), ("t", "E2")):
         network.add_client(client, broker)
         network.say(client, Subscribe(client, parse_filter("[x,>=,0]")))
-    network.kernel.run(5)
-    network.cut(("M", "S"))
+    network.scheduler.run(5)
+    network.cut_link(("M", "S"))
     for number in range(500):
-        network.kernel.run(5 + number * 0.002)
+        network.scheduler.run(5 + number * 0.002)
         network.publish("p", parse_publication(f"[x,{number}]"))
-    network.kernel.run(40)
+    network.scheduler.run(40)
     assert network.deliveries == {("p", number, client): 1 for number in range(500) for client in "st"}

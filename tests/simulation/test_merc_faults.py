@@ -38,14 +38,14 @@ def run(shape, seed, trouble):
         network.add_client(f"s{s}", inner[int(random.integers(len(inner)))])
         subscriptions[f"s{s}"] = parse_filter(f"[class,eq,'C{random.integers(3)}'],[x,>,{random.integers(10)}]")
         network.say(f"s{s}", Subscribe(f"s{s}", subscriptions[f"s{s}"]))
-    network.kernel.run(3.0)
+    network.scheduler.run(3.0)
     made = trouble(network, overlay, random)
     for i in range(90):
-        network.kernel.run(network.kernel.now_s + 0.1 * random.random())
+        network.scheduler.run(network.scheduler.now_s + 0.1 * random.random())
         publication = parse_publication(f"[class,'C{i % 3}'],[x,{random.integers(10)}]")
         network.publish(f"p{i % 3}", publication)
         expected.update((f"p{i % 3}", i // 3, s) for s, filter in subscriptions.items() if matches(filter, publication))
-    network.kernel.run(network.kernel.now_s + 15.0)
+    network.scheduler.run(network.scheduler.now_s + 15.0)
     missing, extra = expected - network.deliveries, network.deliveries - expected
     assert (missing, extra) == (Counter(), Counter()), f"{shape}, seed {seed}: missing {missing}, too many {extra}"
     assert network.unsettled() == 0
@@ -87,7 +87,7 @@ def some_die(network, overlay, random, most):
         victim = both[int(random.integers(2))]
         if clusters_hold(overlay, [*dead, victim]):
             dead.append(victim)
-            network.kernel.at(3.0 + 4.0 * random.random(), network.crash, victim)
+            network.scheduler.at(3.0 + 4.0 * random.random(), network.crash, victim)
     return len(dead)
 
 
@@ -100,15 +100,15 @@ def one_comes_back_and_the_other_dies(network, overlay, random):
     if not (clusters_hold(overlay, [comes]) and clusters_hold(overlay, [goes])):
         return 0
     away_s = 2.0 + random.random()
-    back_s = network.kernel.now_s + away_s
+    back_s = network.scheduler.now_s + away_s
     network.crash(comes, away_s)
     first_s = dict.fromkeys(overlay.broker(comes).clusters, 1.0)
     for neighbour in overlay.neighbours(comes):
         for_s, cluster = 0.3 * random.random(), first_common(overlay, comes, neighbour)
-        network.kernel.at(back_s, partial(network.cut, for_s=for_s), (comes, neighbour))
+        network.scheduler.at(back_s, partial(network.cut_link, for_s=for_s), (comes, neighbour))
         if neighbour != goes:
             first_s[cluster] = min(first_s[cluster], for_s)
-    network.kernel.at(back_s + max(first_s.values()) + 0.05 * random.random(), network.crash, goes)
+    network.scheduler.at(back_s + max(first_s.values()) + 0.05 * random.random(), network.crash, goes)
     return 1
 
 

@@ -76,11 +76,11 @@ class Watched:
             self._cluster[one, other] = self._cluster[other, one] = cluster_components(overlay)[one].get(cluster, cluster)
 
     def run(self, seconds):
-        end_s = self.network.kernel.now_s + seconds
-        while self.network.kernel.now_s < end_s - 1e-9:
-            self.network.kernel.run(len(self.looks) * STEP_S)
-            links = {ends for ends in self.network._open() if ends in self._cluster}
-            self.looks.append((links, {(id, self.network._incarnations[id]) for id in self.network.running()}))
+        end_s = self.network.scheduler.now_s + seconds
+        while self.network.scheduler.now_s < end_s - 1e-9:
+            self.network.scheduler.run(len(self.looks) * STEP_S)
+            links = {ends for ends in self.network.connections() if ends in self._cluster}
+            self.looks.append((links, {(id, self.network.incarnation(id)) for id in self.network.running()}))
 
     def reachable(self, broker, from_s, until_s):
         """The brokers to whom a way stood all the time."""
@@ -121,11 +121,11 @@ def run(seed, faults, **shape):
         subscriptions[f"s{s}"] = parse_filter(f"[class,eq,'C{random.integers(3)}'],[x,>=,{random.integers(5)}]")
         network.say(f"s{s}", Subscribe(f"s{s}", subscriptions[f"s{s}"]))
     watched.run(3.0)
-    while network.kernel.now_s < UNTIL_S + 2:
+    while network.scheduler.now_s < UNTIL_S + 2:
         watched.run(0.1 * random.random())
         p, publication = len(published) % 3, parse_publication(f"[class,'C{len(published) % 3}'],[x,{random.integers(10)}]")
         network.publish(f"p{p}", publication)
-        published.append((network.kernel.now_s, f"p{p}", len(published) // 3, publication))
+        published.append((network.scheduler.now_s, f"p{p}", len(published) // 3, publication))
     watched.run(24.0)
     assert network.unsettled() == 0
     said = watched.control()
@@ -168,14 +168,14 @@ def test_spare_ways_carry_nothing_as_long_as_there_are_others():
     network = SimulatedNetwork(circle(5), PROTOCOLS["merc"].make)
     network.add_client("p", "A")
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
-    network.kernel.run(2.0)
+    network.scheduler.run(2.0)
     for broker in "BCDE":
         network.add_client(f"s{broker}", broker)
         network.say(f"s{broker}", Subscribe(f"s{broker}", parse_filter("[x,>=,0]")))
-    network.kernel.run(4.0)
+    network.scheduler.run(4.0)
     for x in range(10):
         network.publish("p", parse_publication(f"[x,{x}]"))
-    network.kernel.run(6.0)
+    network.scheduler.run(6.0)
     assert network.deliveries == {("p", x, f"s{broker}"): 1 for x in range(10) for broker in "BCDE"}
     # From A over AB to B and on to C, and over EA to E and on to D: each broker once, and the one between C and D not at all.
     came = {id: network.broker(id).statistics().publications_in for id in network.running()}

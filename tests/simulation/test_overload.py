@@ -6,10 +6,10 @@ import pytest
 from overweave.batches.objects import Rows
 from overweave.contract.frames import BatchFrame, ControlFrame, SessionEpoch
 from overweave.drivers.sim.costs import Costs
-from overweave.drivers.sim.kernel import Kernel
 from overweave.drivers.sim.overload import Overload
 from overweave.drivers.sim.runner import simulate
 from overweave.drivers.sim.scenario import scenario_of
+from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.station import Station
 from overweave.errors import InvalidInput
 from overweave.language.headers import Header
@@ -44,13 +44,15 @@ def test_the_delay_falls_with_the_load_but_nothing_overtakes():
 
 
 def test_a_station_delays_publications_and_what_is_behind_them_on_the_same_connection():
-    served, kernel = [], Kernel()
+    served, scheduler = [], Scheduler()
     costs = Costs(capacity_hz=1.0, overload_delay_s=2.0)
-    station = Station(kernel, costs, lambda *_: 0, lambda peer, frame: served.append((kernel.now_s, peer, type(frame).__name__)))
+    station = Station(
+        scheduler, costs, lambda *_: 0, lambda peer, frame, _: served.append((scheduler.now_s, peer, type(frame).__name__))
+    )
     word = ControlFrame(EPOCH, EPOCH, 9, 0, Unsubscribe("s"))
     for peer, some in (("a", frame(1)), ("b", frame(2)), ("b", word), ("c", word), ("c", frame(3))):
-        station.take(peer, some)
-    kernel.run()
+        station.arrive(peer, some)
+    scheduler.run()
     assert served == [
         (0.0, "a", "BatchFrame"), (0.0, "c", "ControlFrame"),
         (2.0, "b", "BatchFrame"), (2.0, "b", "ControlFrame"), (4.0, "c", "BatchFrame"),

@@ -37,20 +37,20 @@ def run(protocol, overlay, seed, loss=0.0):
         wanted[id] = parse_filter(f"[x,>=,{random.integers(6)}]")
         network.add_client(id, others[int(random.integers(len(others)))])
         network.say(id, Subscribe(id, wanted[id]))
-    network.kernel.run(8.0)
+    network.scheduler.run(8.0)
     expected, count = Counter(), 0
     for _ in range(3):
         pause_s = float(random.choice([0.7, 1.6, 2.2, 4.0, 12.0]))
-        network.kernel.at(network.kernel.now_s + 0.3, lambda _, pause_s=pause_s: network.pause(victim, pause_s))
-        end_s = network.kernel.now_s + pause_s + 6.0
-        while network.kernel.now_s < end_s:
-            network.kernel.run(network.kernel.now_s + 0.4 * random.random())
+        network.scheduler.at(network.scheduler.now_s + 0.3, lambda _, pause_s=pause_s: network.pause(victim, pause_s))
+        end_s = network.scheduler.now_s + pause_s + 6.0
+        while network.scheduler.now_s < end_s:
+            network.scheduler.run(network.scheduler.now_s + 0.4 * random.random())
             publication = parse_publication(f"[x,{random.integers(6)}]")
             network.publish("p", publication)
             expected.update(("p", count, id) for id, filter in wanted.items() if matches(filter, publication))
             count += 1
-    network.settle()
-    network.kernel.run(network.kernel.now_s + 2.0)
+    network.run_until_quiescent()
+    network.scheduler.run(network.scheduler.now_s + 2.0)
     missing, extra = expected - network.deliveries, network.deliveries - expected
     assert (missing, extra) == (Counter(), Counter()), f"seed {seed}: missing {missing}, too many {extra}"
 
@@ -73,10 +73,10 @@ def test_a_paused_broker_cuts_off_no_client_for_its_own_absence(protocol):
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
     network.add_client("s", "B1")
     network.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
-    network.kernel.run(3.0)
+    network.scheduler.run(3.0)
     network.publish("p", parse_publication("[x,1]"))
-    network.kernel.run(3.025)  # the subscriber has it, and has not acknowledged it
+    network.scheduler.run(3.025)  # the subscriber has it, and has not acknowledged it
     network.pause("B1", 20.0)
-    network.kernel.run(30.0)
+    network.scheduler.run(30.0)
     assert not network.refusals
     assert network.deliveries == {("p", 0, "s"): 1}

@@ -35,7 +35,7 @@ class Watched(SimulatedNetwork):
 
     def check(self):
         self.changes += 1
-        assert Overlay(self._overlay.ids, sorted(self.links)).is_connected()
+        assert Overlay(self.overlay.ids, sorted(self.links)).is_connected()
 
 
 def run(overlay, options, periods, seed=1, talks=3):
@@ -53,7 +53,7 @@ def run(overlay, options, periods, seed=1, talks=3):
         network.add_client(f"c{id}", id)
         network.say(f"c{id}", Advertise(f"a{id}", parse_filter("[class,eq,'X'],[to,isPresent,'']")))
         network.say(f"c{id}", Subscribe(f"s{id}", parse_filter(f"[class,eq,'X'],[to,eq,'{id}']")))
-    network.kernel.run(2.0)
+    network.scheduler.run(2.0)
     hops, sent = [], Counter()
     for _ in range(periods):
         hops.append(mean_distance(network, partners))
@@ -63,8 +63,8 @@ def run(overlay, options, periods, seed=1, talks=3):
                     network.publish(f"c{id}", parse_publication(f"[class,'X'],[to,'{other}']"))
                     expected[f"c{id}", sent[id], f"s{other}"] += 1
                     sent[id] += 1
-            network.kernel.run(network.kernel.now_s + EVERY_S / 10)
-    network.kernel.run(network.kernel.now_s + 5.0)
+            network.scheduler.run(network.scheduler.now_s + EVERY_S / 10)
+    network.scheduler.run(network.scheduler.now_s + 5.0)
     assert network.deliveries == expected
     assert network.unsettled() == 0
     return network, hops
@@ -93,7 +93,7 @@ def test_it_comes_to_rest():
     overlay = make_overlay("random-graph", brokers=10, degree=3, seed=4)
     network, _ = run(overlay, SelfOrganiseOptions(EVERY_S, degree_max=4), periods=12, talks=2)
     before = network.changes
-    network.kernel.run(network.kernel.now_s + 3 * EVERY_S)
+    network.scheduler.run(network.scheduler.now_s + 3 * EVERY_S)
     assert network.changes == before
 
 
@@ -127,8 +127,8 @@ def test_a_broker_that_restarts_is_heard_again():
         config=CONFIG,
         make_modules=lambda at: {"organise": Listening(at, SelfOrganiseOptions(every_s=1.0))},
     )
-    network.kernel.run(20.5)
+    network.scheduler.run(20.5)
     network.crash("B2", 0.1)
-    network.kernel.run(32)
+    network.scheduler.run(32)
     assert len([1 for now_s, at in heard if now_s < 20 and at != "B2"]) > 30
     assert len([1 for now_s, at in heard if now_s > 21 and at != "B2"]) > 15

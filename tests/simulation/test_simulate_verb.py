@@ -131,3 +131,26 @@ def test_the_example_runs(run):
     status, out, err = run(EXAMPLE, "--json")
     assert (status, err) == (0, "")
     assert json.loads(out)["publications"] == 600
+
+
+OVERLOAD = SCENARIO.replace("rate_hz = 2", "rate_hz = 20").replace("[faults]", "[costs]\nmatching_delay_base_s = 0.05\n[faults]")
+
+
+def test_an_overloaded_run_says_so_in_one_line_and_in_json(run, file):
+    file.write_text(OVERLOAD)
+    status, out, err = run(file)
+    assert (status, err) == (0, "")
+    (line,) = [line for line in out.splitlines() if line.startswith("overloaded")]
+    metrics = json.loads(run(file, "--json")[1])
+    named = [f"{each['broker']} {each['part']} {each['utilisation']:.2f}" for each in metrics["overloaded"]]
+    assert line == f"overloaded: {', '.join(named)}: delays grow with the length of the run"
+    assert metrics["overloaded"][0]["utilisation"] == metrics["input_utilisation"]["max"] > 1.5
+
+
+def test_faults_that_occurred_are_reported(run, file):
+    lost = json.loads(run(file, "--json")[1])["faults"]["lost_frames"]
+    assert lost > 0
+    status, out, _ = run(file)
+    assert status == 0
+    assert f"{lost} lost frames" in next(line for line in out.splitlines() if line.startswith("faults"))
+    assert "overloaded" not in out

@@ -30,7 +30,7 @@ def sizes(network, table):
 def publish(network, count):
     for x in range(count):
         network.publish("p", parse_publication(f"[x,{x}]"))
-    network.kernel.run(network.kernel.now_s + 10)
+    network.scheduler.run(network.scheduler.now_s + 10)
     assert network.unsettled() == 0
     return {number for _, number, _ in network.deliveries}
 
@@ -40,17 +40,17 @@ def test_an_answer_to_an_advertisement_that_is_another_one_by_now_takes_nothing_
     network = made(protocol, make_overlay("chain", brokers=2), SLOW)
     network.add_client("p", "B1")
     network.say("p", Advertise("a", ANY))
-    network.kernel.run(2)
+    network.scheduler.run(2)
     network.add_client("s", "B2")
     network.say("s", Subscribe("s", ANY))
-    network.kernel.run(4)
+    network.scheduler.run(4)
     network.say("p", Advertise("b", parse_filter("[y,>=,0]")))
-    network.kernel.run(4.015)  # it is answered when there is another one
+    network.scheduler.run(4.015)  # it is answered when there is another one
     network.say("p", Unadvertise("b"))
     network.say("p", Advertise("b", parse_filter("[x,>=,5]")))
-    network.kernel.run(4.03)
+    network.scheduler.run(4.03)
     network.say("p", Unadvertise("b"))
-    network.kernel.run(10)
+    network.scheduler.run(10)
     assert publish(network, 5) == set(range(5))
 
 
@@ -64,20 +64,18 @@ def test_an_advertisement_that_was_withdrawn_before_it_came_is_not_taken(protoco
         undeliverable_timeout_s=20,
     )
     network.add_client("p", "A")
-    network.kernel.run(2)
+    network.scheduler.run(2)
     network.crash("B")
-    network.kernel.run(2.1)
+    network.scheduler.run(2.1)
     network.say("p", Advertise("a", ANY))
-    network.kernel.run(2.2)
-    network.cut(("A", "M"), 3.0)
-    network.kernel.run(4.0)
+    network.scheduler.run(2.2)
+    network.cut_link(("A", "M"), 3.0)
+    network.scheduler.run(4.0)
     network.say("p", Unadvertise("a"))
-    network.kernel.run(4.5)
-    network._restart("B")
-    network._disconnect(("B", "M"))
-    network.kernel.run(5.0)
-    network._connect(("B", "M"))
-    network.kernel.run(40)
+    network.scheduler.run(4.5)
+    network.restart("B")
+    network.cut_link(("B", "M"), 0.5)
+    network.scheduler.run(40)
     assert not any(sizes(network, "advertisements").values())
 
 
@@ -86,14 +84,14 @@ def test_what_a_client_says_anew_while_its_broker_is_down_holds(protocol):
     network = made(protocol, make_overlay("chain", brokers=2))
     network.add_client("p", "B1")
     network.say("p", Advertise("a", parse_filter("[x,isPresent,0]")))
-    network.kernel.run(1)
+    network.scheduler.run(1)
     network.add_client("s", "B2")
     network.say("s", Subscribe("s", parse_filter("[x,<,5]")))
-    network.kernel.run(2)
+    network.scheduler.run(2)
     network.crash("B2", 0.5)
     network.say("s", Unsubscribe("s"))
     network.say("s", Subscribe("s", parse_filter("[x,>=,5]")))
-    network.kernel.run(10)
+    network.scheduler.run(10)
     assert publish(network, 10) == {5, 6, 7, 8, 9}
 
 
@@ -104,15 +102,15 @@ def test_a_publication_goes_by_the_advertisement_that_stood_when_it_was_publishe
     network = made(protocol, make_overlay("chain", brokers=3), link_timeout_s=2.0)
     network.add_client("p", "B1")
     network.say("p", Advertise("a", ANY))
-    network.kernel.run(1)
+    network.scheduler.run(1)
     network.add_client("s", "B2")
     network.say("s", Subscribe("s", ANY))
-    network.kernel.run(2)
+    network.scheduler.run(2)
     network.crash("B3", 0.1)
-    network.kernel.run(2.1 + after_ms / 1000)
+    network.scheduler.run(2.1 + after_ms / 1000)
     network.publish("p", parse_publication("[x,1]"))
     network.say("p", Unadvertise("a"))
-    network.kernel.run(20)
+    network.scheduler.run(20)
     assert network.deliveries == {("p", 0, "s"): 1}
     assert network.unsettled() == 0
 
@@ -126,10 +124,10 @@ def test_a_subscription_whose_way_changes_is_withdrawn_from_those_whom_it_does_n
     for client, broker in (("p", "Q"), ("w", "W"), ("f", "F")):
         network.add_client(client, broker)
         network.say(client, Advertise(f"a {client}", ANY))
-    network.kernel.run(3)
+    network.scheduler.run(3)
     network.add_client("s", "E2")
     network.say("s", Subscribe("s", ANY))
-    network.kernel.run(6)
+    network.scheduler.run(6)
     network.say("s", Unsubscribe("s"))
-    network.kernel.run(20)
+    network.scheduler.run(20)
     assert not any(sizes(network, "remote subscriptions").values())

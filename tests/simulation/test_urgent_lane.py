@@ -63,19 +63,24 @@ def loaded(costs):
     made = network(CHAIN, "filter", calls, config=config, own_costs=costs)
     made.add_client("p", "B1")
     made.add_client("s", "B2")
-    made.say("p", Advertise("a", parse_filter("[x,isPresent,0]")))
-    made.kernel.run(1.0)
+    made.say("p", Advertise("a", parse_filter("[x,isPresent,0],[text,isPresent,'']")))
+    made.scheduler.run(1.0)
     made.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
-    made.kernel.run(2.0)
+    made.scheduler.run(2.0)
     for number in range(1200):
-        made.kernel.at(2.0 + number / 20, lambda number: made.publish("p", Publication({"x": number})), number)
-    made.kernel.run(120.0)
+        made.scheduler.at(2.0 + number / 20, lambda number: made.publish("p", data(number)), number)
+    made.scheduler.run(140.0)
     return made, calls
+
+
+def data(number):
+    """A publication that is large beside its acknowledgement."""
+    return Publication({"x": number, "text": "t" * 1000})
 
 
 def data_bytes():
     """The bytes of a data frame on a link."""
-    return frame_bytes(BatchFrame(EPOCH, EPOCH, 0, 0, Rows((Publish(Publication({"x": 1}), Header("p", 0)),))))
+    return frame_bytes(BatchFrame(EPOCH, EPOCH, 0, 0, Rows((Publish(data(1), Header("p", 0)),))))
 
 
 @pytest.mark.parametrize(
@@ -93,6 +98,7 @@ def test_urgent_control_overtakes_the_data_of_its_session(costs):
     assert max(during) < 1.0
     assert max(delay_s for _, delay_s in ordered) > 8.0
     assert [at_s for at_s, _ in ordered] == sorted({at_s for at_s, _ in ordered})
+    made.scheduler.run(240.0)  # acknowledgements to the publisher share the uplink, and go first
     assert made.deliveries == Counter({("p", number, "s"): 1 for number in range(1200)})
 
 
@@ -116,7 +122,7 @@ def test_urgent_control_reaches_the_modules_of_all_brokers_once(protocol, overla
     made = network(overlay, protocol, calls, **heartbeat)
     made.add_client("c", overlay.ids[0])
     made.say("c", Subscribe("c", parse_filter("[class,eq,'CALL']")))
-    made.kernel.run(12.5)
+    made.scheduler.run(12.5)
     for source in overlay.ids:
         for target in overlay.ids:
             for urgent in (False, True):
@@ -135,8 +141,8 @@ def test_faults_lose_urgent_control_at_most_and_nothing_else(protocol):
     for seed in range(3):
         calls = {}
         made = network(make_overlay("chain", brokers=3), protocol, calls, seed=seed, faults=faults)
-        made.kernel.run(30.0)
-        made.settle()
+        made.scheduler.run(30.0)
+        made.run_until_quiescent()
         for source, target in (("B1", "B3"), ("B3", "B1")):
             ordered = [at_s for at_s, _ in calls[source, target, False]]
             urgent = [at_s for at_s, _ in calls[source, target, True]]
@@ -156,7 +162,7 @@ def urgent_rows(sequence=0, priority=Priority.URGENT):
 def established():
     calls = {}
     made = network(CHAIN, "filter", calls, make_modules=lambda broker: {"caller": Caller(broker, calls, 1e6)})
-    made.kernel.run(1.0)
+    made.scheduler.run(1.0)
     core = made.broker("B2")
     return core, core._sessions["B1"], calls
 

@@ -4,7 +4,7 @@ import pytest
 
 from overweave.broker.client import ClientCore
 from overweave.broker.client_control import ClientControl
-from overweave.broker.core import BrokerCore
+from overweave.broker.lifecycle import PeerLifecycle
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.publications import Publication
@@ -89,7 +89,7 @@ def test_brokers_that_forget_to_forget_are_found(monkeypatch):
 
 
 def test_errors_of_cores_are_found(monkeypatch):
-    monkeypatch.setattr(BrokerCore, "_on_left", lambda self, stimulus: 1 / 0)
+    monkeypatch.setattr(PeerLifecycle, "on_left", lambda self, stimulus: 1 / 0)
     assert "error" in failing()
 
 
@@ -116,9 +116,9 @@ def test_who_is_cut_off_is_excused_and_nobody_else():
     chain = type(scenario)(**{name: getattr(scenario, name) for name in scenario.__struct_fields__} | {"overlay": draw_chain()})
     network = SimulatedNetwork(chain.overlay, PROTOCOLS["destination"].make, 1, config=chain.config)
     reach = Reach(chain, network, until_s=40.0)
-    network.kernel.run(10.0)
-    network.cut(("B1", "B2"), for_s=3.0)
-    network.kernel.run(40.0)
+    network.scheduler.run(10.0)
+    network.cut_link(("B1", "B2"), for_s=3.0)
+    network.scheduler.run(40.0)
     assert reach.excuses("B1", "B3", 11.0)
     assert not reach.excuses("B2", "B3", 11.0)
     assert not reach.excuses("B1", "B3", 30.0)

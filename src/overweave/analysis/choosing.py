@@ -15,10 +15,10 @@ from overweave.analysis.models import traffic
 from overweave.analysis.tree import Tree
 from overweave.analysis.workload import Workload
 
-#: What is looked at: so many subscriptions in all, with so many points in each tenfold.
+#: The range of the total number of subscriptions, and the points per decade.
 SUBSCRIPTIONS_MIN, SUBSCRIPTIONS_MAX = 1.0, 1e8
 POINTS_PER_DECADE = 20
-#: Where it flips is told to so many parts.
+#: The relative precision of a break-even point.
 PRECISION = 1e-5
 
 

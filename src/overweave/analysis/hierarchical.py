@@ -18,7 +18,7 @@ from overweave.analysis.workload import Workload
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rates:
-    """What is expected: of each broker, of each class, or in all, according to what was summed."""
+    """Expected values per broker, per class, or in total, according to the summation."""
 
     #: Mean numbers of local entries (equation 2) and remote ones (4; x_r in all is 5).
     local_entries: Reals
@@ -90,7 +90,7 @@ def analyse(tree: Tree, workload: Workload) -> Analysis:
     )
 
 
-#: From so many subscriptions on exp(-A) has not its full precision any more.
+#: The number of subscriptions from which exp(-A) loses precision.
 _CROWDED = 700.0
 
 

@@ -90,7 +90,7 @@ def traffic(protocol: str, tree: Tree, workload: Workload, inclusion: Inclusion 
 
 
 class Side(NamedTuple):
-    """What is on one side of each link, by link and class."""
+    """The population of one side of each link, by link and class."""
 
     #: Mean numbers and arrivals of subscriptions of the class itself, and of all wider ones.
     offered: Reals
@@ -141,17 +141,17 @@ def _flooding(here: Side, _: Side) -> _Way:
 
 
 def _simple(here: Side, there: Side) -> _Way:
-    """Every subscription is told, and there are Poisson many: the variance is the mean."""
+    """Every subscription is forwarded, and their number is Poisson: the variance is the mean."""
     return _Way.filtered(here, there, here.offered, here.offered, 2 * here.arrivals)
 
 
 def _identity(here: Side, there: Side) -> _Way:
-    """A class is told while it has subscriptions: equations 4 and 9."""
+    """A class is forwarded while it has subscriptions: equations 4 and 9."""
     return _Way.of_state(here, there, -np.expm1(-here.offered), _toggles(here.arrivals, here.offered))
 
 
 def _covering(here: Side, there: Side) -> _Way:
-    """A class is told while it has subscriptions and no wider one has.
+    """A class is forwarded while it has subscriptions and no wider class has.
 
     That begins when the first of the class comes while there is no wider one, or when the last wider one goes, which is as
     often as a first one comes, while there are some of the class.
@@ -162,7 +162,7 @@ def _covering(here: Side, there: Side) -> _Way:
 
 
 def _advertised(here: Side, there: Side) -> _Way:
-    """A class is told while it has subscriptions here and there are advertisements of it, or of a narrower class, there.
+    """A class is forwarded while it has subscriptions here and advertisements of it, or of a narrower class, there.
 
     Advertisements themselves are told like classes, each for itself. Whoever publishes has advertised, so publications meet the
     same entries as without advertisements.
@@ -194,7 +194,7 @@ MODELS: Mapping[str, Model] = {
     "covering-peer": _covering,
     "identity-advertised": _advertised,
 }
-#: Those that tell only the parent, and where publications climb to the root whatever is wanted there.
+#: Protocols that forward only to the parent, where every publication reaches the root.
 _HIERARCHICAL = ("hierarchical-simple", "identity", "covering")
 
 

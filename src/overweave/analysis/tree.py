@@ -101,7 +101,7 @@ class Tree:
         outside = np.zeros_like(sums)
         for parent, children in enumerate(self.children):
             for order in (children, children[::-1]):
-                # Forth it collects the parent, what is above it and elder siblings, back the younger ones.
+                # Forward it collects the parent, everything above it and elder siblings, back the younger ones.
                 collected = outside[parent] + values[parent] if order is children else np.zeros_like(sums[0])
                 for child in order:
                     outside[child] += collected

@@ -27,7 +27,7 @@ class Workload:
     arrival_hz: Reals
     lifetime_s: Reals
     publication_hz: Reals
-    #: Advertisements that come and go, likewise; none: whoever publishes has always advertised.
+    #: Advertisements with churn, likewise; None: publishers have permanent ones.
     advertising_hz: Reals | None = None
     advertisement_lifetime_s: Reals | None = None
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.bench.base import Progress, Row
-from overweave.drivers.sim.kernel import nothing_dies
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.drivers.sim.scheduler import gc_frozen
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
@@ -153,15 +153,15 @@ def _network(brokers: int, publishers: int, subscribers: int) -> list[Row]:
     said += [Subscribe(f"s{id}", filter) for id, filter in enumerate(filters[publishers:])]
     title = f"{brokers:,} brokers, {publishers:,} boxes advertised"
     start = process_time()
-    with nothing_dies():
+    with gc_frozen():
         network = SimulatedNetwork(overlay, PROTOCOLS["filter"].make, on_delivery=lambda _: None)
-        network.kernel.run()
+        network.scheduler.run()
         for messages in (said[:publishers], said[publishers:]):
             for message, home in zip(messages, homes[: len(messages)], strict=True):
                 network.add_client(message.id, home)
                 network.say(message.id, message)
             homes = homes[len(messages) :]
-            network.kernel.run()
+            network.scheduler.run()
     taken_s = process_time() - start
     assert not network.unsettled(), "everything is in force when nothing is left to happen"
     told = sum(network.broker(id).statistics().control_out for id in overlay.ids)

@@ -15,8 +15,8 @@ from time import perf_counter
 import numpy as np
 
 from overweave.bench.base import Progress, Row
-from overweave.drivers.sim.kernel import Action, nothing_dies
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.drivers.sim.scheduler import Action, gc_frozen
 from overweave.language.messages import Advertise, Subscribe
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
@@ -64,13 +64,13 @@ def loaded(brokers: int, subscriptions: int, symbols: int) -> SimulatedNetwork:
         network.add_client(f"p{symbol}", overlay.ids[int(random.integers(brokers))])
         stock = parse_filter(f"[class,eq,'STOCK'],[symbol,eq,'S{symbol}'],[price,>=,0],[volume,>=,0]")
         network.say(f"p{symbol}", Advertise(f"a{symbol}", stock))
-    network.kernel.run()
+    network.scheduler.run()
     for broker in overlay.ids:
         network.add_client(f"c{broker}", broker)
     for i in range(subscriptions):
         broker = overlay.ids[i % brokers]
         network.say(f"c{broker}", Subscribe(f"{broker}.{i}", _wanted(symbols, random)))
-    network.kernel.run()
+    network.scheduler.run()
     return network
 
 
@@ -90,13 +90,13 @@ def _hop_s(network: SimulatedNetwork, size: int) -> tuple[float, int]:
     symbols = [i % SYMBOLS for i in range(PUBLICATIONS // size)]
     batches = [[_quote(symbol, random) for _ in range(size)] for symbol in symbols]
     before, pending = _hops(network), 0
-    with nothing_dies():
+    with gc_frozen():
         start = perf_counter()
         for symbol, batch in zip(symbols, batches, strict=True):
             network.publish(f"p{symbol}", *batch)
-            network.kernel.run(network.kernel.now_s + 0.001)
-            pending = max(pending, network.kernel.pending())
-        network.kernel.run()
+            network.scheduler.run(network.scheduler.now_s + 0.001)
+            pending = max(pending, network.scheduler.pending())
+        network.scheduler.run()
         taken_s = perf_counter() - start
     return taken_s / (_hops(network) - before), pending
 

@@ -21,6 +21,7 @@ VERBS = {
     "demo": "Run a demonstration on embedded stock quotes.",
     "match": "Match a file of publications against a file of filters.",
     "simulate": "Run a scenario in the simulator.",
+    "protocols": "List the routing protocols and their options.",
     "analyze": "Compute the cost of routing in closed form.",
     "sweep": "Run a grid of scenarios on Spark.",
     "workload": "Generate tables of publications and subscriptions.",

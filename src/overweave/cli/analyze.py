@@ -50,9 +50,9 @@ def analyze(
 ) -> None:
     """Compute the cost of hierarchical routing on a tree of brokers: table entries, notifications and control messages.
 
-    Rates are per second and between brokers. Subscriptions and publications are spread equally over brokers and classes unless
-    --rates says otherwise. In its table a later row replaces what an earlier one said; what no row says is 0, and the
-    lifetime is --lifetime. Costs of brokers and links, for delays, are those of the overlay's file.
+    Rates are per second and between brokers. Without --rates subscriptions and publications are uniform over brokers and
+    classes. In its table later rows override earlier ones; missing rates are 0, and the default lifetime is --lifetime.
+    Costs of brokers and links, for delays, are those of the overlay's file.
     """
     from overweave.analysis.hierarchical import analyse
     from overweave.analysis.workload import Workload

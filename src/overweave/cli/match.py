@@ -1,7 +1,7 @@
 """``overweave match``: matches publications against filters in bulk, without a network.
 
-Both files stream. The filters end up in the index, the publications pass through in batches, and what is answered is
-gone: the input is never held twice, and 100 MB of publications need no more memory than 100 kB.
+Both files stream. The filters are in the index, and publications are processed in batches: 100 MB of publications need no
+more memory than 100 kB.
 """
 
 import re

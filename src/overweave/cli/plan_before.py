@@ -15,7 +15,7 @@ def before_of(problem: "Problem") -> tuple["Before | None", str | None]:
     from overweave.planning.plan import Before, loads_of, totals_of
 
     if problem.today is None:
-        return None, "SOURCE does not say where clients are"
+        return None, "SOURCE has no places of clients"
     try:
         ids, load = current_load(problem)
     except InvalidInput as error:

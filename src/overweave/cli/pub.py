@@ -165,5 +165,5 @@ def _report(publisher: Publisher, bad: BadLines) -> None:
         say(f"skipped {bad.count} bad line{'s' * (bad.count != 1)}")
         for problem in bad.first:
             say(problem)
-    counts = f"published {publisher.published:,}, settled {publisher.settled:,}, matched nobody {publisher.unmatched:,}"
+    counts = f"published {publisher.published:,}, settled {publisher.settled:,}, unmatched {publisher.unmatched:,}"
     say(f"{counts} in {publisher.seconds:.3g} s")

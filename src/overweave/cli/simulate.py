@@ -12,6 +12,7 @@ from overweave.cli.terminal import progress
 from overweave.drivers.sim.metrics import Metrics
 from overweave.drivers.sim.runner import simulate as simulate_scenario
 from overweave.drivers.sim.scenario import read_scenario
+from overweave.drivers.sim.utilisation import overload_text
 from overweave.drivers.tracing.files import TraceWriter
 from overweave.drivers.tracing.names import run_name
 
@@ -29,10 +30,11 @@ def simulate(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write the metrics as JSON.")] = False,
 ) -> None:
-    """Simulate a network of brokers under a workload, and say what it did.
+    """Simulate a network of brokers under a workload, and report its metrics, its faults and overloaded brokers.
 
     The same scenario and seed give the same metrics and, byte by byte, the same trace. The trace of scenario.toml with
     seed 1 is DIR/run=scenario-seed-1; it appears when the run is complete and replaces an earlier one of that name.
+    'overweave protocols' lists the protocols for [routing] and their options.
     """
     scenario = read_scenario(file, seed)
     run = run_name(f"{file.stem}-seed-{scenario.seed}")
@@ -66,10 +68,16 @@ def _print(metrics: Metrics) -> None:
     table = Table("measure", box=None, pad_edge=False, show_header=False)
     table.add_column("value", justify="right")
     for name, value in msgspec.to_builtins(metrics).items():
+        if name in ("faults", "overloaded"):
+            continue
         parts = {f"{name} {part}": figure for part, figure in value.items()} if isinstance(value, dict) else {name: value}
         for label, figure in parts.items():
             table.add_row(label.replace("_", " ").removesuffix(" s"), _figure(figure))
-    Console(highlight=False).print(table)
+    table.add_row("faults", str(metrics.faults))
+    console = Console(highlight=False)
+    console.print(table)
+    if metrics.overloaded:
+        console.print(overload_text([str(each) for each in metrics.overloaded]), soft_wrap=True)
 
 
 def _figure(value: float | None) -> str:

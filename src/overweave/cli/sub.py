@@ -78,7 +78,7 @@ def sub(
             found = _next(publications, min(LINES_MAX, count or LINES_MAX), end_s)
             if found:
                 write(found)
-            elif _nobody_reads():
+            elif _is_closed():
                 raise BrokenPipeError
             if count is not None:
                 count -= len(found)
@@ -136,7 +136,7 @@ def _with_header(publish: Publish, now_s: float) -> dict[str, object]:
     }
 
 
-def _nobody_reads() -> bool:
+def _is_closed() -> bool:
     """Whether stdout is a closed pipe; a write would detect it, but there may be nothing to write."""
     try:
         poll = select.poll()

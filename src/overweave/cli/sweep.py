@@ -38,13 +38,13 @@ def sweep(
     conf: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A setting of Spark; several times.", show_default=False)
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Say what was done as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write the summary as JSON.")] = False,
 ) -> None:
     """Evaluate every scenario of a grid, by simulation or another kind that the file names.
 
     Writes the table metrics (Parquet, one row per scenario: its parameters, its measures, its error if it failed), figures
-    (SVG and PNG) and report.html into DIR. The whole file is checked before anything runs. Whatever ends a run, what is finished
-    stays, and the same command goes on with the rest.
+    (SVG and PNG) and report.html into DIR. Overloaded scenarios and the number of faults are reported. The whole file is checked
+    before anything runs. Finished scenarios survive an interrupted run, and the same command computes the rest.
     """
     began_s = time.monotonic()
     with waiting("reading the grid"):
@@ -61,25 +61,28 @@ def sweep(
             start()
         outcome = _run(grid, target, again, parallel, start)
         with waiting("drawing"):
+            from overweave.pipeline.sweeps.results import read_metrics
+            from overweave.pipeline.sweeps.summary import fault_totals, overloaded_scenarios
             from overweave.reports import write_report
             from overweave.reports.sweep import write_figures
 
             page, figures = target / "report.html", write_figures(target)
             write_report(target, page, start)
+    metrics = read_metrics(target)
+    overloaded, faults = overloaded_scenarios(metrics), fault_totals(metrics)
     if outcome.failed:
         say(f"{outcome.failed:,} of {outcome.scenarios:,} scenarios failed; see the column 'error'; --retry-failed retries them")
     answer = outcome._asdict() | {
+        "overloaded": overloaded,
+        "faults": faults,
         "metrics": str(target / "metrics"),
         "figures": [str(path) for path in figures],
         "report": str(page),
         "seconds": round(time.monotonic() - began_s, 3),
     }
-    if json:
-        put(msgspec.json.format(msgspec.json.encode(answer), indent=2) + b"\n")
-    else:
-        put("".join(f"{name:12}{_shown(value)}\n" for name, value in answer.items()).encode())
+    put(msgspec.json.format(msgspec.json.encode(answer), indent=2) + b"\n" if json else _text(answer, overloaded))
     if outcome.failed == outcome.scenarios:
-        raise OverweaveError(f"{file}: no scenario could be evaluated; the column 'error' of {target / 'metrics'} says why")
+        raise OverweaveError(f"{file}: no scenario could be evaluated; the column 'error' of {target / 'metrics'} has the errors")
 
 
 def _starter(stack: contextlib.ExitStack, master: str | None, conf: list[str]) -> Callable[[], "SparkSession"]:
@@ -111,6 +114,17 @@ def _run(grid: "Sweep", out: Location, again: bool, parallel: int | None, start:
         except KeyboardInterrupt:
             say(f"{finished:,} of {total:,} scenarios are finished; the same command goes on with the rest")
             raise
+
+
+def _text(answer: dict[str, object], overloaded: list[dict[str, str]]) -> bytes:
+    """The answer as text, with a line for each overloaded scenario."""
+    from overweave.drivers.sim.utilisation import NAMED_MAX, overload_text
+
+    lines = [f"{name:12}{_shown(value)}" for name, value in (answer | {"overloaded": len(overloaded)}).items()]
+    lines += [f"scenario {each['scenario']} {overload_text([each['overloaded']])}" for each in overloaded[:NAMED_MAX]]
+    if len(overloaded) > NAMED_MAX:
+        lines.append(f"{len(overloaded) - NAMED_MAX:,} more scenarios are overloaded: column 'overloaded' of the metrics")
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
 def _shown(value: object) -> str:

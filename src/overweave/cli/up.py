@@ -32,7 +32,7 @@ def up(
     """Run a whole network on this machine until Ctrl-C or SIGTERM, and print the URLs of its brokers.
 
     If a broker process exits, the others are stopped and the exit status is 1. Without ``state`` in the file the state is in a
-    temporary directory and lost afterwards.
+    temporary directory and lost afterwards. 'overweave protocols' lists the routing protocols and the options for [routing].
     """
     network = read_network(file)
     # Errors in these files are reported once, here, instead of by every broker.

@@ -28,10 +28,9 @@ from typing import Annotated
 
 import msgspec
 
-from overweave.batches.base import Batch
 from overweave.batches.destinations import NUMBERS_MAX, decode_list
 from overweave.batches.kernels import LIST_BYTES_MAX
-from overweave.batches.raw import EncodedBatch, RawRows, encode_batch
+from overweave.batches.raw import RawRows, encode_batch
 from overweave.contract.frames import (
     Acknowledgement,
     AdvertisementsEnd,
@@ -70,7 +69,11 @@ _STRETCH = struct.Struct("<QQ")
 _WORD = struct.Struct("<24sQQB")
 _ID = struct.Struct("<HH")
 _BATCH = struct.Struct("<24sQQIBBBB")
+#: The same with the head of the frame and with epochs as numbers, to be written at once.
+_BATCH_FRAME = struct.Struct("<IBQIQIQQIBBBB")
 _URGENT = struct.Struct("<24sIBBBB")
+#: A batch and its destination list are not longer.
+_ROWS_BYTES_MAX = FRAME_BYTES_MAX - 1 - _BATCH.size
 _WORDS: tuple[type[ControlMessage], ...] = (
     Advertise, Unadvertise, Subscribe, Unsubscribe, AdvertisementsEnd, SyncEnd, LinkState, StateSnapshot, Rejected,
     LinkRetired,
@@ -173,15 +176,15 @@ def encode(message: Message) -> Sequence[bytes | memoryview]:
     '01 00 00 00 02'
     """
     if isinstance(message, BatchFrame):
-        rows, passed, ttl, tag, listed = _encoded_batch(message.batch)
-        numbers = _encoded_epochs(message), message.sequence, message.acknowledged
-        head = HEAD.pack(1 + _BATCH.size + len(listed) + len(rows), BATCH)
-        return head + _BATCH.pack(*numbers, message.batch.count, passed, ttl, tag, len(listed)) + listed, rows.data
+        rows, passed, ttl, tag, listed = encode_batch(message.batch)
+        size = len(listed) + len(rows)
+        if size > _ROWS_BYTES_MAX:
+            raise _too_long(len(rows))
+        numbers = *message.epoch, *message.peer_epoch, message.sequence, message.acknowledged
+        head = _BATCH_FRAME.pack(1 + _BATCH.size + size, BATCH, *numbers, message.batch.count, passed, ttl, tag, len(listed))
+        return head + listed, rows.data
     if isinstance(message, UrgentFrame):
-        rows, passed, ttl, tag, listed = _encoded_batch(message.batch)
-        head = HEAD.pack(1 + _URGENT.size + len(listed) + len(rows), URGENT)
-        epochs, count = _encoded_epochs(message), message.batch.count
-        return head + _URGENT.pack(epochs, count, passed, ttl, tag, len(listed)) + listed, rows.data
+        return _encoded_urgent(message)
     kind, body = _encoded(message)
     return (HEAD.pack(1 + len(body), kind) + body,)
 
@@ -195,12 +198,11 @@ def decode(kind: int, body: bytes | memoryview) -> Message:
     try:
         if kind == BATCH:
             epochs, sequence, acknowledged, count, passed, ttl, tag, listed = _BATCH.unpack_from(body)
-            rows = _decoded_rows(body, _BATCH.size, count, passed, ttl, tag, listed)
+            rows_at = _BATCH.size + listed
+            destinations = decode_list(bytes(body[_BATCH.size : rows_at])) if listed else 0
+            rows = RawRows(memoryview(body)[rows_at:], count, passed, destinations, ttl, tag)
             epoch, peer_epoch = _decoded_epochs(epochs)
             return BatchFrame(epoch, peer_epoch, sequence, acknowledged, rows)
-        if kind == URGENT:
-            epochs, count, passed, ttl, tag, listed = _URGENT.unpack_from(body)
-            return UrgentFrame(*_decoded_epochs(epochs), _decoded_rows(body, _URGENT.size, count, passed, ttl, tag, listed))
         return _decoded(kind, bytes(body))
     except struct.error:
         raise WireError(0, f"a frame of kind {kind}, got {len(body)} bytes") from None
@@ -221,12 +223,17 @@ def is_superseded(frame: memoryview, following: memoryview) -> bool:
     return len(following) >= len(frame) and frame[:_HEAD_AND_EPOCHS] == following[:_HEAD_AND_EPOCHS]
 
 
-def _encoded_batch(batch: Batch) -> EncodedBatch:
-    encoded = encode_batch(batch)
-    rows, _, _, _, listed = encoded
-    if len(rows) > FRAME_BYTES_MAX - 1 - _BATCH.size - len(listed):
-        raise InvalidInput(f"expected publications of at most {FRAME_BYTES_MAX:,} bytes together, got {len(rows):,}")
-    return encoded
+def _encoded_urgent(frame: UrgentFrame) -> Sequence[bytes | memoryview]:
+    rows, passed, ttl, tag, listed = encode_batch(frame.batch)
+    size = len(listed) + len(rows)
+    if size > _ROWS_BYTES_MAX:
+        raise _too_long(len(rows))
+    shared = _encoded_epochs(frame), frame.batch.count, passed, ttl, tag, len(listed)
+    return HEAD.pack(1 + _URGENT.size + size, URGENT) + _URGENT.pack(*shared) + listed, rows.data
+
+
+def _too_long(size: int) -> InvalidInput:
+    return InvalidInput(f"expected publications of at most {FRAME_BYTES_MAX:,} bytes together, got {size:,}")
 
 
 def _encoded_epochs(frame: Frame) -> bytes:
@@ -238,12 +245,6 @@ def _decoded_epochs(epochs: bytes) -> tuple[SessionEpoch, SessionEpoch]:
     """The epochs of both ends; cached, because a connection has the same ones in all frames."""
     incarnation, number, peer_incarnation, peer_number = _EPOCHS.unpack(epochs)
     return SessionEpoch(incarnation, number), SessionEpoch(peer_incarnation, peer_number)
-
-
-def _decoded_rows(body: bytes | memoryview, list_at: int, count: int, passed: int, ttl: int, tag: int, listed: int) -> RawRows:
-    rows_at = list_at + listed
-    destinations = decode_list(bytes(body[list_at:rows_at])) if listed else 0
-    return RawRows(memoryview(body)[rows_at:], count, passed, destinations, ttl, tag)
 
 
 def _encoded(
@@ -276,6 +277,11 @@ def _decoded(kind: int, body: bytes) -> Message:
         epochs, acknowledged, expected, unmatched = _ACKNOWLEDGEMENT.unpack_from(body)
         ranges = tuple((first, end) for first, end in _STRETCH.iter_unpack(body[_ACKNOWLEDGEMENT.size :]))
         return Acknowledgement(*_decoded_epochs(epochs), acknowledged, expected, ranges, unmatched)
+    if kind == URGENT:
+        epochs, count, passed, ttl, tag, listed = _URGENT.unpack_from(body)
+        rows_at = _URGENT.size + listed
+        destinations = decode_list(body[_URGENT.size : rows_at]) if listed else 0
+        return UrgentFrame(*_decoded_epochs(epochs), RawRows(memoryview(body)[rows_at:], count, passed, destinations, ttl, tag))
     if kind == HELLO:
         epochs, acknowledged, expected, unmatched, confirmed = _HELLO.unpack(body)
         return Hello(*_decoded_epochs(epochs), acknowledged, expected, bool(confirmed), unmatched)

@@ -15,7 +15,7 @@ from overweave.pipeline.sweeps.running import run_sweep
 
 
 class Claim(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a paper says, what it published, what we found, and whether that agrees."""
+    """A claim of a paper: its text, the published result, ours, and whether they agree."""
 
     claim: str
     published: Any
@@ -34,11 +34,11 @@ class Setting(NamedTuple):
     full: bool
     #: Gives the session, when it is first needed.
     start: Callable[[], SparkSession]
-    #: Hears what is being done.
+    #: Shows the current activity.
     say: Callable[[str], None]
 
     def swept(self, name: str, document: Document) -> Any:
-        """The table of a sweep (pandas), kept in the folder ``name``: what is finished there is not computed again."""
+        """The table of a sweep (pandas), kept in the folder ``name``; finished scenarios are not computed again."""
         sweep = sweep_of(document)
         self.say(f"{name}: {len(sweep.tasks):,} scenarios")
         results = Results(sweep, self.out / name)
@@ -52,7 +52,7 @@ class Setting(NamedTuple):
         return table
 
     def kept(self, names: Sequence[str], measure: Callable[[], Sequence[pd.DataFrame]]) -> list[pd.DataFrame]:
-        """The tables that ``measure`` gives, kept by name as CSV: what is there is not measured again."""
+        """The tables of ``measure``, kept by name as CSV; existing ones are not measured again."""
         paths = [self.out / f"{name}.csv" for name in names]
         if not all(path.exists() for path in paths):
             self.say(names[0])

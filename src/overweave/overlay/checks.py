@@ -1,4 +1,4 @@
-"""What the whole package asks of its input, so that every refusal reads alike: the field, what was expected, what came."""
+"""Checks of input with uniform errors: the field, the expectation, the found value."""
 
 import difflib
 import math

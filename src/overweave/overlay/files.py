@@ -131,7 +131,7 @@ def _known(row: Mapping[str, object], fields: Iterable[str], where: str) -> None
 
 
 def _expectation(error: msgspec.ValidationError) -> str:
-    """Msgspec says "what - at `where`"; ours is the other way round."""
+    """Msgspec has "what - at `where`"; ours has the place first."""
     what, _, where = str(error).rpartition(" - at ")
     what, where = (what, where.strip("`")) if what else (where, "$")
     return f"{where}: {what.replace('Expected', 'expected', 1).replace('`', '')}"

@@ -126,7 +126,7 @@ def _write_data(element: Element, part: Broker | Link, domain: str) -> None:
 
 
 def _read_data(element: Element, where: str, keys: _Keys) -> dict[str, Any]:
-    """The attributes of a node or edge by name, those that only the key gives a default for included."""
+    """The attributes of a node or edge by name, including defaults of keys."""
     texts = dict(keys.defaults)
     for data in _children(element, "data"):
         key = _attribute(data, "key", f"{where}: data")

@@ -15,7 +15,7 @@ from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
 
 _Pair = tuple[int, int]
-#: A shape that has to be connected by chance is drawn so often.
+#: Attempts to draw a random shape that is connected.
 _TRIES = 200
 
 

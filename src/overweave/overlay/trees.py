@@ -1,4 +1,4 @@
-"""Spanning trees, as overlays: the same brokers, and of the links only those that are needed.
+"""Spanning trees, as overlays: the same brokers with the needed links.
 
 Where not all brokers can be reached the result is a forest: brokers out of reach are there, without links.
 """

@@ -1,4 +1,4 @@
-"""Schemas of all tables (see INTERFACES), explicit, so that nothing is guessed from data. ``deliveries`` follows `Record`."""
+"""Explicit schemas of all tables. ``deliveries`` and ``statements`` follow `Record` and `Statement`."""
 
 import types
 import typing
@@ -30,70 +30,60 @@ def _of_record(record: type) -> StructType:
     for name, kind in typing.get_type_hints(record).items():
         parts = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
         plain = next(part for part in parts if part is not types.NoneType)
-        # Hops are few; everything else of the kind int is counted for ever.
+        # Hops are few; other integers are unbounded counters.
         fields.append(StructField(name, IntegerType() if name == "hops" else _TYPES[plain], types.NoneType in parts))
     return StructType(fields)
 
 
-def _table(**columns: tuple[DataType, bool]) -> StructType:
-    return StructType([StructField(name, kind, nullable) for name, (kind, nullable) in columns.items()])
+_KINDS: dict[str, DataType] = {
+    "text": StringType(),
+    "whole": LongType(),
+    "real": DoubleType(),
+    "words": ArrayType(LongType(), False),
+}
 
 
-_TEXT, _WHOLE, _REAL = (StringType(), False), (LongType(), False), (DoubleType(), False)
-_MAYBE_TEXT, _MAYBE_WHOLE, _MAYBE_REAL = (StringType(), True), (LongType(), True), (DoubleType(), True)
+def _table(columns: str) -> StructType:
+    """The schema of a list of columns with their kinds; ``?`` marks a nullable one.
+
+    >>> [(field.name, field.nullable) for field in _table("broker text, capacity_hz real?").fields]
+    [('broker', False), ('capacity_hz', True)]
+    """
+    pairs = (column.split() for column in columns.split(","))
+    return StructType([StructField(name, _KINDS[kind.rstrip("?")], kind.endswith("?")) for name, kind in pairs])
+
 
 DELIVERIES = _of_record(Record)
 STATEMENTS = _of_record(Statement)
 BROKERS = _table(
-    broker=_TEXT,
-    output_bandwidth_bytes_per_s=_REAL,
-    matching_delay_base_s=_REAL,
-    matching_delay_per_subscription_s=_REAL,
-    capacity_hz=_MAYBE_REAL,
-    url=_MAYBE_TEXT,
+    "broker text, output_bandwidth_bytes_per_s real, matching_delay_base_s real, "
+    "matching_delay_per_subscription_s real, capacity_hz real?, url text?"
 )
 #: Columns that traces of an earlier release lack; they are read as null.
 ADDED = frozenset({"previous_hop"})
-PUBLISHERS = _table(publisher=_TEXT, broker=_MAYBE_TEXT, advertisement=_TEXT, rate_hz=_REAL, message_bytes=_WHOLE)
-SUBSCRIPTIONS = _table(subscription=_TEXT, client=_TEXT, broker=_MAYBE_TEXT, filter=_TEXT)
-PUBLICATIONS = _table(publisher=_TEXT, sequence=_WHOLE, publication=_TEXT)
-#: What matching in bulk finds: which publication goes to which subscription.
-MATCHES = _table(publisher=_TEXT, sequence=_WHOLE, subscription=_TEXT)
+PUBLISHERS = _table("publisher text, broker text?, advertisement text, rate_hz real, message_bytes whole")
+SUBSCRIPTIONS = _table("subscription text, client text, broker text?, filter text")
+PUBLICATIONS = _table("publisher text, sequence whole, publication text")
+#: Pairs of publications and matching subscriptions.
+MATCHES = _table("publisher text, sequence whole, subscription text")
 #: A bounded bit vector per subscription and publisher (THESIS ch 6): which of the publisher's last publications, from
 #: ``first_sequence`` to ``last_sequence``, the subscription got. The bit of a sequence number stands at its remainder by the
 #: number of bits, 64 to a word from the lowest on, so that a window that slides moves nothing. Numbers may have gaps:
 #: ``count / window_publications`` is the share that the subscription got.
 PROFILES = _table(
-    subscription=_TEXT,
-    publisher=_TEXT,
-    first_sequence=_WHOLE,
-    last_sequence=_WHOLE,
-    words=(ArrayType(LongType(), False), False),
-    count=_WHOLE,
-    window_publications=_WHOLE,
+    "subscription text, publisher text, first_sequence whole, last_sequence whole, words words, count whole, "
+    "window_publications whole"
 )
-#: What a publisher sends: its window, from ``first_sequence`` to ``last_sequence``, is that of all profiles of it, and
-#: ``window_publications`` are those that it sent in the window.
+#: The traffic of a publisher: its window, from ``first_sequence`` to ``last_sequence``, is that of all its profiles, and
+#: ``window_publications`` is the number of publications in the window.
 PUBLISHER_PROFILES = _table(
-    publisher=_TEXT,
-    broker=_MAYBE_TEXT,
-    first_sequence=_WHOLE,
-    last_sequence=_WHOLE,
-    window_publications=_WHOLE,
-    publications=_WHOLE,
-    rate_hz=_REAL,
-    bytes_per_s=_REAL,
-    message_bytes=_REAL,
+    "publisher text, broker text?, first_sequence whole, last_sequence whole, window_publications whole, "
+    "publications whole, rate_hz real, bytes_per_s real, message_bytes real"
 )
-#: Every subscription of a run, also those that got nothing: whose it is, where it was last, and what it wants (null: the trace
-#: has no statements). ``withdrawn_at_s`` is null as long as it holds.
+#: Every subscription of a run, also without deliveries: its client, its last broker, and its filter (null: the trace has no
+#: statements). ``withdrawn_at_s`` is null while it is in force.
 SUBSCRIPTION_LIFETIMES = _table(
-    subscription=_TEXT,
-    client=_MAYBE_TEXT,
-    broker=_TEXT,
-    filter=_MAYBE_TEXT,
-    subscribed_at_s=_MAYBE_REAL,
-    withdrawn_at_s=_MAYBE_REAL,
+    "subscription text, client text?, broker text, filter text?, subscribed_at_s real?, withdrawn_at_s real?"
 )
 #: Brokers over time, in buckets that begin at ``at_s``: what came in (arrivals, useful where a local subscription matches, else
 #: pure forwards), what went out, and what subscriptions got, one delivery for each. Bytes are those of content and payload.
@@ -101,41 +91,20 @@ SUBSCRIPTION_LIFETIMES = _table(
 #: ``forwarded_bytes_per_s`` went to neighbours, at the time when it arrived there. Forwarded and output bytes are null where
 #: the trace lacks the senders of arrivals.
 LOAD = _table(
-    broker=_TEXT,
-    at_s=_REAL,
-    input_hz=_REAL,
-    input_bytes_per_s=_REAL,
-    delivered_bytes_per_s=_REAL,
-    forwarded_bytes_per_s=_MAYBE_REAL,
-    output_bytes_per_s=_MAYBE_REAL,
-    arrivals=_WHOLE,
-    useful_arrivals=_WHOLE,
-    pure_forwards=_WHOLE,
-    deliveries=_WHOLE,
+    "broker text, at_s real, input_hz real, input_bytes_per_s real, delivered_bytes_per_s real, "
+    "forwarded_bytes_per_s real?, output_bytes_per_s real?, arrivals whole, useful_arrivals whole, pure_forwards whole, "
+    "deliveries whole"
 )
 #: Per broker: arrivals as in `LOAD`, yield, bytes, and deliveries with their hops and delays (null when there are none).
 SUMMARY = _table(
-    broker=_TEXT,
-    arrivals=_WHOLE,
-    useful_arrivals=_WHOLE,
-    pure_forwards=_WHOLE,
-    yield_share=_MAYBE_REAL,
-    input_bytes=_WHOLE,
-    delivered_bytes=_WHOLE,
-    forwarded_bytes=_MAYBE_WHOLE,
-    output_bytes=_MAYBE_WHOLE,
-    deliveries=_WHOLE,
-    hops_mean=_MAYBE_REAL,
-    delay_s_mean=_MAYBE_REAL,
-    delay_s_p50=_MAYBE_REAL,
-    delay_s_p99=_MAYBE_REAL,
-    delay_s_max=_MAYBE_REAL,
+    "broker text, arrivals whole, useful_arrivals whole, pure_forwards whole, yield_share real?, input_bytes whole, "
+    "delivered_bytes whole, forwarded_bytes whole?, output_bytes whole?, deliveries whole, hops_mean real?, "
+    "delay_s_mean real?, delay_s_p50 real?, delay_s_p99 real?, delay_s_max real?"
 )
-#: Rejected rows of a table: their file, the reason, their number (null for an unreadable file) and an
-#: example.
-REJECTED = _table(file=_TEXT, reason=_TEXT, rows=_MAYBE_WHOLE, example=_MAYBE_TEXT)
+#: Rejected rows of a table: their file, the reason, their number (null for an unreadable file) and an example.
+REJECTED = _table("file text, reason text, rows whole?, example text?")
 
-#: Every table by its name: first those that are read as input, then those that ``overweave profile`` writes.
+#: Every table by its name: inputs first, then the tables of ``overweave profile``.
 TABLES: dict[str, StructType] = {
     "deliveries": DELIVERIES,
     "statements": STATEMENTS,
@@ -150,5 +119,5 @@ TABLES: dict[str, StructType] = {
     "summary": SUMMARY,
     "bad": REJECTED,
 }
-#: What tables of a profile were called in the release before.
+#: Names of tables of a profile in the release before.
 EARLIER_NAMES = {"publisher_profiles": "publishers", "subscription_lifetimes": "subscriptions"}

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.pipeline.configured import configured_keys
+from overweave.pipeline.distributions import ship_distributions
 from overweave.pipeline.package_archive import ship_package
 from overweave.pipeline.spark_errors import first_line, translate_errors
 
@@ -98,6 +99,7 @@ def make_session(
         print(f"overweave: Spark {context.applicationId} on {context.master}, {context.uiWebUrl or 'no UI'}", file=sys.stderr)
     if not local:
         ship_package(spark)
+    ship_distributions(spark)
     return spark
 
 

@@ -35,11 +35,11 @@ class Algorithm:
 
     @property
     def keeps_capacity(self) -> bool:
-        """Whether a plan of it overloads nobody; the baselines do not look."""
+        """Whether its plans respect capacities; the baselines do not."""
         return self.allocate in AWARE and self.build == "recursive"
 
     def parts(self, options: Options, run_parts: RunParts = run_here) -> tuple[Allocator, Builder, Placement]:
-        """What it is made of, with options; CRAM has ``run_parts`` cluster what is too much for one go."""
+        """Its parts with options; CRAM uses ``run_parts`` for parts of large problems."""
         allocate, build, place = ALLOCATORS[self.allocate], BUILDERS[self.build], PLACEMENTS[self.place]
         if self.allocate.startswith("cram-"):
             closeness = self.allocate.removeprefix("cram-")

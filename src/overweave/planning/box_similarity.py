@@ -32,7 +32,7 @@ class BoxClients:
         return len(self.ids)
 
     def validate(self) -> None:
-        """Raise a `PlanningError` that names what is wrong."""
+        """Raise a `PlanningError` that names the defect."""
         for kind, boxes in (("advertisement", self.advertisements), ("subscription", self.subscriptions)):
             if boxes.lo.ndim != 2 or boxes.lo.shape != boxes.hi.shape or len(boxes.lo) != len(boxes):
                 raise PlanningError(

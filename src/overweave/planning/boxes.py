@@ -11,7 +11,7 @@ _Whole = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
-    """Boxes ``[lo, hi)``, a row each, and the number of whom each belongs to."""
+    """Boxes ``[lo, hi)``, one per row, and the number of the owner of each."""
 
     lo: _Reals
     hi: _Reals

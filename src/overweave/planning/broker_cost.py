@@ -22,10 +22,10 @@ def deployment_order(capacity: Reals, cost: Reals) -> Whole:
 
 
 def message_capacity(pool: Pool) -> Reals:
-    """What brokers are compared by: messages per second where all say so, else bandwidth."""
+    """The size of brokers: messages per second if all have a capacity, else bandwidth."""
     return pool.capacity_hz if np.isfinite(pool.capacity_hz).all() else pool.bandwidth_bytes_per_s
 
 
 def total_cost(pool: Pool, brokers: Whole) -> float | None:
-    """What some brokers cost together; None where nobody says what any costs."""
+    """The total cost of some brokers; None without costs."""
     return None if pool.cost is None else float(pool.cost[brokers].sum())

@@ -41,11 +41,11 @@ class Partners:
         self._failed.get(group, set()).discard(group)
 
     def failed(self, group: int) -> set[int]:
-        """With whom a group is not paired again."""
+        """Groups that are not paired again with a group."""
         return self._failed.get(group, set())
 
     def marked(self, group: int) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], int]:
-        """Marks of those with whom a group is not paired, and the mark."""
+        """Marks of the groups that are not paired with a group, and the mark."""
         self._mark += 1
         for other in self._failed.get(group, ()):
             self._marks[other] = self._mark
@@ -53,7 +53,7 @@ class Partners:
 
 
 class Search(Protocol):
-    """Finds partners; told of groups that come and go."""
+    """The search for partners; it is notified of added and removed groups."""
 
     def added(self, group: int) -> None:
         """A group has units now."""
@@ -157,7 +157,7 @@ class PosetSearch:
         return bool(ones[wide] >= ones[narrow]) and self._common(wide, narrow) == ones[narrow]
 
 
-#: Of groups, partners, a metric, and the output from which on a pair is not looked at because nobody could hold it.
+#: Makes a search from groups, partners, a metric, and the output limit of a pair that any broker could hold.
 MakeSearch = Callable[[Groups, Partners, Closeness, int], Search]
 
 SEARCHES: Mapping[str, MakeSearch] = {

@@ -5,7 +5,7 @@ import numpy as np
 from overweave.errors import PlanningError
 from overweave.planning.load import Predicted, predict
 from overweave.planning.problem import Problem
-from overweave.planning.tree import Tree
+from overweave.planning.tree import Tree, parents_of
 
 
 def current_load(problem: Problem, link_delay_s: float = 0.0) -> tuple[tuple[str, ...], Predicted]:
@@ -53,13 +53,7 @@ def current_tree(problem: Problem) -> Tree:
 
 def _tree(neighbours: dict[int, list[int]], links: int) -> Tree:
     brokers = sorted(neighbours)
-    parents, open = {brokers[0]: -1}, [brokers[0]]
-    while open:
-        at = open.pop()
-        for other in neighbours[at]:
-            if other not in parents:
-                parents[other] = at
-                open.append(other)
+    parents = parents_of(neighbours, brokers[0])
     if len(parents) != len(brokers) or links != len(brokers) - 1:
         raise PlanningError(f"today: links: expected a tree over the {len(brokers)} brokers in use, found {links} links")
     place = {broker: i for i, broker in enumerate(brokers)}

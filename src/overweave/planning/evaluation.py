@@ -1,4 +1,4 @@
-"""Prediction against truth: what a plan says of every broker, and what publications do on it, replayed or simulated."""
+"""Prediction against truth: the predicted load of every broker, and the load of publications, replayed or simulated."""
 
 from collections.abc import Mapping
 from typing import Literal

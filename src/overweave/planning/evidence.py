@@ -23,7 +23,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: int
     #: Subscriptions that received nothing in the window belong to units without a vector.
     idle_units: int
-    #: The highest rate of all publishers together in any interval, over the mean; None if nobody measured it.
+    #: The highest rate of all publishers together in any interval, over the mean; None if unknown.
     peak_over_mean: float | None = None
     sufficient: bool = True
 
@@ -53,7 +53,7 @@ def evidence_of(problem: Problem, rates_hz: Reals | None = None, fill_min: float
 
 
 def check_evidence(evidence: Evidence, fill_min: float = FILL_MIN) -> None:
-    """Refuse what is too little, with the numbers."""
+    """Raise an error for insufficient evidence, with the numbers."""
     if not evidence.sufficient:
         raise PlanningError(
             f"profiles: expected vectors of {evidence.window_bits} bits to be filled to {fill_min:.0%} on average,"

@@ -12,7 +12,7 @@ import numpy as np
 
 from overweave.planning.problem import Pool, Problem, Reals, Vectors, Whole
 
-#: Chance explains a difference of so many standard deviations. Above that are 3 of 1,000 differences, and they by little.
+#: Standard deviations up to which a difference is chance: 3 of 1,000 are above, by little.
 DEVIATIONS = 3.0
 #: Vectors whose bits are unpacked at once.
 _ROWS = 4096
@@ -20,7 +20,7 @@ _ROWS = 4096
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """What a problem says of the traffic: deliveries of each publisher (rows) to each client, in its window."""
+    """The traffic of a problem: deliveries of each publisher (rows) to each client, in its window."""
 
     pool: Pool
     clients: tuple[str, ...]
@@ -36,7 +36,7 @@ class Observed:
 
 
 def observe(problem: Problem) -> Observed:
-    """What is compared of a problem."""
+    """The observed traffic of a problem."""
     units, publishers = problem.units, problem.publishers
     return Observed(
         problem.pool,

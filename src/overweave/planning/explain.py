@@ -1,4 +1,4 @@
-"""Why somebody is where a plan puts it: what every other broker of the plan would cost instead."""
+"""The explanation of a place: the cost of every other broker of the plan."""
 
 import msgspec
 import numpy as np

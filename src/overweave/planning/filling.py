@@ -9,7 +9,7 @@ from overweave.planning.problem import Whole
 
 
 class Filling:
-    """Some bins and what was put into them. Unions of input are kept only where input could be what runs out."""
+    """Bins and their contents. Unions of input are kept only if input could be the bottleneck."""
 
     def __init__(self, model: Model, bins: Bins, items: Items) -> None:
         self.model, self.bins = model, bins
@@ -46,7 +46,7 @@ class Filling:
         return int(failed)
 
     def pin(self, items: Items) -> Whole:
-        """Put pinned items into their bins; the bin of each item, -1 for those that are free."""
+        """Put pinned items into their bins; returns the bin of each item, -1 for free ones."""
         placed = np.full(len(items), -1, np.int64)
         where = {broker: bin for bin, broker in enumerate(self.bins.broker.tolist())}
         for item in np.flatnonzero(items.fixed >= 0).tolist():
@@ -74,7 +74,7 @@ def pack(model: Model, items: Items, bins: Bins, order: Whole) -> Whole:
 
 
 def does_not_fit(model: Model, items: Items, bins: Bins, item: int) -> DoesNotFit:
-    """The error that names an item; those of upper layers are brokers, and whoever builds the layer names them."""
+    """The error that names an item; items of upper layers are brokers, named by the builder of the layer."""
     bytes_per_s = float(items.output[item]) * model.tick_bytes_per_s
     id = model.item_ids[item] if items is model.items else None
     who = "a broker of the layer below" if id is None else f"client {id!r}"

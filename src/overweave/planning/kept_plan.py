@@ -1,4 +1,4 @@
-"""A plan of earlier evidence on a problem of today: who came and went, what would move, and plans that begin from it."""
+"""A plan of earlier evidence on the current problem: new and removed clients, moves, and plans that start from it."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from overweave.planning.problem import Problem, Today, Whole
 
 
 def kept(plan: Plan, problem: Problem) -> Plan:
-    """The plan with the clients and publishers of a problem: who is gone is left out, who is new finds a place.
+    """The plan with the clients and publishers of a problem: removed ones are left out, new ones get a place.
 
     That is the broker where it is, if the plan uses that one, else the one with most output to spare. All brokers of the plan
     have to be in the pool. Loads stay what they were.
@@ -43,7 +43,7 @@ def kept(plan: Plan, problem: Problem) -> Plan:
 
 
 def anchored(problem: Problem, plan: Plan) -> Problem:
-    """The problem with everybody where the plan has them, so that a new plan moves few of them; who is new is where it is."""
+    """The problem with clients at the places of the plan, so that a new plan moves few; new ones are where they are."""
     position, today = {id: i for i, id in enumerate(problem.pool.ids)}, problem.today
 
     def places(ids: tuple[str, ...], known: dict[str, str], at: Whole | None) -> Whole:
@@ -64,7 +64,7 @@ def restated(plan: Plan, problem: Problem) -> Plan:
 
 
 def moves_between(one: Plan, other: Plan) -> tuple[int, float]:
-    """Clients and publishers whose place differs, in number and as a share of those that both plans place."""
+    """Clients and publishers with different places, in number and as a share of those in both plans."""
     moved = both = 0
     for before, after in ((one.clients, other.clients), (one.publishers, other.publishers)):
         common = before.keys() & after.keys()

@@ -26,7 +26,7 @@ from overweave.planning.similarity import Similarity
 #: The load compensation factor of MINIMAL table 1: a quarter of each broker is for forwarding.
 LCF = 0.75
 Oversize = Literal["deploy", "error"]
-#: Whether a broker has room for a client in other respects; it is told of a client only to take it in.
+#: Whether a broker has room for a client in other respects; called only to place the client.
 Admission = Callable[[int, int], bool]
 
 
@@ -115,7 +115,7 @@ def _at_random(draw: np.random.Generator) -> Callable[[Reals], Reals]:
 
 
 class _Deploying:
-    """Brokers deployed so far, and who is where."""
+    """The deployed brokers and the places of clients."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ _OUTPUT_TICKS, _INPUT_TICKS = 2.0**42, 2.0**28
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """What is allocated: units, clusters of them, or the brokers of the layer below."""
+    """Items of an allocation: units, clusters of them, or the brokers of the layer below."""
 
     profile: Whole
     #: Output in ticks, and filters to match against.
@@ -185,7 +185,7 @@ def _filters_wanting(problem: Problem) -> Whole:
 
 
 def whole_window(problem: Problem, publisher: int) -> BitWords:
-    """A vector of all publications of the window. Bits that nobody has set are alike, so any of them serve."""
+    """A vector of all publications of the window. Unset bits are alike, so any of them serve."""
     vectors, window = problem.vectors, int(problem.publishers.window[publisher])
     own = vectors.words[vectors.publisher == publisher]
     words = np.bitwise_or.reduce(own, axis=0) if len(own) else np.zeros(vectors.words.shape[1], np.uint64)

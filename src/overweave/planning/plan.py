@@ -29,7 +29,7 @@ class BrokerLoad(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One difference between today and a plan; ``kind`` is what changes, ``id`` whom it concerns."""
+    """One difference between the current network and a plan: its ``kind`` and the ``id`` of the changed entity."""
 
     #: client, publisher, broker or link.
     kind: str
@@ -55,7 +55,7 @@ class Totals(msgspec.Struct, frozen=True):
     delay_s: float | None
     clusters: int
     moves: int | None
-    #: What the brokers cost together, where somebody says what they cost.
+    #: The total cost of the brokers, if costs are given.
     cost: float | None = None
 
 
@@ -78,7 +78,7 @@ class FrontierPoint(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What `plan.json` says."""
+    """The contents of `plan.json`."""
 
     version: int = VERSION
     algorithm: str
@@ -96,15 +96,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...]
     evidence: Evidence
     goals: Goals
-    #: None where nobody knows the network as it is.
+    #: None if the current network is unknown.
     before: Before | None = None
     #: Savings against moves, from today's network to the plan as it would be without a limit on moves; empty: not computed.
     frontier: tuple[FrontierPoint, ...] = ()
-    #: The network it was made for, to say what differs from another.
+    #: The network of the plan, to name differences from another.
     network: PlannedFor | None = None
-    #: What given publications did on it, where somebody asked.
+    #: The evaluation on given publications, if requested.
     evaluation: Evaluation | None = None
-    #: The file beside the plan that says where clients are, if they are too many for JSON.
+    #: The file with the places of clients, if they are too many for JSON.
     placements: str | None = None
     #: Likewise the file that has the changes.
     changes_file: str | None = None
@@ -126,7 +126,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fingerprint(problem: Problem) -> str:
-    """What tells networks apart; see `fingerprint_of`."""
+    """The fingerprint of a network; see `fingerprint_of`."""
     return fingerprint_of(planned_for(problem), problem.publishers.ids, problem.units.ids)
 
 

@@ -38,7 +38,7 @@ def capacities(pool: Pool) -> dict[str, tuple[float, float, float]]:
 
 
 def fingerprint_of(network: PlannedFor, publishers: Iterable[str], clients: Iterable[str]) -> str:
-    """What tells networks apart: brokers with capacities, links, and who is in it; not where clients are."""
+    """The identity of a network: brokers with capacities, links, clients and publishers; not the places of clients."""
     brokers = sorted((id, *values) for id, values in network.brokers.items())
     content = brokers, sorted(network.links), sorted(publishers), sorted(clients)
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:32]
@@ -52,7 +52,7 @@ def check_network(
     clients: Sequence[str],
     source: str,
 ) -> None:
-    """Refuse a plan that was made for another network than the one that was ``found``, and say what differs.
+    """Raise an error that names the differences if a plan was made for another network than ``found``.
 
     What brokers can carry is compared only if both say it, and links only if the plan knew any.
     """

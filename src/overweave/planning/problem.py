@@ -20,7 +20,7 @@ Reals = NDArray[np.float64]
 Whole = NDArray[np.int64]
 BitWords = NDArray[np.uint64]
 
-#: What is kept free of every broker unless the goals say otherwise.
+#: The default spare capacity of every broker.
 HEADROOM = 0.2
 
 
@@ -61,7 +61,7 @@ class Pool:
 
     @property
     def costs(self) -> Reals:
-        """What using each broker costs: 1 where nobody says."""
+        """The cost of each broker; 1 by default."""
         return np.ones(len(self)) if self.cost is None else self.cost
 
 
@@ -95,7 +95,7 @@ class Vectors:
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """What is placed as one. The vectors of unit i are ``rows[row_start[i]:row_start[i + 1]]``, at most one per publisher."""
+    """Units of placement. The vectors of unit i are ``rows[row_start[i]:row_start[i + 1]]``, at most one per publisher."""
 
     ids: tuple[str, ...]
     row_start: Whole
@@ -148,11 +148,11 @@ class Problem:
     units: Units
     today: Today | None = None
     goals: Goals = field(default_factory=Goals)
-    #: What publishers advertise and units subscribe to, as boxes, where somebody wants similarity by these (MINIMAL).
+    #: Advertisements and subscriptions as boxes, for similarity by boxes (MINIMAL).
     boxes: FilterBoxes | None = None
 
     def validate(self) -> None:
-        """Raise a `PlanningError` that names what is wrong."""
+        """Raise a `PlanningError` that names the defect."""
         _check_pool(self.pool)
         _check_publishers(self.publishers, len(self.units))
         _check_vectors(self.vectors, self.publishers)

@@ -13,7 +13,7 @@ from overweave.planning.similarity import BrokerRow, Flags
 
 
 class ProfileSimilarity:
-    """The port `Similarity`; ``client`` says whose side each publisher is. The first clients are the problem's units."""
+    """The port `Similarity`; ``client`` is the client of each publisher. The first clients are the problem's units."""
 
     def __init__(self, problem: Problem, client: Whole, count: int) -> None:
         units, vectors, publishers = problem.units, problem.vectors, problem.publishers

@@ -1,4 +1,4 @@
-"""Profiles: what bit vectors say of load, the corrections for short ones, and problems made of them (THESIS 6.1.2, 7.3.8)."""
+"""Profiles: the load from bit vectors, the corrections for short ones, and problems made of them (THESIS 6.1.2, 7.3.8)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

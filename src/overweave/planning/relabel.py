@@ -12,7 +12,7 @@ from overweave.planning.load import Predicted
 from overweave.planning.problem import Problem, Whole
 from overweave.planning.tree import Tree
 
-#: The cost of what is not allowed: above any number of clients.
+#: The cost of a forbidden assignment: above any number of clients.
 _NEVER = 1 << 40
 
 

@@ -63,7 +63,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     #: None where there was nothing to compare with.
     change: float | None = None
-    #: What the new plan that was thought of would save, what it would have to, and who would move; None: none was.
+    #: The saving of the candidate plan, the required saving, and the moves; None without a candidate.
     saving: float | None = None
     needed: float | None = None
     moves: int | None = None
@@ -85,7 +85,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, eq=False)
 class Current:
-    """The plan that holds, and the evidence that was last planned on (none: nobody knows any more)."""
+    """The current plan, and the evidence of the last planning (None: unknown)."""
 
     plan: Plan
     observed: Observed | None = None
@@ -164,7 +164,7 @@ def _state(plan: Plan, problem: Problem, changed: bool) -> tuple[Standing | None
     most = _utilisation_max(plan, problem.goals.headroom, changed)
     used = np.maximum(load.input_utilisation, load.output_utilisation)
     for node in np.flatnonzero(used > most).tolist():
-        # Without a change it may be chance: what is counted is what is there at least.
+        # Without a change it may be chance: the lower bound counts.
         chance = 0.0 if changed else DEVIATIONS * deliveries_deviation(problem, np.flatnonzero(units == node))
         if used[node] * (1 - chance) > most:
             id = problem.pool.ids[tree.broker[node]]

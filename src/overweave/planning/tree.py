@@ -1,6 +1,6 @@
 """A tree of brokers with everybody's place in it, as arrays in breadth-first order: parents come before their children."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,3 +67,15 @@ class Design:
     publisher: Whole
     #: Clusters that items were placed as, in the lowest layer.
     clusters: int
+
+
+def parents_of(neighbours: Mapping[int, Sequence[int]], root: int) -> dict[int, int]:
+    """The parent of every node that is reachable from ``root``, by depth-first search; -1 for the root."""
+    parents, open = {root: -1}, [root]
+    while open:
+        at = open.pop()
+        for other in neighbours[at]:
+            if other not in parents:
+                parents[other] = at
+                open.append(other)
+    return parents

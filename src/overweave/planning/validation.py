@@ -8,14 +8,14 @@ from overweave.errors import GoalNotMet, PlanningError
 from overweave.planning.load import Predicted, predict
 from overweave.planning.plan import Plan, fingerprint, moves_of
 from overweave.planning.problem import Problem, Whole
-from overweave.planning.tree import Tree
+from overweave.planning.tree import Tree, parents_of
 
 #: Floats are compared with this relative tolerance.
 _CLOSE = 1e-9
 
 
 def validate_plan(plan: Plan, problem: Problem, *, capacity: bool = True) -> Predicted:
-    """Check a plan against its problem and return the load, computed anew; the error names what is wrong.
+    """Check a plan against its problem and return its recomputed load; the error names the defect.
 
     Every client and publisher exactly once, a client's publishing side with it, the overlay a tree, capacity less headroom
     respected with publishers in their places (unless ``capacity`` is off, as for the baselines), goals met.
@@ -84,20 +84,14 @@ def read_plan(plan: Plan, problem: Problem) -> tuple[Tree, Whole, Whole]:
 
 def _tree(plan: Plan, position: Mapping[str, int]) -> tuple[Tree, Whole]:
     number = {id: i for i, id in enumerate(plan.brokers)}
-    neighbours: list[list[int]] = [[] for _ in plan.brokers]
+    neighbours: dict[int, list[int]] = {i: [] for i in range(len(plan.brokers))}
     for link in plan.links:
         if not set(link) <= number.keys():
             raise PlanningError(f"plan: links: {link[0]}-{link[1]}: expected brokers of the plan")
         one, other = (number[end] for end in link)
         neighbours[one].append(other)
         neighbours[other].append(one)
-    parents, open = {0: -1}, [0]
-    while open:
-        at = open.pop()
-        for other in neighbours[at]:
-            if other not in parents:
-                parents[other] = at
-                open.append(other)
+    parents = parents_of(neighbours, 0)
     if len(plan.links) != len(plan.brokers) - 1 or len(parents) != len(plan.brokers):
         raise PlanningError("plan: links: expected a tree over all brokers")
     return Tree.of([position[id] for id in plan.brokers], [parents[i] for i in range(len(plan.brokers))])

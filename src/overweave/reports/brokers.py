@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from overweave.reports.labels import scale, shown
+from overweave.reports.labels import name_rows, scale, shown
 from overweave.reports.profile_digest import Digest, Histogram
 from overweave.reports.style import COLOURS, HEAT, LINE_WIDTH, Figure, add_legend, from_zero, new_figure, plain_numbers
 
@@ -46,7 +45,7 @@ def load_map(digest: Digest) -> Figure:
         extent = (0.0, float(edges[-1]), len(names) - 0.5, -0.5)
         mesh = axes.imshow(grid, aspect="auto", interpolation="nearest", cmap=HEAT, vmin=0.0, extent=extent)
         axes.grid(False)
-        _name_rows(axes, names)
+        name_rows(axes, names)
         axes.set_xlabel("time since the first arrival (s)")
         plain_numbers(axes.xaxis)
         sheet = axes.get_figure(root=True)
@@ -65,7 +64,7 @@ def arrivals_of_brokers(digest: Digest) -> Figure:
         axes.barh(places, rows["useful_arrivals"], color=COLOURS[0], height=0.7, label="with a local match")
         left = rows["useful_arrivals"]
         axes.barh(places, rows["pure_forwards"], left=left, color=COLOURS[1], height=0.7, label="pure forwards")
-        _name_rows(axes, rows["broker"].tolist())
+        name_rows(axes, rows["broker"].tolist())
         axes.grid(False, axis="y")
         axes.set_xlabel("publications")
         from_zero(axes, rows["arrivals"].tolist(), "x")
@@ -85,7 +84,7 @@ def output_of_brokers(digest: Digest) -> Figure | None:
         places, delivered = np.arange(len(rows)), rows["delivered_bytes"] / divisor
         axes.barh(places, delivered, color=COLOURS[0], height=0.7, label="to clients")
         axes.barh(places, rows["forwarded_bytes"] / divisor, left=delivered, color=COLOURS[1], height=0.7, label="to neighbours")
-        _name_rows(axes, rows["broker"].tolist())
+        name_rows(axes, rows["broker"].tolist())
         axes.grid(False, axis="y")
         axes.set_xlabel(f"sent ({unit})")
         from_zero(axes, (rows["output_bytes"] / divisor).tolist(), "x")
@@ -106,7 +105,7 @@ def delays_of_brokers(digest: Digest) -> Figure | None:
         axes.hlines(places, half, most, color=COLOURS[-1], linewidth=1.5)
         axes.plot(half, places, "o", color=COLOURS[0], label="median")
         axes.plot(most, places, "D", color=COLOURS[1], label="99th percentile")
-        _name_rows(axes, rows["broker"].tolist())
+        name_rows(axes, rows["broker"].tolist())
         axes.grid(False, axis="y")
         axes.set_xlabel(f"delay ({unit})")
         from_zero(axes, [*half, *most], "x")
@@ -162,9 +161,3 @@ def _filled(rows: pd.DataFrame, steps: int) -> NDArray[np.float64]:
     values = np.zeros(steps)
     values[rows["step"].to_numpy(np.int64)] = rows["input_hz"].to_numpy(np.float64)
     return values
-
-
-def _name_rows(axes: Axes, names: list[str]) -> None:
-    axes.set_yticks(np.arange(len(names)), [shown(name) for name in names], fontsize=8)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)

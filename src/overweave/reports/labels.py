@@ -1,11 +1,13 @@
-"""How names and numbers are shown: columns with their units, names that anybody may have chosen, figures of a readable size.
+"""Labels: columns with their units, names of users, and numbers of readable size.
 
 Columns are named with units and qualifiers last (``delay_s_mean``), so a label can be made of any of them.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from matplotlib.axes import Axes
 
 #: Units as columns end in them, the longest first, and as people write them.
 _UNITS = {"bytes_per_s": "B/s", "bytes": "B", "hz": "1/s", "s": "s"}
@@ -80,3 +82,10 @@ def shown(name: str) -> str:
     """
     clean = "".join(each if each.isprintable() else "�" for each in name[: _NAME_LENGTH + 1])
     return clean if len(clean) <= _NAME_LENGTH else f"{clean[: _NAME_LENGTH - 1]}…"
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Label the rows of a horizontal chart, the first at the top."""
+    axes.set_yticks(range(len(names)), [shown(name) for name in names], fontsize=8)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.tick_params(axis="y", length=0)

@@ -7,12 +7,11 @@ from xml.etree.ElementTree import Element
 
 import msgspec
 import numpy as np
-from matplotlib.axes import Axes
 
 from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.plan_files import read_plan
 from overweave.planning.plan import BrokerLoad, Plan
-from overweave.reports.labels import label, scale, shown
+from overweave.reports.labels import label, name_rows, scale, shown
 from overweave.reports.page import Text, element, facts, image, section, table
 from overweave.reports.plan_evaluation import evaluation_contents
 from overweave.reports.plan_frontier import frontier_section
@@ -156,19 +155,13 @@ def _bars(plan: Plan, name: str, axis: str, field: str, limit: float | None) -> 
                 axes.barh(places + place, values, height=0.38, color=colour, label=text)
         if limit is not None:
             axes.axvline(limit, color=COLOURS[1], linewidth=1.0, linestyle="--", label="most, with headroom")
-        _name_rows(axes, ids)
+        name_rows(axes, ids)
+        axes.grid(False, axis="y")
         axes.set_xlabel(axis)
         from_zero(axes, most, "x")
         plain_numbers(axes.xaxis)
         add_legend(axes, "network")
     return figure
-
-
-def _name_rows(axes: Axes, names: list[str]) -> None:
-    axes.set_yticks(np.arange(len(names)), [shown(name) for name in names], fontsize=8)
-    axes.set_ylim(len(names) - 0.5, -0.5)
-    axes.tick_params(axis="y", length=0)
-    axes.grid(False, axis="y")
 
 
 def _shown_brokers(plan: Plan) -> list[str]:

@@ -7,6 +7,7 @@ import pandas as pd
 
 from overweave.pipeline.locations import Location, LocationLike
 from overweave.pipeline.sweeps.results import ERROR, MANIFEST_NAME, Manifest, read_manifest, read_metrics
+from overweave.pipeline.sweeps.summary import OVERLOADED
 from overweave.reports.confidence import mean_and_margin
 from overweave.reports.labels import label, number_text
 from overweave.reports.line_chart import sweep_figure
@@ -53,6 +54,8 @@ def sweep_contents(directory: LocationLike) -> list[Element]:
     if figures:
         contents.append(section("Figures", *map(image, figures)))
     contents.append(section("Means", *_means(note, metrics, varied)))
+    if OVERLOADED in metrics and metrics[OVERLOADED].notna().any():
+        contents.append(section("Overloaded", *_overloaded(metrics[metrics[OVERLOADED].notna()], varied)))
     if len(failed):
         contents.append(section("Failures", *_failures(failed, varied)))
     contents.append(section("The same in all scenarios", _constants(note, metrics, varied)))
@@ -75,7 +78,7 @@ def _means(note: Manifest, metrics: pd.DataFrame, varied: list[str]) -> list[Ele
     good = metrics[metrics[ERROR].isna()]
     if not len(good):
         return [element("p", "No scenario is finished.")]
-    measures = [name for name in note.measures if good[name].notna().any()]
+    measures = [name for name in note.measures if good[name].notna().any() and pd.api.types.is_numeric_dtype(good[name])]
     by = varied or [note.parameters[0]]
     groups = good.drop_duplicates(by)[by].reset_index(drop=True)
     columns = {name: groups.merge(mean_and_margin(good, by, name), how="left", on=by) for name in measures}
@@ -91,10 +94,21 @@ def _means(note: Manifest, metrics: pd.DataFrame, varied: list[str]) -> list[Ele
     return found
 
 
+def _overloaded(overloaded: pd.DataFrame, varied: list[str]) -> list[Element]:
+    """The overloaded scenarios, with the utilisation of each overloaded part."""
+    note = "The utilisation of these brokers or uplinks is at least 1: delays grow with the length of the run."
+    return [element("p", note), _scenarios(overloaded, varied, OVERLOADED)]
+
+
 def _failures(failed: pd.DataFrame, varied: list[str]) -> list[Element]:
-    columns = [*varied, *([_SEED] if _SEED in failed else [])]
-    rows = [[*(_value(row[name]) for name in columns), Text(row[ERROR])] for _, row in failed.head(ROWS_MAX).iterrows()]
-    return [table([*(str(label(name)) for name in columns), "error"], rows)]
+    return [_scenarios(failed, varied, ERROR)]
+
+
+def _scenarios(metrics: pd.DataFrame, varied: list[str], text: str) -> Element:
+    """Scenarios by what makes them differ, with a column of text."""
+    columns = [*varied, *([_SEED] if _SEED in metrics else [])]
+    rows = [[*(_value(row[name]) for name in columns), Text(row[text])] for _, row in metrics.head(ROWS_MAX).iterrows()]
+    return table([*(str(label(name)) for name in columns), text], rows)
 
 
 def _constants(note: Manifest, metrics: pd.DataFrame, varied: list[str]) -> Element:

@@ -11,9 +11,6 @@ from overweave.batches.base import Batch
 from overweave.language.predicates import Filter
 from overweave.routing.destination_table import DestinationTable
 
-#: The ticks for which other brokers may not know of a changed path.
-HOLD_DOWN_TICKS = 20
-
 #: The tag of batches that take backup paths: a broker may receive them twice.
 DETOUR = 1
 
@@ -37,7 +34,9 @@ class PathSet:
     ([5], [])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, hold_down_ticks: int = 1) -> None:
+        #: The ticks for which other brokers may not know of a changed path.
+        self._hold_down_ticks = hold_down_ticks
         self.main, self.backup = DestinationTable(), DestinationTable()
         #: The paths of publications that still arrive because the main path led here, for some ticks.
         self.hold_down = DestinationTable()
@@ -52,7 +51,7 @@ class PathSet:
         if main:
             self._ticks_left.pop(id, None)
         elif was_main and back is not None:
-            self._ticks_left[id] = HOLD_DOWN_TICKS
+            self._ticks_left[id] = self._hold_down_ticks
         if id not in self._ticks_left:
             self.hold_down.set(id, {})
         elif back is not None:
@@ -97,8 +96,10 @@ class PathTables:
     ``paths`` returns the paths to a subscription from a source, and ``ids`` the subscriptions with a path.
     """
 
-    def __init__(self, paths: Callable[[str, Source], Iterable[Path]], ids: Callable[[], Iterable[str]]) -> None:
-        self._paths, self._ids = paths, ids
+    def __init__(
+        self, paths: Callable[[str, Source], Iterable[Path]], ids: Callable[[], Iterable[str]], hold_down_ticks: int
+    ) -> None:
+        self._paths, self._ids, self._hold_down_ticks = paths, ids, hold_down_ticks
         self._tables: dict[Source, PathSet] = {}
         #: The brokers that no longer lead to a subscription, while publications in flight to them may be redirected.
         self._lost: dict[Source, dict[str, set[int]]] = {}
@@ -108,7 +109,7 @@ class PathTables:
     def of(self, source: Source) -> PathSet:
         """The paths for publications of a source."""
         if source not in self._tables:
-            table = self._tables[source] = PathSet()
+            table = self._tables[source] = PathSet(self._hold_down_ticks)
             self._lost[source] = {}
             for id in self._ids():
                 table.set(id, self._paths(id, source))

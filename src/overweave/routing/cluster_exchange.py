@@ -19,11 +19,11 @@ from overweave.routing.remote import RouteEntry
 class ClusterExchange:
     """The routes between the clusters of one broker, and those of its clients."""
 
-    def __init__(self, clusters: Mapping[str, ClusterNode], withdrawals: Withdrawals) -> None:
+    def __init__(self, clusters: Mapping[str, ClusterNode], withdrawals: Withdrawals, hold_down_ticks: int) -> None:
         self._clusters, self._withdrawals = clusters, withdrawals
         self.client_advertisements: dict[str, RouteEntry] = {}
         self.client_subscriptions: dict[str, RouteEntry] = {}
-        self.paths = PathTables(self._paths_to, self._ids)
+        self.paths = PathTables(self._paths_to, self._ids, hold_down_ticks)
         #: The ids whose routes are not re-exported since they changed.
         self._changed: dict[str, None] = {}
         #: The advertisements that this broker is suppressed with, by cluster.

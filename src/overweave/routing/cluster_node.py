@@ -140,8 +140,8 @@ class ClusterNode:
         if before is None:
             return sends
         # Brokers with the earlier version that the new one does not concern get a withdrawal.
-        former = set(self._state.advertisers_of(before)) - set(advertisers)
-        return [*sends, *(self._multicast.send(Unsubscribe(id), former) if self._has_number(former) else [])]
+        former = [broker for broker in self._state.advertisers_of(before) if broker not in advertisers]
+        return [*sends, *(self._multicast.send(Unsubscribe(id), former) if former else [])]
 
     def unsubscribe(self, id: str) -> list[Send]:
         """Represent a subscription no longer."""
@@ -198,9 +198,6 @@ class ClusterNode:
     def _forget_replies(self, broker: str) -> None:
         self._state.replies.forget(broker, self._multicast.epoch)
         self._updates.forget_replies(broker)
-
-    def _has_number(self, brokers: set[str]) -> bool:
-        return any(self.topology.number_of(broker) is not None for broker in brokers)
 
     def validate(self) -> None:
         """Check the invariants."""

@@ -25,6 +25,7 @@ from overweave.matching.intersections import IntersectionIndex
 from overweave.overlay.parts import LinkKind
 from overweave.routing.advertisement_tree import Route, Tree
 from overweave.routing.base import ControlDispatch, Engine, Forward, Send
+from overweave.routing.options import AdvertisementTreeOptions
 from overweave.routing.parent_subscriptions import ParentSubscriptions
 from overweave.routing.sync import GraphSync
 
@@ -34,12 +35,12 @@ _TOMBSTONES_MAX = 65_536
 class FilterBasedGeneral(ControlDispatch):
     """The protocol at one broker: its clients' subscriptions, and the trees."""
 
-    def __init__(self, broker: str = "", incarnation: int = 1) -> None:
+    def __init__(self, broker: str = "", incarnation: int = 1, options: AdvertisementTreeOptions | None = None) -> None:
         self._broker = broker
         #: The epoch of the last advertisement of a client.
         self._epoch = Epoch(incarnation)
         self._neighbours: list[str] = []
-        self._subscriptions = ParentSubscriptions()
+        self._subscriptions = ParentSubscriptions(options or AdvertisementTreeOptions())
         self._trees: dict[str, Tree] = {}
         #: The trees with a path to an advertiser elsewhere, by the subscriptions that they intersect.
         self._routed = IntersectionIndex[str](holds_advertisements=True)

@@ -25,6 +25,7 @@ from overweave.routing.cluster_node import ClusterNode
 from overweave.routing.cluster_state import Withdrawals
 from overweave.routing.clusters import cluster_components, cluster_of_link
 from overweave.routing.ingress import ByCluster
+from overweave.routing.options import ClusterOptions
 from overweave.routing.remote import RouteEntry, Tombstones
 from overweave.routing.sync import NoSync
 from overweave.routing.topology import DOWN, UP, Topology
@@ -36,14 +37,14 @@ class Merc:
     #: A broker knows the topologies of its own clusters only.
     topology = None
 
-    def __init__(self, broker: str, overlay: Overlay, incarnation: int = 1) -> None:
+    def __init__(self, broker: str, overlay: Overlay, incarnation: int = 1, options: ClusterOptions | None = None) -> None:
         self._broker, self._overlay, self._incarnation = broker, overlay, incarnation
         self._number = overlay.position(broker)
         self._withdrawals = Withdrawals(Tombstones(), Tombstones())
         #: The epoch of the last statement of a client.
         self._epoch = Epoch(incarnation)
         self._clusters: dict[str, ClusterNode] = {}
-        self._exchange = ClusterExchange(self._clusters, self._withdrawals)
+        self._exchange = ClusterExchange(self._clusters, self._withdrawals, (options or ClusterOptions()).hold_down_ticks)
         for cluster in cluster_components(overlay)[broker].values():
             self._join(cluster)
         self._links: dict[str, ClusterNode] = {}

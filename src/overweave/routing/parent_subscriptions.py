@@ -10,16 +10,14 @@ from overweave.matching.intersections import IntersectionIndex
 from overweave.routing.advertisement_tree import Tree
 from overweave.routing.base import Send, SubscriptionTable
 from overweave.routing.forwarded import ForwardedSubscriptions
-
-#: The ticks for which a former parent has our subscriptions, until the new path is in force: 1.5 to 2 s.
-_HOLD_TICKS = 4
-_FRESH_TICKS = 6
+from overweave.routing.options import AdvertisementTreeOptions
 
 
 class ParentSubscriptions:
     """Subscriptions at parents and former parents; clients' own are in ``local``."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: AdvertisementTreeOptions) -> None:
+        self._hold_ticks = options.parent_hold_ticks
         self.local = SubscriptionTable()
         #: The subscriptions of clients by the advertisements that they intersect.
         self.local_index = IntersectionIndex[str](holds_advertisements=False)
@@ -28,7 +26,7 @@ class ParentSubscriptions:
         self._has_ticks = False
         #: The remaining ticks in which a starting broker subscribes at all neighbours with a path: one of them was its parent
         #: before. If that has crashed, too, it may get publications again that were in flight to here.
-        self._fresh_ticks = _FRESH_TICKS
+        self._fresh_ticks = options.startup_ticks
 
     def tick(self, trees: dict[str, Tree]) -> list[Send]:
         """A heartbeat period has passed: unsubscribe at former parents whose time is over."""
@@ -109,7 +107,7 @@ class ParentSubscriptions:
             return []
         sends = self.subscribe_at(id, tree, neighbour)
         if neighbour in tree.told:
-            tree.leaving[neighbour] = _HOLD_TICKS
+            tree.leaving[neighbour] = self._hold_ticks
             self._moving[id] = None
         return sends
 
@@ -119,7 +117,7 @@ class ParentSubscriptions:
             return []
         if not self._has_ticks:
             return self.unsubscribe_at(id, tree, former)
-        tree.leaving[former] = _HOLD_TICKS
+        tree.leaving[former] = self._hold_ticks
         self._moving[id] = None
         return []
 

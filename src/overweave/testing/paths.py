@@ -1,4 +1,4 @@
-"""Paths that stand: which brokers can be reached over given links, through each cluster at most once (decision 0013)."""
+"""Paths that stand: which brokers can be reached over given links, through each cluster at most once (decision 0009)."""
 
 import itertools
 from collections.abc import Collection, Mapping

@@ -185,7 +185,7 @@ class CoreNetwork:
 
     def rest(self) -> None:
         """Let time pass until nothing is planned, and check all brokers."""
-        self.simulated.kernel.run()
+        self.simulated.scheduler.run()
         for id in self._overlay.ids:
             self.simulated.broker(id).validate()
 

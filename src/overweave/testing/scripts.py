@@ -74,7 +74,7 @@ class _Runner:
             "client": lambda words, _: self._net.add_client(words[0], words[1]),
             "leave": lambda words, _: self._net.remove_client(words[0]),
             "publish": self._publish,
-            "cut": lambda words, _: self._net.cut((words[0], words[1]), _seconds(words[2])),
+            "cut": lambda words, _: self._net.cut_link((words[0], words[1]), _seconds(words[2])),
             "crash": lambda words, _: self._net.crash(words[0], _seconds(words[1])),
             "pause": lambda words, _: self._net.pause(words[0], _seconds(words[1])),
             "run": self._run,
@@ -129,9 +129,9 @@ class _Runner:
 
     def _run(self, words: list[str], _: str) -> None:
         if words:
-            self._net.kernel.run(self._net.kernel.now_s + _seconds(words[0]))
+            self._net.scheduler.run(self._net.scheduler.now_s + _seconds(words[0]))
         else:
-            self._net.settle()
+            self._net.run_until_quiescent()
 
 
 class _Recorded(SimulatedNetwork):
@@ -153,19 +153,19 @@ class _Recorded(SimulatedNetwork):
 
     def record(self, source: str, target: str, frame: Frame) -> None:
         """Write down a frame that is sent."""
-        self._write(f"{self.kernel.now_s * 1e3:.0f} {source} -> {target} {_frame_text(frame)}")
+        self._write(f"{self.scheduler.now_s * 1e3:.0f} {source} -> {target} {_frame_text(frame)}")
 
     def _delivered(self, parts: Parts) -> None:
         for subscription, batch in parts:
             rows = " ".join(f"{publisher}:{sequence}" for publisher, _, sequence in batch.identities())
-            self._write(f"{self.kernel.now_s * 1e3:.0f} delivered to {subscription}: {rows}")
+            self._write(f"{self.scheduler.now_s * 1e3:.0f} delivered to {subscription}: {rows}")
 
 
 class _RecordedChannel(Channel):
     __slots__ = ("_network", "_target_id")
 
     def __init__(self, network: _Recorded, source: Node, target: Node) -> None:
-        super().__init__(network, network.kernel, source, target, _LINK_DELAY_S)
+        super().__init__(network, network.scheduler, source, target, _LINK_DELAY_S)
         self._network, self._target_id = network, target.id
 
     def send(self, frame: Frame) -> None:

@@ -61,7 +61,7 @@ class Outbound:
         """Send publications that enter the network here, as soon as the window has room."""
         rows = batch.count
         entry = InFlight(None, batch, rows, self.buffer.add(batch, ack) if self.buffer.active else ack, rows)
-        if self._is_full():
+        if self._window_used >= self.window or self._window_bytes_used >= self._window_bytes:
             self._blocked.append(entry)
             self._blocked_rows += rows
             return

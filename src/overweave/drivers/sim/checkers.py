@@ -1,6 +1,6 @@
-"""Checkers that watch a simulation: nothing lost, nothing twice, tables valid, queues bounded.
+"""Checkers of a simulation: nothing lost, nothing twice, tables valid, queues bounded.
 
-What every subscription should get is found by one index over all of them, without any network.
+One index over all subscriptions gives the expected deliveries, without any network.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from overweave.matching.index import Index
 
 
 class Checks(msgspec.Struct, frozen=True):
-    """What is watched; a run that fails a check fails."""
+    """The checks of a run; one that fails ends the run."""
 
     #: Every subscription gets what it matches, once, and nothing else.
     deliveries: bool = True
@@ -29,17 +29,17 @@ class Checks(msgspec.Struct, frozen=True):
             raise InvalidInput(f"checks.queue_max: expected an integer of at least 1, got {self.queue_max}")
 
 
-class Ledger:
-    """Who should get what, and who did, in the memory of a few numbers per subscription.
+class DeliveryOracle:
+    """Expected and actual deliveries, as two numbers per subscription.
 
-    Per subscription it keeps the number and the sum of fingerprints of publications, due minus delivered. A loss and a
+    It holds the number and the sum of fingerprints of publications, due minus delivered. A loss and a
     duplicate that leave both at zero would have to have the same fingerprint.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> ledger = Ledger([("s1", parse_filter("[x,>,1]")), ("s2", parse_filter("[x,>,5]"))])
-    >>> ledger.published("p", 0, Publication({"x": 3}))
-    >>> ledger.delivered("p", 0, "s2")
-    >>> ledger.faults()
+    >>> oracle = DeliveryOracle([("s1", parse_filter("[x,>,1]")), ("s2", parse_filter("[x,>,5]"))])
+    >>> oracle.published("p", 0, Publication({"x": 3}))
+    >>> oracle.delivered("p", 0, "s2")
+    >>> oracle.faults()
     ["subscription 's1': 1 missing", "subscription 's2': 1 too many"]
     """
 
@@ -49,17 +49,17 @@ class Ledger:
         self._open: dict[object, list[int]] = {}
 
     def published(self, publisher: str, sequence: int, publication: Publication) -> None:
-        """Something is due to whoever wants it."""
+        """Expect a publication at all matching subscriptions."""
         fingerprint = hash((publisher, sequence))
         for id in self._index.ids(publication):
             self._count(id, 1, fingerprint)
 
     def delivered(self, publisher: str, sequence: int, subscription: str) -> None:
-        """Somebody has got something."""
+        """Count a delivery."""
         self._count(subscription, -1, -hash((publisher, sequence)))
 
     def faults(self) -> list[str]:
-        """What is wrong when everything should have been delivered."""
+        """Missing and surplus deliveries, once everything should be delivered."""
         return [
             f"subscription {id!r}: {_wrong(count)}" for id, (count, rest) in sorted(self._open.items(), key=str) if count or rest
         ]
@@ -77,18 +77,18 @@ def check_brokers(network: SimulatedNetwork, checks: Checks) -> None:
             try:
                 network.broker(id).validate()
             except AssertionError as error:
-                raise OverweaveError(f"broker {id} at {network.kernel.now_s:g} s: its state is broken: {error}") from error
+                raise OverweaveError(f"broker {id} at {network.scheduler.now_s:g} s: its state is broken: {error}") from error
         station = network.station(id)
         if station is not None and station.queue_max > checks.queue_max:
             raise OverweaveError(
-                f"broker {id} at {network.kernel.now_s:g} s: {station.queue_max} frames wait in its input queue, more than "
+                f"broker {id} at {network.scheduler.now_s:g} s: {station.queue_max} frames wait in its input queue, more than "
                 f"checks.queue_max = {checks.queue_max}; is it overloaded?"
             )
 
 
-def check_deliveries(ledger: Ledger) -> None:
-    """Check that everybody has got what was due."""
-    faults = ledger.faults()
+def check_deliveries(oracle: DeliveryOracle) -> None:
+    """Raise unless all deliveries are as expected."""
+    faults = oracle.faults()
     if faults:
         more = f" and {len(faults) - 5} more" if len(faults) > 5 else ""
         raise OverweaveError(f"deliveries are wrong: {'; '.join(faults[:5])}{more}")

@@ -1,10 +1,10 @@
 """Churn: subscriptions that come and go while others publish, on brokers with a real protocol (STOCH 3.1).
 
 Arrivals are Poisson, lifetimes have any of the distributions in `LIFETIMES`. A run begins in equilibrium: there are as many
-subscriptions as M/G/infinity has, each with the rest of its life. Beginning with none would take a warm-up that is never long
-enough where lifetimes are heavy-tailed. What is measured is read from the brokers: sizes of tables, messages sent.
+subscriptions as M/G/infinity has, each with a residual lifetime. Beginning with none would need a warm-up that is never long
+enough where lifetimes are heavy-tailed. Measures are read from the brokers: sizes of tables, messages sent.
 
-Nothing takes time here, as in the paper, so that a message is where it goes before anything else happens.
+Delays are zero, as in the paper: a message arrives before anything else happens.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from overweave.broker.modules.tracer import Tracer
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.drivers.sim.costs import Costs
-from overweave.drivers.sim.kernel import nothing_dies
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.drivers.sim.scheduler import gc_frozen
 from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.publications import Publication
@@ -31,14 +31,14 @@ PARETO_SHAPE = 1.5
 
 
 class Lifetimes(NamedTuple):
-    """A distribution with mean 1: whole lives, and what is left of the life of one that is met at any moment."""
+    """A distribution with mean 1: lifetimes, and residual lifetimes at a random moment."""
 
     whole: Callable[[np.random.Generator, int], Reals]
     rest: Callable[[np.random.Generator, int], Reals]
 
 
 def _pareto(shape: float) -> Callable[[np.random.Generator, int], Reals]:
-    """Pareto of the second kind, scaled so that lives of `PARETO_SHAPE` have mean 1; the rest has one less."""
+    """Pareto of the second kind, scaled so that lifetimes of `PARETO_SHAPE` have mean 1; residuals have one less."""
     return lambda dice, count: (PARETO_SHAPE - 1) * dice.pareto(shape, count)
 
 
@@ -57,7 +57,7 @@ class Process(NamedTuple):
 
 
 class Churn(msgspec.Struct, frozen=True, kw_only=True):
-    """What clients do; brokers are in the order of the overlay."""
+    """The actions of clients; brokers are in the order of the overlay."""
 
     subscriptions: Process
     publication_hz: Reals
@@ -83,12 +83,12 @@ def measure(
 ) -> Measured:
     """One run: ``warm_up_s`` is not measured, then tables are looked at ``samples`` times, evenly."""
     run = _Run(overlay, protocol, churn, seed, warm_up_s + duration_s)
-    with nothing_dies():
-        run.go_on(warm_up_s)
+    with gc_frozen():
+        run.run_until(warm_up_s)
         before = run.sent()
         entries = []
         for number in range(1, samples + 1):
-            run.go_on(warm_up_s + duration_s * number / samples)
+            run.run_until(warm_up_s + duration_s * number / samples)
             entries.append(run.remote_entries())
     publications, control = (now - then for now, then in zip(run.sent(), before, strict=True))
     return Measured(float(np.mean(entries)), publications / duration_s, control / duration_s)
@@ -107,9 +107,9 @@ def measure_load(
 ) -> Loaded:
     """One run of brokers that take time; every subscription is a client of its own, which gets its own copy."""
     run = _BusyRun(overlay, protocol, churn, seed, warm_up_s + duration_s, costs)
-    run.go_on(warm_up_s)
+    run.run_until(warm_up_s)
     busy_s, sending_s, _ = run.worked()
-    run.go_on(warm_up_s + duration_s)
+    run.run_until(warm_up_s + duration_s)
     busy_s_then, sending_s_then, delays_s = run.worked()
     return Loaded(
         tuple((busy_s_then - busy_s) / duration_s), tuple((sending_s_then - sending_s) / duration_s), float(np.mean(delays_s))
@@ -139,13 +139,13 @@ class _Run:
         self._publications = [Publication({predicate.attribute: 1 for predicate in each.predicates}) for each in self._filters]
         for broker in overlay.ids:
             self._network.add_client(_client(broker), broker)
-        self._network.settle()
-        self._start_s = self._network.kernel.now_s
+        self._network.run_until_quiescent()
+        self._start_s = self._network.scheduler.now_s
         self._plan_advertisements()
-        self._plan_lives(churn.subscriptions, self._subscribe)
+        self._plan_lifetimes(churn.subscriptions, self._subscribe)
 
-    def go_on(self, until_s: float) -> None:
-        self._network.kernel.run(self._start_s + until_s)
+    def run_until(self, until_s: float) -> None:
+        self._network.scheduler.run(self._start_s + until_s)
 
     def sent(self) -> tuple[int, int]:
         """Publications and control messages so far."""
@@ -157,10 +157,10 @@ class _Run:
         tables = [self._network.broker(id).statistics().tables for id in self._overlay.ids]
         return sum(each["subscriptions"] for each in tables) - self._present
 
-    # ---- what is planned
+    # ---- planned actions
 
-    def _plan_lives(self, process: Process, begin: Callable[[tuple[int, int, float]], None]) -> None:
-        """All that is there and will come, of every broker and class."""
+    def _plan_lifetimes(self, process: Process, begin: Callable[[tuple[int, int, float]], None]) -> None:
+        """Present and future ones, of every broker and class."""
         lifetimes, dice = LIFETIMES[self._churn.lifetimes], self._dice
         for (broker, of), arrival_hz in np.ndenumerate(process.arrival_hz):
             mean_s = float(process.lifetime_s[broker, of])
@@ -173,7 +173,7 @@ class _Run:
     def _plan_advertisements(self) -> None:
         advertisements, rates = self._churn.advertisements, self._churn.publication_hz
         if advertisements is not None:
-            self._plan_lives(advertisements, self._advertise)
+            self._plan_lifetimes(advertisements, self._advertise)
             return
         for (broker, of), rate_hz in np.ndenumerate(rates):
             if rate_hz > 0:
@@ -181,18 +181,18 @@ class _Run:
                 self._plan_publications(broker, of, rate_hz, self._end_s)
 
     def _plan_publications(self, broker: int, of: int, rate_hz: float, length_s: float) -> None:
-        now_s = self._network.kernel.now_s - self._start_s
+        now_s = self._network.scheduler.now_s - self._start_s
         length_s = min(length_s, self._end_s - now_s)
         for time_s in now_s + self._dice.random(self._dice.poisson(rate_hz * length_s)) * length_s:
             self._at(float(time_s), self._publish, (broker, of))
 
     def _at(self, time_s: float, action: Callable[..., None], argument: object) -> None:
-        self._network.kernel.at(self._start_s + time_s, action, argument)
+        self._network.scheduler.at(self._start_s + time_s, action, argument)
 
-    # ---- what happens
+    # ---- actions
 
-    def _subscribe(self, life: tuple[int, int, float]) -> None:
-        broker, of, length_s = life
+    def _subscribe(self, lifetime: tuple[int, int, float]) -> None:
+        broker, of, length_s = lifetime
         client, id = _client(self._overlay.ids[broker]), self._new("s")
         self._present += 1
         self._network.say(client, Subscribe(id, self._filters[of]))
@@ -202,8 +202,8 @@ class _Run:
         self._present -= 1
         self._network.say(which[0], Unsubscribe(which[1]))
 
-    def _advertise(self, life: tuple[int, int, float]) -> None:
-        broker, of, length_s = life
+    def _advertise(self, lifetime: tuple[int, int, float]) -> None:
+        broker, of, length_s = lifetime
         client, id = _client(self._overlay.ids[broker]), self._new("a")
         self._network.say(client, Advertise(id, self._filters[of]))
         self._later(length_s, lambda _: self._network.say(client, Unadvertise(id)), None)
@@ -212,7 +212,7 @@ class _Run:
         self._plan_publications(broker, of, self._churn.publication_hz[broker, of] / mean, length_s)
 
     def _later(self, length_s: float, action: Callable[..., None], argument: object) -> None:
-        now_s = self._network.kernel.now_s - self._start_s
+        now_s = self._network.scheduler.now_s - self._start_s
         if now_s + length_s <= self._end_s:
             self._at(now_s + length_s, action, argument)
 
@@ -228,15 +228,19 @@ class _BusyRun(_Run):
     """Brokers take time, and subscriptions are clients."""
 
     def worked(self) -> tuple[Reals, Reals, list[float]]:
-        """Seconds that each broker has matched and sent, and the delays of deliveries since the last call."""
+        """Seconds of matching and sending offered to each broker, and the delays of deliveries since the last call."""
         stations = [station for id in self._overlay.ids if (station := self._network.station(id)) is not None]
         records = self._network.records
         delays_s = [each.arrived_at_s - each.published_at_s for each in records if each.subscription is not None]
         records.clear()
-        return np.array([each.busy_s for each in stations]), np.array([each.output_busy_s for each in stations]), delays_s
+        return (
+            np.array([each.offered_s() for each in stations]),
+            np.array([each.uplink_offered_s() for each in stations]),
+            delays_s,
+        )
 
-    def _subscribe(self, life: tuple[int, int, float]) -> None:
-        broker, of, length_s = life
+    def _subscribe(self, lifetime: tuple[int, int, float]) -> None:
+        broker, of, length_s = lifetime
         id = self._new("s")
         self._present += 1
         self._network.add_client(id, self._overlay.ids[broker])

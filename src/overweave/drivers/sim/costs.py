@@ -1,11 +1,14 @@
-"""Costs: what things take in simulated time. All zero: nothing takes any time but the links."""
+"""Costs: service times, bandwidths and link delays in simulated time."""
+
+from collections.abc import Mapping
 
 import msgspec
 
 from overweave.contract.frames import BatchFrame, Frame, UrgentFrame
 from overweave.errors import InvalidInput
+from overweave.overlay.graph import Overlay
 
-#: What a frame weighs besides the content of a publication: header, ids and filter.
+#: The size of a frame without the content of a publication: header, ids and filter.
 FRAME_BYTES = 64
 
 
@@ -17,7 +20,7 @@ class Costs(msgspec.Struct, frozen=True):
     output_bandwidth_bytes_per_s: float | None = None
     matching_delay_base_s: float = 0.0
     matching_delay_per_subscription_s: float = 0.0
-    #: Publications a second from which on a broker is overloaded (None: never), and what each of them too many delays.
+    #: Publications a second beyond which a broker is overloaded (None: never), and the delay for each one beyond.
     capacity_hz: float | None = None
     overload_delay_s: float = 0.0
 
@@ -47,12 +50,36 @@ class Costs(msgspec.Struct, frozen=True):
         return self.capacity_hz is not None and self.overload_delay_s > 0
 
     def service_s(self, subscriptions: int) -> float:
-        """How long a broker is busy with a publication that it compares with so many subscriptions."""
+        """The service time of a publication that is matched against this number of subscriptions."""
         return self.matching_delay_base_s + subscriptions * self.matching_delay_per_subscription_s
 
 
+class NetworkCosts:
+    """The costs of one network: those that brokers and links have in common, those of single brokers, and delays of links.
+
+    >>> from overweave.overlay.parts import Link
+    >>> overlay = Overlay(["B1", "B2", "B3"], [Link("B1", "B2", delay_s=0.02), ("B2", "B3")])
+    >>> costs = NetworkCosts(overlay, Costs(link_delay_s=0.001), {"B3": Costs(capacity_hz=5.0)})
+    >>> costs.delay_s("B2", "B1"), costs.delay_s("B2", "B3"), costs.of("B3").capacity_hz
+    (0.02, 0.001, 5.0)
+    """
+
+    def __init__(self, overlay: Overlay, common: Costs, own: Mapping[str, Costs]) -> None:
+        self._common, self._own = common, own
+        delays_s = [(link.ends, link.delay_s) for link in overlay.links if link.delay_s is not None]
+        self._delays_s = {pair: delay_s for ends, delay_s in delays_s for pair in (ends, ends[::-1])}
+
+    def of(self, broker: str) -> Costs:
+        """The costs of a broker."""
+        return self._own.get(broker, self._common)
+
+    def delay_s(self, source: str, target: str) -> float:
+        """The delay between two nodes: that of their link, if it has one of its own."""
+        return self._delays_s.get((source, target), self._common.link_delay_s)
+
+
 def frame_bytes(frame: Frame) -> int:
-    """What a frame weighs on a link."""
+    """The size of a frame on a link."""
     if isinstance(frame, BatchFrame | UrgentFrame):
         return FRAME_BYTES * frame.batch.count + frame.batch.size_bytes()
     return FRAME_BYTES

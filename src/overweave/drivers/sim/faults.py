@@ -1,4 +1,4 @@
-"""Faults, as one value with the chances of each; the dice are the network's, thrown from its seed."""
+"""Faults: the probabilities and mean times between them; they are drawn from the seed of the network."""
 
 import msgspec
 
@@ -6,13 +6,13 @@ from overweave.errors import InvalidInput
 
 
 class Faults(msgspec.Struct, frozen=True):
-    """What goes wrong, and until when; after that the network heals."""
+    """Faults and their end; after that the network heals."""
 
-    #: Chances per frame.
+    #: Probabilities per frame.
     loss: float = 0.0
     duplication: float = 0.0
     reordering: float = 0.0
-    #: A frame that is reordered or spiked comes so much later.
+    #: The longest additional delay of a reordered frame.
     delay_spike_s: float = 0.5
     #: Mean time between cuts of a link and between crashes of a broker, over the whole network, and how long each lasts.
     cut_every_s: float | None = None
@@ -24,14 +24,14 @@ class Faults(msgspec.Struct, frozen=True):
     partition_s: float = 1.0
     pause_every_s: float | None = None
     pause_s: float = 1.0
-    #: The chance that the clock of a broker has gone back when it comes back after a crash: its incarnation is one of the past.
+    #: The probability that the clock of a broker has gone back at its restart: its incarnation is one of the past.
     clock_back: float = 0.0
-    #: Likewise for a broker that is paused (SIGSTOP): it does nothing, and then finds that its timers are late before it reads.
+    #: Likewise for a broker that is paused (SIGSTOP): after the pause its late timers fire before it reads.
     broker_pause_every_s: float | None = None
     broker_pause_s: float = 4.0
-    #: The clocks of brokers and clients are wrong by up to so much.
+    #: The largest error of the clocks of brokers and clients.
     clock_skew_s: float | None = None
-    #: Syncs of journals take up to so long; a crash loses what is not synced, or the later part of it. None: they take no time.
+    #: The longest sync of a journal; a crash loses unsynced entries, or the later of them. None: syncs are instantaneous.
     journal_sync_s: float | None = None
     #: Mean time between full disks, each of one broker, and how long each lasts; syncs fail meanwhile.
     full_every_s: float | None = None
@@ -73,3 +73,28 @@ class Faults(msgspec.Struct, frozen=True):
     def lose_frames(self) -> bool:
         """Whether anything can be lost, so that it has to be sent again."""
         return self.lossy or any((self.cut_every_s, self.crash_every_s, self.partition_every_s, self.broker_pause_every_s))
+
+
+class FaultCounts(msgspec.Struct, frozen=True):
+    """The faults that occurred, by class."""
+
+    crashes: int = 0
+    #: Of the crashes, those after which the broker's clock had gone back.
+    clocks_back: int = 0
+    cuts: int = 0
+    partitions: int = 0
+    client_pauses: int = 0
+    broker_pauses: int = 0
+    full_disks: int = 0
+    lost_frames: int = 0
+    duplicated_frames: int = 0
+    reordered_frames: int = 0
+
+    def __str__(self) -> str:
+        """The classes that occurred.
+
+        >>> str(FaultCounts(cuts=2, lost_frames=1)), str(FaultCounts())
+        ('2 cuts, 1 lost frames', 'none')
+        """
+        counts = msgspec.structs.asdict(self)
+        return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count) or "none"

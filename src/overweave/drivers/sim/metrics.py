@@ -1,4 +1,4 @@
-"""Metrics: what a simulation measured, and how it is added up from trace rows and counters."""
+"""Metrics: the measures of a simulation, added up from trace rows and counters."""
 
 from array import array
 
@@ -6,6 +6,8 @@ import msgspec
 import numpy as np
 
 from overweave.contract.records import Record
+from overweave.drivers.sim.faults import FaultCounts
+from overweave.drivers.sim.utilisation import Overloaded, Utilisation
 
 
 class Delays(msgspec.Struct, frozen=True):
@@ -15,13 +17,6 @@ class Delays(msgspec.Struct, frozen=True):
     p50: float
     p99: float
     max: float
-
-
-class Utilisation(msgspec.Struct, frozen=True):
-    """The share of the measured time that brokers were busy: the busiest of them, and all on average."""
-
-    max: float
-    mean: float
 
 
 class Metrics(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yield"}):
@@ -39,7 +34,7 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yiel
     pure_forwards: int
     #: useful arrivals / arrivals; None when nothing was published.
     yield_: float | None
-    #: What clients got, one for each subscription; hops (links between brokers) and delays are means over these.
+    #: Deliveries to clients, one for each subscription; hops (links between brokers) and delays are means over these.
     deliveries: int
     hops_mean: float | None
     delay_s: Delays | None
@@ -52,17 +47,21 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yiel
     control_share: float | None
     #: All frames on all links, acknowledgements and repetitions too.
     frames: int
-    #: What brokers refused; a sound scenario has none.
+    #: Refusals of brokers; a sound scenario has none.
     refusals: int
-    #: Of the matching engine and of the uplink, while publications were published.
+    #: Offered load of matching engines and uplinks while publications were published; above 1 work waits.
     input_utilisation: Utilisation | None
     output_utilisation: Utilisation | None
     #: The longest input queue of any broker.
     queue_max: int | None
+    #: Brokers whose offered load is at least 1: delays grow with the length of the run.
+    overloaded: tuple[Overloaded, ...]
+    #: Faults of the whole run.
+    faults: FaultCounts
 
 
 class Tally:
-    """Adds up trace rows without keeping them; the rows of one arrival come one after the other.
+    """Adds up trace rows without storing them; the rows of one arrival come one after the other.
 
     >>> tally = Tally()
     >>> for broker, subscription in (("B1", None), ("B2", "s1"), ("B2", "s2")):

@@ -4,15 +4,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from overweave.broker.client import ClientCore
+from overweave.broker.core import BrokerCore
 from overweave.contract.effects import Effect
-from overweave.contract.frames import Frame
+from overweave.contract.frames import BatchFrame, Frame
 from overweave.contract.stimuli import FrameArrived, Stimulus, TimerFired
 from overweave.drivers.effect_runner import BROKER_EFFECTS, CLIENT_EFFECTS, Alarm, EffectRunner, Performers
-from overweave.drivers.sim.kernel import Kernel
+from overweave.drivers.load_meter import LoadMeter
+from overweave.drivers.sim.costs import frame_bytes
+from overweave.drivers.sim.frame_faults import FrameFaults
+from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.station import Station
-
-#: How late each copy of a frame comes; none when it is lost.
-Fate = Callable[[], list[float]]
 
 
 class Core(Protocol):
@@ -22,17 +23,23 @@ class Core(Protocol):
         """The one door."""
 
 
-class World(Protocol):
-    """What nodes leave to the network that they are in."""
+class Host(Protocol):
+    """The network of a node, which performs its effects."""
 
     frames: int
 
     def performers(self, node: "Node") -> Performers:
-        """What a core's effects do, besides frames and timers."""
+        """A performer for each kind of effect besides frames and timers."""
+
+    def open_link(self, ends: tuple[str, str]) -> None:
+        """Join two brokers, after the present stimulus."""
+
+    def close_link(self, ends: tuple[str, str]) -> None:
+        """Part two brokers for good, after the present stimulus."""
 
 
 class _Alarm:
-    """A timer that is set; the scheduler cannot forget it, so it remembers that it was cancelled."""
+    """A timer that is set; the scheduler cannot remove it, so it has a cancelled state."""
 
     __slots__ = ("_action", "_name")
 
@@ -45,7 +52,7 @@ class _Alarm:
         self._action = None
 
     def fire(self, _: object) -> None:
-        """The time has come."""
+        """Fire, unless cancelled."""
         if self._action is not None:
             self._action(self._name)
 
@@ -55,70 +62,91 @@ class Node:
 
     __slots__ = (
         "_deferred",
-        "_kernel",
+        "_host",
         "_late",
-        "_world",
+        "_scheduler",
         "alive",
+        "bytes_out",
         "channels",
         "core",
         "frozen",
         "id",
+        "meter",
         "run",
         "skew_s",
         "station",
         "waiting",
     )
 
-    def __init__(self, world: World, kernel: Kernel, id: str, core: Core, skew_s: float) -> None:
-        self._world = world
-        self._kernel = kernel
+    def __init__(self, host: Host, scheduler: Scheduler, id: str, core: Core, skew_s: float) -> None:
+        self._host = host
+        self._scheduler = scheduler
         self.id = id
         self.core = core
-        #: What its clock is wrong by.
+        #: The error of its clock.
         self.skew_s = skew_s
         #: The open connections to others.
         self.channels: dict[str, Channel] = {}
-        #: The queues of a broker that takes time or bandwidth.
+        #: The queues of a broker with costs.
         self.station: Station | None = None
-        #: What arrived while the node does not read (None: it does).
+        #: The load of a broker with modules, and the bytes that it has sent.
+        self.meter: LoadMeter | None = None
+        self.bytes_out = 0
+        #: Frames that arrived while the node does not read (None: it does).
         self.waiting: list[tuple[Channel, Frame]] | None = None
-        #: Whether it is paused, the timers that were due meanwhile, and what else happened to it that it has not noticed.
+        #: Whether it is paused, the timers that were due meanwhile, and other deferred stimuli.
         self.frozen = False
         self._late: list[str] = []
         self._deferred: list[Stimulus] = []
         self.alive = True
         kinds = CLIENT_EFFECTS if isinstance(core, ClientCore) else BROKER_EFFECTS
-        #: Carries out what the core asks for.
-        self.run = EffectRunner(kinds, self.channels, self._schedule, self._fire, world.performers(self)).run
+        #: Performs effects of the core.
+        self.run = EffectRunner(kinds, self.channels, self._schedule, self._fire, host.performers(self)).run
 
     def clock_s(self) -> float:
-        """What the node takes for the time."""
-        return self._kernel.now_s + self.skew_s
+        """The time on the node's clock."""
+        return self._scheduler.now_s + self.skew_s
 
     def handle(self, stimulus: Stimulus) -> None:
-        """Something happens to the core; do what it asks for."""
+        """Have the core handle a stimulus, and perform its effects."""
         if self.frozen:
             self._deferred.append(stimulus)
             return
-        self.run(self.core.handle(stimulus, self._kernel.now_s + self.skew_s))
+        self.run(self.core.handle(stimulus, self._scheduler.now_s + self.skew_s))
+
+    def serve(self, peer: str, frame: Frame, service_s: float) -> None:
+        """The station has served a frame."""
+        self.count_served(frame, service_s)
+        self.handle(FrameArrived(peer, frame))
+
+    def count_served(self, frame: Frame, service_s: float) -> None:
+        """Count a served frame for the load."""
+        if self.meter is not None and isinstance(frame, BatchFrame):
+            self.meter.add(frame.batch.count, service_s)
+
+    def measure(self) -> None:
+        """Tell the core its load since the last measurement; a paused broker measures nothing."""
+        if self.meter is not None and not self.frozen and isinstance(self.core, BrokerCore):
+            unsettled = sum(self.core.statistics().unsettled.values())
+            self.handle(self.meter.measure(self._scheduler.now_s, self.bytes_out, unsettled))
 
     def pause_reading(self) -> None:
-        """Leave what arrives on the connection."""
+        """Leave arriving frames on their connections."""
         self.waiting = []
 
     def resume_reading(self, _: object = None) -> None:
-        """Take in what has waited, and what comes."""
+        """Read waiting frames, and those to come."""
         waiting, self.waiting = self.waiting or [], None
         for channel, frame in waiting:
             channel.arrive(frame)
 
     def freeze(self) -> None:
-        """Do nothing for a while."""
+        """Pause the node."""
         self.frozen = True
         self.pause_reading()
 
     def thaw(self, _: object = None) -> None:
-        """Go on: as event loops do, first with timers that are late, then with what has arrived."""
+        """Resume, as event loops do: first late timers, then deferred stimuli, then waiting frames."""
         if not self.alive:
             return
         self.frozen = False
@@ -132,7 +160,7 @@ class Node:
 
     def _schedule(self, at_s: float, action: Callable[[str], None], name: str) -> Alarm:
         alarm = _Alarm(action, name)
-        self._kernel.at(at_s - self.skew_s, alarm.fire, None)
+        self._scheduler.at(at_s - self.skew_s, alarm.fire, None)
         return alarm
 
     def _fire(self, name: str) -> None:
@@ -143,24 +171,24 @@ class Node:
 
 
 class Channel:
-    """One direction of one connection, on which every frame takes equally long; what is under way when it closes is lost."""
+    """One direction of one connection, with a constant delay; frames in flight are lost when it closes."""
 
-    __slots__ = ("_delay_s", "_kernel", "_source", "_target", "_world", "arrive", "open")
+    __slots__ = ("_delay_s", "_host", "_scheduler", "_source", "_target", "arrive", "open")
 
-    def __init__(self, world: World, kernel: Kernel, source: Node, target: Node, delay_s: float) -> None:
-        self._world = world
-        self._kernel = kernel
+    def __init__(self, host: Host, scheduler: Scheduler, source: Node, target: Node, delay_s: float) -> None:
+        self._host = host
+        self._scheduler = scheduler
         self._source, self._target = source, target
         self._delay_s = delay_s
         self.open = True
-        #: Bound once: it is planned with every frame.
+        #: Bound once: every frame schedules it.
         self.arrive = self._arrive
 
     def send(self, frame: Frame) -> None:
-        """Put a frame on its way; it arrives unless the connection is lost."""
-        self._world.frames += 1
-        kernel = self._kernel
-        kernel.at(kernel.now_s + self._delay_s, self.arrive, frame)
+        """Send a frame; it arrives unless the connection closes."""
+        self._host.frames += 1
+        scheduler = self._scheduler
+        scheduler.at(scheduler.now_s + self._delay_s, self.arrive, frame)
 
     def _arrive(self, frame: Frame) -> None:
         target = self._target
@@ -169,31 +197,43 @@ class Channel:
         if target.waiting is not None:
             target.waiting.append((self, frame))
         elif target.station is None:
-            # As `Node.handle`, once more: this is what a simulation does most of the time.
-            now_s = self._kernel.now_s + target.skew_s
+            # `Node.handle`, inlined: the hot path of a simulation.
+            now_s = self._scheduler.now_s + target.skew_s
+            if target.meter is not None:
+                target.count_served(frame, 0.0)
             target.run(target.core.handle(FrameArrived(self._source.id, frame), now_s))
         else:
-            target.station.take(self._source.id, frame)
+            target.station.arrive(self._source.id, frame)
 
 
-class UnevenChannel(Channel):
-    """One whose frames wait until their broker has sent what was before them, and may have a fate."""
+class LossyChannel(Channel):
+    """One whose frames share their broker's uplink, are counted for its load, and may be lost, doubled or late."""
 
-    __slots__ = ("_fate", "_last_arrival_s")
+    __slots__ = ("_frame_faults", "_last_arrival_s")
 
-    def __init__(self, world: World, kernel: Kernel, source: Node, target: Node, delay_s: float, fate: Fate | None) -> None:
-        super().__init__(world, kernel, source, target, delay_s)
-        self._fate = fate
+    def __init__(
+        self, host: Host, scheduler: Scheduler, source: Node, target: Node, delay_s: float, frame_faults: FrameFaults | None
+    ) -> None:
+        super().__init__(host, scheduler, source, target, delay_s)
+        self._frame_faults = frame_faults
         self._last_arrival_s = 0.0
 
     def send(self, frame: Frame) -> None:
-        """Put a frame on its way; it arrives unless it is lost, or the connection is."""
-        self._world.frames += 1
-        station = self._source.station
-        leaves_s = self._kernel.now_s if station is None else station.departure_s(frame)
-        # Frames overtake each other by their fate alone.
-        arrives_s = max(leaves_s + self._delay_s, self._last_arrival_s)
-        for late_s in (0.0,) if self._fate is None else self._fate():
+        """Send a frame over the uplink, if there is one."""
+        self._host.frames += 1
+        source = self._source
+        if source.meter is not None:
+            source.bytes_out += frame_bytes(frame)
+        if source.station is None or source.station.uplink is None:
+            self.depart(frame)
+        else:
+            source.station.uplink.send(self, frame)
+
+    def depart(self, frame: Frame) -> None:
+        """A frame has left its broker."""
+        # Frames overtake each other by faults alone.
+        arrives_s = max(self._scheduler.now_s + self._delay_s, self._last_arrival_s)
+        for late_s in (0.0,) if self._frame_faults is None else self._frame_faults.delays_s(self._scheduler.now_s):
             if late_s == 0.0:
                 self._last_arrival_s = arrives_s
-            self._kernel.at(arrives_s + late_s, self.arrive, frame)
+            self._scheduler.at(arrives_s + late_s, self.arrive, frame)

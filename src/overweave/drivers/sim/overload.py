@@ -6,9 +6,9 @@ proportion to it before it is served, and nothing overtakes.
 
 from collections import deque
 
-#: The load is that of the last so many seconds.
+#: The length of the interval that the load counts.
 INTERVAL_S = 1.0
-#: What came exactly an interval ago has left the load, whatever errors sums of times have.
+#: A publication that arrived exactly an interval ago is out of the load, whatever the rounding errors of times.
 TOLERANCE_S = 1e-6
 
 
@@ -23,6 +23,7 @@ class Overload:
     """
 
     def __init__(self, capacity_hz: float, delay_s: float) -> None:
+        self.capacity_hz = capacity_hz
         self._capacity = capacity_hz * INTERVAL_S
         #: For each publication of the overload.
         self._delay_s = delay_s

@@ -1,4 +1,4 @@
-"""A plan in the simulator: its overlay, its placements and what its brokers can carry, under given publications.
+"""A plan in the simulator: its overlay, placements and capacities, under given publications.
 
 Brokers, links and clients are those of the plan; every broker has the bandwidth and the matching delay of its own. Publishers
 publish at their rates, and what arrives at and leaves every broker is counted where it happens. All deliveries are checked.
@@ -12,10 +12,10 @@ import numpy as np
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Parts
 from overweave.contract.modules import ModuleEffect, ModuleStimulus, Routed
-from overweave.drivers.sim.checkers import Ledger, check_deliveries
+from overweave.drivers.sim.checkers import DeliveryOracle, check_deliveries
 from overweave.drivers.sim.costs import Costs
-from overweave.drivers.sim.kernel import nothing_dies
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.drivers.sim.scheduler import gc_frozen
 from overweave.errors import OverweaveError
 from overweave.language.headers import Priority
 from overweave.language.messages import Advertise, Subscribe
@@ -57,22 +57,22 @@ class PlannedNetwork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerWork(msgspec.Struct, frozen=True):
-    """What a broker did, per second of publishing."""
+    """The work of a broker, per second of publishing."""
 
     input_hz: float
-    #: Bytes of publications, without what frames take besides.
+    #: Bytes of publications, without frame headers.
     output_bytes_per_s: float
-    #: The share of time that its uplink was busy, with frame heads and acknowledgements, while all published.
+    #: The offered load of its uplink as a share of time, with frame heads and acknowledgements, while all published.
     uplink_busy: float
 
 
 def run_plan(network: PlannedNetwork, seed: int = 1, progress: Callable[[float], None] = lambda _: None) -> dict[str, BrokerWork]:
-    """Run a plan until all is delivered; ``progress`` hears which share of the publishing is done."""
+    """Run a plan until all is delivered; ``progress`` gets the finished share of the publishing."""
     return _Run(network, seed).work(progress)
 
 
 class _Meter:
-    """Counts what passes one broker: a module, as the tracer is."""
+    """Counts the publications of one broker: a module, as the tracer is."""
 
     watches = (Routed,)
 
@@ -101,7 +101,7 @@ class _Run:
         hz = {each.id: each.rate_hz / len(each.publications) for each in self._publishers}
         size = {each.id: hz[each.id] * each.bytes for each in self._publishers}
         self._meters = {id: _Meter(hz, size) for id in planned.overlay.ids}
-        self._ledger = Ledger((id, filter) for id, _, filter in planned.subscriptions)
+        self._oracle = DeliveryOracle((id, filter) for id, _, filter in planned.subscriptions)
         self._network = SimulatedNetwork(
             planned.overlay,
             PROTOCOLS["filter"].make,
@@ -114,12 +114,12 @@ class _Run:
 
     def work(self, progress: Callable[[float], None]) -> dict[str, BrokerWork]:
         self._set_up()
-        with nothing_dies():
+        with gc_frozen():
             uplink_busy = self._publish(progress)
             self._settle(max((each.lasts_s for each in self._publishers), default=0.0))
         for refused in [*self._network.refusals, *self._network.rejections]:
             raise OverweaveError(f"simulation of the plan: a broker refused something: {refused}")
-        check_deliveries(self._ledger)
+        check_deliveries(self._oracle)
         return {id: BrokerWork(meter.input_hz, meter.output_bytes_per_s, uplink_busy[id]) for id, meter in self._meters.items()}
 
     def _set_up(self) -> None:
@@ -137,7 +137,7 @@ class _Run:
 
     def _publish(self, progress: Callable[[float], None]) -> dict[str, float]:
         """Publish everything, each publisher evenly from a time of its own; how busy uplinks were while all published."""
-        kernel, start_s = self._network.kernel, self._network.kernel.now_s
+        scheduler, start_s = self._network.scheduler, self._network.scheduler.now_s
         for publisher in self._publishers:
             phase_s = float(self._phases.random()) / publisher.rate_hz
             self._next((publisher, iter(publisher.publications), start_s + phase_s, 0))
@@ -145,40 +145,40 @@ class _Run:
         lasts_s = max((each.lasts_s for each in self._publishers), default=0.0)
         before = self._output_busy_s()
         for number in range(1, _SLICES + 1):
-            kernel.run(start_s + steady_s * number / _SLICES)
+            scheduler.run(start_s + steady_s * number / _SLICES)
             progress(steady_s * number / _SLICES / lasts_s if lasts_s else 1.0)
         busy = {id: (now - before[id]) / steady_s if steady_s else 0.0 for id, now in self._output_busy_s().items()}
-        kernel.run(start_s + lasts_s + 1 / min((each.rate_hz for each in self._publishers), default=1.0))
+        scheduler.run(start_s + lasts_s + 1 / min((each.rate_hz for each in self._publishers), default=1.0))
         progress(1.0)
         return busy
 
     def _next(self, planned: tuple[PlannedPublisher, Iterator[Publication], float, int]) -> None:
         publisher, _, start_s, number = planned
         if number < len(publisher.publications):
-            self._network.kernel.at(start_s + number / publisher.rate_hz, self._publish_one, planned)
+            self._network.scheduler.at(start_s + number / publisher.rate_hz, self._publish_one, planned)
 
     def _publish_one(self, planned: tuple[PlannedPublisher, Iterator[Publication], float, int]) -> None:
         publisher, publications, start_s, number = planned
         publication = next(publications)
-        self._ledger.published(publisher.id, number, publication)
+        self._oracle.published(publisher.id, number, publication)
         self._network.publish(publisher.id, publication)
         self._next((publisher, publications, start_s, number + 1))
 
     def _delivered(self, parts: Parts) -> None:
         for subscription, batch in parts:
             for publisher, _, sequence in batch.identities():
-                self._ledger.delivered(publisher, sequence, subscription)
+                self._oracle.delivered(publisher, sequence, subscription)
 
     def _output_busy_s(self) -> dict[str, float]:
         stations = {id: self._network.station(id) for id in self._planned.overlay.ids}
-        return {id: 0.0 if station is None else station.output_busy_s for id, station in stations.items()}
+        return {id: 0.0 if station is None else station.uplink_offered_s() for id, station in stations.items()}
 
     def _settle(self, published_s: float) -> None:
         """Go on until clients and brokers wait for nothing."""
-        network, kernel = self._network, self._network.kernel
-        end_s = kernel.now_s + 600 + _PATIENCE * published_s
-        while kernel.now_s < end_s:
-            kernel.run(kernel.now_s + _STEP_S)
+        network, scheduler = self._network, self._network.scheduler
+        end_s = scheduler.now_s + 600 + _PATIENCE * published_s
+        while scheduler.now_s < end_s:
+            scheduler.run(scheduler.now_s + _STEP_S)
             if not network.unsettled() and not any(network.broker(id).statistics().unsettled for id in self._planned.overlay.ids):
                 return
         raise OverweaveError(

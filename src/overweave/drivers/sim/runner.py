@@ -6,8 +6,7 @@ duration, and the network goes on until everything is delivered.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -15,25 +14,26 @@ from overweave.broker.modules.tracer import Tracer
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Parts
 from overweave.contract.records import Record, Statement
-from overweave.drivers.sim.checkers import Ledger, check_brokers, check_deliveries
+from overweave.drivers.sim.checkers import DeliveryOracle, check_brokers, check_deliveries
 from overweave.drivers.sim.faults import Faults
-from overweave.drivers.sim.kernel import nothing_dies
-from overweave.drivers.sim.metrics import Metrics, Tally, Utilisation, share
+from overweave.drivers.sim.metrics import Metrics, Tally, share
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.scenario import Scenario
-from overweave.drivers.sim.station import Station
+from overweave.drivers.sim.scheduler import gc_frozen
+from overweave.drivers.sim.utilisation import Overloaded, added, offered_work, overload_text, summarise
 from overweave.drivers.sim.workload import Publisher, Workload, make_workload
 from overweave.errors import OverweaveError
 from overweave.language.messages import Advertise, Subscribe
 from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
-from overweave.routing import PROTOCOLS
 
-#: Publishing begins so late at the earliest, so that it is known beforehand how long faults have to last.
+#: The earliest start of publishing, so that the end of faults is known beforehand.
 SETUP_S = 10.0
-#: Records are handed on, and progress told, so many times while publishing.
+#: Slices of the publishing time; records and progress are passed on after each.
 _SLICES = 200
 _STEP_S = 0.5
+#: A network that has not settled after this time, and this multiple of the scenario's duration, never does.
+_SETTLE_S, _SETTLE_DURATIONS = 600.0, 100.0
 
 
 def simulate(
@@ -44,7 +44,7 @@ def simulate(
     workload: Workload | None = None,
     on_statement: Callable[[Statement], None] = lambda _: None,
 ) -> Metrics:
-    """Run a scenario; ``progress`` hears how many of its seconds are done, ``on_record`` gets every row of the trace.
+    """Run a scenario; ``progress`` gets its finished seconds, ``on_record`` gets every row of the trace.
 
     ``on_statement`` gets all that clients advertise and subscribe to. ``workload`` stands in for the one that the scenario
     describes.
@@ -71,17 +71,17 @@ class _Run:
         self._on_statement = on_statement
         self._tally = Tally()
         self._publications = 0
+        self._overloaded: tuple[Overloaded, ...] = ()
         faults = _ending(scenario.faults, SETUP_S + scenario.duration_s)
-        make = PROTOCOLS[scenario.routing.protocol].make
-        self._ledger = Ledger((subscriber.id, subscriber.filter) for subscriber in workload.subscribers)
+        self._oracle = DeliveryOracle((subscriber.id, subscriber.filter) for subscriber in workload.subscribers)
         self._deliveries = 0
         self._network = SimulatedNetwork(
             overlay,
-            make,
+            scenario.routing.make,
             scenario.seed,
             faults,
             scenario.costs,
-            _config(scenario),
+            _config(scenario, overlay),
             make_modules=lambda broker: {"tracer": Tracer(broker, run), **scenario.make_modules(broker)},
             on_delivery=self._delivered,
             own_costs=scenario.own_costs(),
@@ -90,14 +90,15 @@ class _Run:
     def metrics(self, progress: Callable[[float], None]) -> Metrics:
         network, scenario, tally = self._network, self._scenario, self._tally
         self._set_up()
-        control_before, frames_before, work_before = self._control(), network.frames, self._work_s()
-        with nothing_dies():
+        control_before, frames_before, work_before = self._control(), network.frames, offered_work(network)
+        with gc_frozen():
             self._publish(progress)
-        work_s = [_since(now, before) for now, before in zip(self._work_s(), work_before, strict=True)]
+        utilisation = offered_work(network).since(work_before, scenario.duration_s)
+        self._overloaded = utilisation.overloaded()
         self._settle()
         self._check()
-        control_messages = sum(_since(self._control(), control_before))
-        queues = [station.queue_max for station in self._stations().values()]
+        control_messages = sum(added(self._control(), control_before).values())
+        queues = [station.queue_max for id in network.running() if (station := network.station(id)) is not None]
         return Metrics(
             seed=scenario.seed,
             duration_s=scenario.duration_s,
@@ -115,12 +116,14 @@ class _Run:
             control_share=share(control_messages, tally.publication_hops),
             frames=network.frames - frames_before,
             refusals=len(network.refusals),
-            input_utilisation=self._utilisation(work_s[0]),
-            output_utilisation=self._utilisation(work_s[1]),
+            input_utilisation=summarise(utilisation.input),
+            output_utilisation=summarise(utilisation.uplink),
             queue_max=max(queues, default=None),
+            overloaded=self._overloaded,
+            faults=network.fault_counts(),
         )
 
-    # ---- what happens
+    # ---- phases
 
     def _set_up(self) -> None:
         network = self._network
@@ -132,15 +135,15 @@ class _Run:
             network.add_client(subscriber.id, subscriber.broker)
             network.say(subscriber.id, Subscribe(subscriber.id, subscriber.filter))
         self._settle()
-        network.kernel.run(max(SETUP_S, network.kernel.now_s))
+        network.scheduler.run(max(SETUP_S, network.scheduler.now_s))
 
     def _publish(self, progress: Callable[[float], None]) -> None:
-        kernel, duration_s = self._network.kernel, self._scenario.duration_s
-        start_s = kernel.now_s
+        scheduler, duration_s = self._network.scheduler, self._scenario.duration_s
+        start_s = scheduler.now_s
         for publisher in self._workload.publishers:
             self._plan(publisher, publisher.publications(), start_s, 0)
         for number in range(1, _SLICES + 1):
-            kernel.run(start_s + duration_s * number / _SLICES)
+            scheduler.run(start_s + duration_s * number / _SLICES)
             self._drain()
             check_brokers(self._network, self._scenario.checks)
             progress(duration_s * number / _SLICES)
@@ -149,7 +152,7 @@ class _Run:
         """Publish the next ones at their time."""
         after_s = publisher.at_s(number)
         if after_s < self._scenario.duration_s:
-            self._network.kernel.at(start_s + after_s, self._publish_some, (publisher, publications, start_s, number))
+            self._network.scheduler.at(start_s + after_s, self._publish_some, (publisher, publications, start_s, number))
 
     def _publish_some(self, planned: tuple[Publisher, Iterator[Publication], float, int]) -> None:
         publisher, publications, start_s, number = planned
@@ -158,7 +161,7 @@ class _Run:
             self._publications += len(batch)
             if self._scenario.checks.deliveries:
                 for place, publication in enumerate(batch):
-                    self._ledger.published(publisher.id, number + place, publication)
+                    self._oracle.published(publisher.id, number + place, publication)
             self._network.publish(publisher.id, *batch)
             self._plan(publisher, publications, start_s, number + len(batch))
 
@@ -167,30 +170,31 @@ class _Run:
             self._deliveries += batch.count
             if self._scenario.checks.deliveries:
                 for publisher, _, sequence in batch.identities():
-                    self._ledger.delivered(publisher, sequence, subscription)
+                    self._oracle.delivered(publisher, sequence, subscription)
 
     def _check(self) -> None:
         check_brokers(self._network, self._scenario.checks)
         if not self._network.refusals:
-            check_deliveries(self._ledger)
+            check_deliveries(self._oracle)
 
     def _settle(self) -> None:
-        """Go on until clients and brokers wait for nothing: a client's message is settled before all brokers know of it."""
-        kernel = self._network.kernel
-        end_s = kernel.now_s + 600 + 100 * self._scenario.duration_s
-        while kernel.now_s < end_s:
-            kernel.run(kernel.now_s + _STEP_S)
+        """Run until nothing is in flight: a client's message is settled before all brokers have it."""
+        scheduler = self._network.scheduler
+        end_s = scheduler.now_s + _SETTLE_S + _SETTLE_DURATIONS * self._scenario.duration_s
+        while scheduler.now_s < end_s:
+            scheduler.run(scheduler.now_s + _STEP_S)
             self._drain()
             if not self._network.unsettled() and self._quiet():
                 return
+        overload = overload_text([str(each) for each in self._overloaded]) if self._overloaded else ""
         raise OverweaveError(
-            f"the network did not settle: {self._network.unsettled()} messages of clients are under way "
-            f"after {end_s:g} simulated seconds; is it overloaded?"
+            f"the network did not settle: {self._network.unsettled()} messages of clients are in flight "
+            f"after {end_s:g} simulated seconds; {overload or 'is it overloaded?'}"
         )
 
     def _quiet(self) -> bool:
         network = self._network
-        return network.is_whole() and not any(network.broker(id).statistics().unsettled for id in self._overlay.ids)
+        return network.all_connected() and not any(network.broker(id).statistics().unsettled for id in self._overlay.ids)
 
     def _drain(self) -> None:
         records = self._network.records
@@ -202,41 +206,19 @@ class _Run:
             self._on_statement(statement)
         self._network.statements.clear()
 
-    # ---- what is measured
+    # ---- measures
 
     def _control(self) -> dict[str, int]:
         return {id: self._network.broker(id).statistics().control_out for id in self._network.running()}
-
-    def _stations(self) -> dict[str, Station]:
-        found = {id: self._network.station(id) for id in self._network.running()}
-        return {id: station for id, station in found.items() if station is not None}
-
-    def _work_s(self) -> tuple[dict[str, float], dict[str, float]]:
-        stations = self._stations()
-        busy_s = {id: station.busy_s for id, station in stations.items()}
-        return busy_s, {id: station.output_busy_s for id, station in stations.items()}
-
-    def _utilisation(self, work_s: list[float]) -> Utilisation | None:
-        if not work_s:
-            return None
-        duration_s = self._scenario.duration_s
-        return Utilisation(max=max(work_s) / duration_s, mean=math.fsum(work_s) / len(work_s) / duration_s)
 
 
 def _ending(faults: Faults, end_s: float) -> Faults:
     return msgspec.structs.replace(faults, until_s=min(faults.until_s, end_s))
 
 
-def _config(scenario: Scenario) -> BrokerConfig:
-    """Frames may have to be sent again as soon as anything can go wrong; not before an answer can have come."""
+def _config(scenario: Scenario, overlay: Overlay) -> BrokerConfig:
+    """Retransmission where faults are possible, later than an acknowledgement over the slowest link."""
     faulty = msgspec.structs.replace(scenario.faults, until_s=math.inf) != Faults()
-    retransmit_s = max(0.3, 4 * scenario.costs.link_delay_s) if faulty else None
+    delays_s = [scenario.costs.link_delay_s, *(link.delay_s for link in overlay.links if link.delay_s is not None)]
+    retransmit_s = max(0.3, 4 * max(delays_s)) if faulty else None
     return BrokerConfig(SessionConfig(retransmit_s=retransmit_s))
-
-
-_Number = TypeVar("_Number", int, float)
-
-
-def _since(now: Mapping[str, _Number], before: Mapping[str, _Number]) -> list[_Number]:
-    """How much was added; who counts less than before has started anew."""
-    return [value - before[id] if value >= before.get(id, math.inf) else value for id, value in now.items()]

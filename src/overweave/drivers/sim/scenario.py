@@ -3,6 +3,7 @@
 Errors are raised before anything runs, with the path of the field and the expected value (`overweave.drivers.toml_config`).
 """
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 from overweave.broker.modules import MODULES
 from overweave.contract.modules import Module
 from overweave.drivers.capacities import CAPACITIES, with_capacities
+from overweave.drivers.routing_table import check_options, read_options
 from overweave.drivers.sim.checkers import Checks
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
@@ -30,10 +32,12 @@ from overweave.drivers.toml_config import (
     unknown,
     values,
 )
-from overweave.errors import InvalidInput
+from overweave.errors import InvalidInput, OverlayError
 from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import SHAPES
-from overweave.routing import PROTOCOLS
+from overweave.routing import protocol
+from overweave.routing.base import Engine
+from overweave.routing.options import RoutingOptions
 
 #: Kinds of workload; `overweave.drivers.sim.workload` makes them.
 KINDS = ("stock",)
@@ -55,23 +59,27 @@ class OverlaySpec(msgspec.Struct, frozen=True):
 
 
 class RoutingSpec(msgspec.Struct, frozen=True):
-    """A protocol of `PROTOCOLS`."""
+    """A protocol of `PROTOCOLS` with its options; none: their defaults."""
 
     protocol: str = "filter"
+    options: RoutingOptions | None = None
 
     def __post_init__(self) -> None:
-        if self.protocol not in PROTOCOLS:
-            raise InvalidInput(unknown("routing.protocol", self.protocol, PROTOCOLS))
+        protocol(self.protocol, "routing.protocol")
+
+    def make(self, broker: str, overlay: Overlay, incarnation: int = 1) -> Engine:
+        """The protocol at one broker."""
+        return protocol(self.protocol).make(broker, overlay, incarnation, self.options)
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Who publishes how often, and how many subscriptions there are to it."""
+    """Publishers with their rate, and the number of subscriptions to each."""
 
     kind: str = "stock"
     publishers: int
     subscriptions_per_publisher: int
     rate_hz: float = 1.0
-    #: So many publications leave a publisher at a time, and so much more rarely.
+    #: Publications that leave a publisher together, at a rate lower by this factor.
     batch: int = 1
 
     def __post_init__(self) -> None:
@@ -89,7 +97,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker of ``[[broker]]`` that differs: what it can carry; what is not given is as ``[costs]`` has it."""
+    """A broker of ``[[broker]]`` with capacities of its own; ``[costs]`` has the others."""
 
     id: str
     output_bandwidth_bytes_per_s: float | None = None
@@ -101,6 +109,13 @@ class BrokerSpec(msgspec.Struct, frozen=True, kw_only=True):
     def capacities(self) -> dict[str, float]:
         """Those that are given."""
         return {name: value for name in CAPACITIES if (value := getattr(self, name)) is not None}
+
+
+class LinkSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A link of ``[[link]]`` with a delay of its own."""
+
+    between: tuple[str, str]
+    delay_s: float
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +133,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     modules: Mapping[str, msgspec.Struct] = {}
     #: Brokers that differ from the others.
     broker: tuple[BrokerSpec, ...] = ()
+    #: Links that differ from the others.
+    link: tuple[LinkSpec, ...] = ()
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -134,6 +151,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
         """The overlay, which has to suit the protocol."""
         overlay = self.overlay.make(self.seed)
         check_suits("routing.protocol", self.routing.protocol, overlay, f"overlay.shape {self.overlay.shape!r}")
+        if self.routing.options is not None:
+            check_options("routing", self.routing.options, overlay)
         common = {name: value for name in CAPACITIES if (value := getattr(self.costs, name, None)) is not None}
         for number, spec in enumerate(self.broker):
             if spec.id not in overlay:
@@ -142,6 +161,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"broker[{number}].id: expected every id once, got {spec.id!r} again")
             own = with_capacities(f"broker[{number}]", overlay.broker(spec.id), {**common, **spec.capacities()})
             overlay = overlay.replace_broker(own)
+        for number, link in enumerate(self.link):
+            overlay = _with_delay(overlay, f"link[{number}]", link)
         return overlay
 
     def own_costs(self) -> dict[str, Costs]:
@@ -172,13 +193,14 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
     check_keys("", document, fields(Scenario))
     tables: dict[str, Callable[[str, Any], Any]] = {
         "overlay": _overlay,
-        "routing": lambda path, value: values(RoutingSpec, path, value),
+        "routing": _routing,
         "workload": lambda path, value: values(WorkloadSpec, path, value),
         "costs": lambda path, value: values(Costs, path, value),
         "faults": lambda path, value: values(Faults, path, value),
         "checks": lambda path, value: values(Checks, path, value),
         "modules": modules,
         "broker": lambda path, value: tuple(rows(BrokerSpec, path, value)),
+        "link": lambda path, value: tuple(rows(LinkSpec, path, value)),
     }
     plain = {name: value for name, value in document.items() if name not in tables}
     made = {name: make(name, document[name]) for name, make in tables.items() if name in document}
@@ -188,8 +210,29 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
     return Scenario(**made, **converted(Scenario, "", plain))
 
 
+def _with_delay(overlay: Overlay, path: str, spec: LinkSpec) -> Overlay:
+    try:
+        found = overlay.link(*spec.between)
+        if found.delay_s is not None:
+            raise InvalidInput(f"{path}.between: expected every link once, got {' and '.join(spec.between)} again")
+    except OverlayError as error:
+        raise InvalidInput(f"{path}.between: {error}") from None
+    if not spec.delay_s >= 0:
+        raise InvalidInput(f"{path}.delay_s: expected a time from 0 on, got {spec.delay_s:g}")
+    return overlay.replace_link(dataclasses.replace(found, delay_s=spec.delay_s))
+
+
 def _overlay(path: str, value: Any) -> OverlaySpec:
     options = dict(table(path, value))
     if not isinstance(options.get("shape"), str):
         raise InvalidInput(f"{path}.shape: expected one of {', '.join(SHAPES)}, got {options.get('shape')!r}")
     return OverlaySpec(options.pop("shape"), options)
+
+
+def _routing(path: str, value: Any) -> RoutingSpec:
+    given = table(path, value)
+    name = given.get("protocol", "filter")
+    if not isinstance(name, str):
+        raise InvalidInput(f"{path}.protocol: expected a text, got {name!r}")
+    protocol(name, f"{path}.protocol")
+    return RoutingSpec(name, read_options(path, name, given, beside=("protocol",)))

@@ -1,135 +1,126 @@
 """A station: the queues of one simulated broker (THESIS fig 7.1).
 
-Frames wait in one input queue, control before publications, and are served one at a time; what goes out shares the broker's
-bandwidth. Nothing overtakes what the same peer has sent before, because a session would not take it.
+Frames wait in one input queue, urgent ones first, and are served one at a time; all outgoing frames share the uplink.
 """
 
 from collections import Counter, deque
 from collections.abc import Callable
 
 from overweave.batches.base import Batch
-from overweave.contract.frames import BatchFrame, ControlFrame, Frame, UrgentFrame
-from overweave.drivers.sim.costs import Costs, frame_bytes
-from overweave.drivers.sim.kernel import Kernel
+from overweave.contract.frames import BatchFrame, Frame, UrgentFrame
+from overweave.drivers.sim.costs import Costs
+from overweave.drivers.sim.lanes import LaneQueue, is_numbered, is_urgent
 from overweave.drivers.sim.overload import Overload
-from overweave.language.headers import Priority
+from overweave.drivers.sim.scheduler import Scheduler
+from overweave.drivers.sim.uplink import Uplink
 
 Job = tuple[str, Frame]
 
 
 class Station:
-    """The input queue, the matching engine and the uplink of one broker."""
+    """The input queue, the matching engine and the uplink of one broker; ``serve`` also gets the time that a frame took."""
 
     def __init__(
-        self, kernel: Kernel, costs: Costs, match_cost: Callable[[str, Batch], int], serve: Callable[[str, Frame], None]
+        self,
+        scheduler: Scheduler,
+        costs: Costs,
+        match_cost: Callable[[str, Batch], int],
+        serve: Callable[[str, Frame, float], None],
     ) -> None:
-        self._kernel = kernel
+        self._scheduler = scheduler
         self._costs = costs
-        self._compared_with = match_cost
+        self._match_cost = match_cost
         self._serve = serve
-        self._control: deque[Job] = deque()
-        self._publications: deque[Job] = deque()
-        #: How many frames of each peer are among the publications.
-        self._waiting: Counter[str] = Counter()
+        self._queue: LaneQueue[str] = LaneQueue()
         self._busy = False
-        self._output_free_s = 0.0
-        #: The load of a broker that delays what is too much for it, and how many frames of each peer it delays.
+        bandwidth = costs.output_bandwidth_bytes_per_s
+        #: None: unlimited.
+        self.uplink = None if bandwidth is None else Uplink(scheduler, bandwidth)
+        #: The load of a broker that delays what exceeds its capacity, and the delayed frames, in order of their release.
         self.overload: Overload | None = None
         if costs.capacity_hz is not None and costs.overloads:
             self.overload = Overload(costs.capacity_hz, costs.overload_delay_s)
-        self._delayed: Counter[str] = Counter()
-        #: How many publications had their content looked at.
+        self._delayed: deque[Job] = deque()
+        self._delayed_of: Counter[str] = Counter()
+        #: Rows of publications that arrived, and of those the engine has matched against subscriptions.
+        self.arrivals = 0
         self.matches = 0
-        #: Seconds that the engine and the uplink have worked, and the longest queue.
+        #: Seconds that the engine has worked, and the longest queue.
         self.busy_s = 0.0
-        self.output_busy_s = 0.0
         self.queue_max = 0
 
-    def take(self, peer: str, frame: Frame) -> None:
+    def arrive(self, peer: str, frame: Frame) -> None:
         """A frame has arrived."""
-        if self.overload is not None and self._delay(self.overload, peer, frame):
-            return
-        self._queue(peer, frame)
+        if isinstance(frame, BatchFrame | UrgentFrame):
+            self.arrivals += frame.batch.count
+        if self.overload is None or not self._delay(self.overload, peer, frame):
+            self._enqueue(peer, frame)
+
+    def queue_length(self) -> int:
+        """The number of waiting frames."""
+        return len(self._queue)
+
+    def offered_s(self) -> float:
+        """Seconds of work that have arrived: served, and waiting as if it were served now."""
+        return self.busy_s + sum(self._service_s(*self._subscriptions(*job)) for job in (*self._queue, *self._delayed))
+
+    def uplink_offered_s(self) -> float:
+        """Seconds of sending that have arrived at the uplink."""
+        return 0.0 if self.uplink is None else self.uplink.offered_s
 
     def _delay(self, overload: Overload, peer: str, frame: Frame) -> bool:
-        """Whether a frame has to wait until the overload lets it go: publications, and what is behind them on its connection."""
-        now_s = self._kernel.now_s
-        if _can_wait(frame):
+        """Delay a publication beyond the capacity, and what follows it on its connection; whether the frame is delayed."""
+        now_s = self._scheduler.now_s
+        if not is_urgent(frame):
             assert isinstance(frame, BatchFrame)
             release_s = overload.release_s(now_s, frame.batch.count)
-        elif self._delayed[peer] and isinstance(frame, ControlFrame | BatchFrame):
+        elif self._delayed_of[peer] and is_numbered(frame):
             release_s = overload.last_release_s
         else:
             return False
-        if release_s <= now_s and not self._delayed[peer]:
+        if release_s <= now_s and not self._delayed_of[peer]:
             return False
-        self._delayed[peer] += 1
-        self._kernel.at(release_s, self._release, (peer, frame))
+        self._delayed.append((peer, frame))
+        self._delayed_of[peer] += 1
+        self._scheduler.at(release_s, self._release)
         return True
 
-    def _release(self, job: Job) -> None:
-        self._delayed[job[0]] -= 1
-        self._queue(*job)
+    def _release(self, _: object) -> None:
+        peer, frame = self._delayed.popleft()
+        self._delayed_of[peer] -= 1
+        self._enqueue(peer, frame)
 
-    def _queue(self, peer: str, frame: Frame) -> None:
-        if _can_wait(frame) or (self._waiting[peer] and isinstance(frame, ControlFrame | BatchFrame)):
-            self._publications.append((peer, frame))
-            self._waiting[peer] += 1
-        else:
-            self._control.append((peer, frame))
-        self.queue_max = max(self.queue_max, self.queue_length())
+    def _enqueue(self, peer: str, frame: Frame) -> None:
+        self._queue.put(peer, frame)
+        self.queue_max = max(self.queue_max, len(self._queue))
         if not self._busy:
             self._begin()
-
-    def queue_length(self) -> int:
-        """How many frames wait."""
-        return len(self._control) + len(self._publications)
-
-    def departure_s(self, frame: Frame) -> float:
-        """When a frame that goes out now has left."""
-        bandwidth = self._costs.output_bandwidth_bytes_per_s
-        if bandwidth is None:
-            return self._kernel.now_s
-        takes_s = frame_bytes(frame) / bandwidth
-        self.output_busy_s += takes_s
-        self._output_free_s = max(self._output_free_s, self._kernel.now_s) + takes_s
-        return self._output_free_s
 
     def _begin(self) -> None:
-        while job := self._next():
-            peer, frame = job
-            takes_s = self._service_s(peer, frame)
-            if takes_s > 0:
+        while (job := self._queue.pop()) is not None:
+            rows, subscriptions = self._subscriptions(*job)
+            if subscriptions:
+                self.matches += rows
+            service_s = self._service_s(rows, subscriptions)
+            if service_s > 0:
                 self._busy = True
-                self.busy_s += takes_s
-                self._kernel.at(self._kernel.now_s + takes_s, self._end, job)
+                self.busy_s += service_s
+                self._scheduler.at(self._scheduler.now_s + service_s, self._end, (job, service_s))
                 return
-            self._serve(peer, frame)
+            self._serve(*job, 0.0)
 
-    def _service_s(self, peer: str, frame: Frame) -> float:
-        """How long the engine is busy with a frame: publications are matched or passed on, all else is quick."""
+    def _subscriptions(self, peer: str, frame: Frame) -> tuple[int, int]:
+        """The rows of a frame, and the number of subscriptions that each is matched against; control takes no time."""
         if not isinstance(frame, BatchFrame | UrgentFrame):
-            return 0.0
-        subscriptions = self._compared_with(peer, frame.batch)
-        if subscriptions:
-            self.matches += frame.batch.count
-        return frame.batch.count * self._costs.service_s(subscriptions)
+            return 0, 0
+        return frame.batch.count, self._match_cost(peer, frame.batch)
 
-    def _next(self) -> Job | None:
-        if self._control:
-            return self._control.popleft()
-        if not self._publications:
-            return None
-        job = self._publications.popleft()
-        self._waiting[job[0]] -= 1
-        return job
+    def _service_s(self, rows: int, subscriptions: int) -> float:
+        return rows * self._costs.service_s(subscriptions) if rows else 0.0
 
-    def _end(self, job: Job) -> None:
+    def _end(self, served: tuple[Job, float]) -> None:
+        job, service_s = served
         self._busy = False
-        self._serve(*job)
+        self._serve(*job, service_s)
         if not self._busy:
             self._begin()
-
-
-def _can_wait(frame: Frame) -> bool:
-    return isinstance(frame, BatchFrame) and frame.batch.priority() is Priority.PUBLICATION

@@ -1,4 +1,4 @@
-"""Workloads of simulations: who publishes what and when, and who wants it. A kind is a function and a line in `WORKLOADS`.
+"""Workloads of simulations: publishers with their publications, and subscribers. A kind is a function and a line in `WORKLOADS`.
 
 ``stock`` has the shape of THESIS 7.1.1: every publisher publishes the quotes of one symbol, every subscription asks for one
 symbol, most with a threshold. Departures: a geometric random walk stands in for recorded prices, and the templates
@@ -18,7 +18,7 @@ from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
 
-#: A price moves by about so much from one quote to the next.
+#: The volatility of a price from one quote to the next.
 VOLATILITY = 0.02
 #: The share of each template in percent, and its threshold; without one all quotes of the symbol are wanted.
 TEMPLATES: tuple[tuple[int, tuple[str, Operator] | None], ...] = (
@@ -30,7 +30,7 @@ TEMPLATES: tuple[tuple[int, tuple[str, Operator] | None], ...] = (
 
 
 class Publisher(msgspec.Struct, frozen=True):
-    """A client that advertises once and publishes at a rate, the first time after ``phase_s``, so many at a time."""
+    """A client that advertises once and publishes batches at a rate, the first after ``phase_s``."""
 
     id: str
     broker: str
@@ -42,7 +42,7 @@ class Publisher(msgspec.Struct, frozen=True):
     batch: int = 1
 
     def at_s(self, number: int) -> float:
-        """When it publishes what, counted from the start so that errors do not add up."""
+        """The time of a publication, counted from the start so that rounding errors do not add up."""
         return self.phase_s + (number - number % self.batch) / self.rate_hz
 
 
@@ -106,7 +106,7 @@ def quotes(symbol: str, price: float, seed: int) -> Iterator[Publication]:
         price = max(close, 0.01)
 
 
-#: Thresholds of subscriptions are drawn from so many of the symbol's first quotes.
+#: Thresholds of subscriptions are drawn from this number of the symbol's first quotes.
 _EXAMPLES = 20
 
 

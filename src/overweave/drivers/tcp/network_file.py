@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from overweave.drivers.capacities import CAPACITIES, with_capacities
+from overweave.drivers.routing_table import check_options, read_options
 from overweave.drivers.tcp.addresses import PORT_MAX, Address, parse_address
 from overweave.drivers.tcp.broker_options import OVERRIDES, BrokerOptions
 from overweave.drivers.tcp.security import check_security
@@ -40,7 +41,8 @@ from overweave.overlay.checks import nearest
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
 from overweave.overlay.shapes import SHAPES
-from overweave.routing import PROTOCOLS
+from overweave.routing import protocol
+from overweave.routing.options import RoutingOptions
 
 METRICS_HOST = "127.0.0.1"
 _SEED = 1
@@ -53,6 +55,7 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
     overlay: Overlay
     urls: Mapping[str, str]
     routing: str = "filter"
+    routing_options: RoutingOptions | None = None
     modules: Mapping[str, msgspec.Struct] = {}
     trace: Path | None = None
     run: str = "live"
@@ -78,6 +81,7 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
             overlay=self.overlay,
             urls=self.urls,
             routing=self.routing,
+            routing_options=self.routing_options,
             modules=self.modules,
             trace=self.trace,
             run=self.run,
@@ -123,6 +127,7 @@ def network_of(document: Mapping[str, Any], directory: Path = Path()) -> Network
     options_at, options, listed_tables = _brokers(document)
     listed, options_of = _listed_brokers(listed_tables, options, in_directory)
     overlay = _overlay(network, shape_options, listed, rows(_Link, "link", document.get("link", [])))
+    routing_options = _routing_options(network.routing, document.get("routing", {}), overlay)
     security = values(SecuritySettings, "security", document.get("security", {}), in_directory)
     check_security(security)
     found = modules("modules", document.get("modules", {}))
@@ -131,6 +136,7 @@ def network_of(document: Mapping[str, Any], directory: Path = Path()) -> Network
         overlay=overlay,
         urls=_urls(network, listed, overlay, security),
         routing=network.routing,
+        routing_options=routing_options,
         modules=found,
         trace=network.trace,
         run=network.run,
@@ -153,7 +159,7 @@ def check_listen(settings: BrokerSettings) -> None:
     _check_address("listen", parse_address(settings.listen, "listen"), settings.security)
 
 
-_TABLES = ("network", "broker", "brokers", "link", "modules", "security", "limits")
+_TABLES = ("network", "routing", "broker", "brokers", "link", "modules", "security", "limits")
 
 
 class _Network(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,8 +177,7 @@ class _Network(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 0.1 <= self.trace_every_s < float("inf"):
             raise InvalidInput(f"network.trace_every_s: expected a time of at least 0.1 s, got {self.trace_every_s:g}")
-        if self.routing not in PROTOCOLS:
-            raise InvalidInput(unknown("network.routing", self.routing, PROTOCOLS))
+        protocol(self.routing, "network.routing")
         if self.shape is not None and self.shape not in SHAPES:
             raise InvalidInput(unknown("network.shape", self.shape, SHAPES))
         if self.run != run_name(self.run):
@@ -216,6 +221,16 @@ def _network(value: Any, hook: Any) -> tuple[_Network, dict[str, Any]]:
         check_keys("network.", given, [*own, *options])
     plain = converted(_Network, "network.", {name: each for name, each in given.items() if name in own}, hook)
     return _Network(**plain), {name: each for name, each in given.items() if name in options}
+
+
+def _routing_options(name: str, value: Any, overlay: Overlay) -> RoutingOptions:
+    """The table [routing]; the protocol's name is in [network]."""
+    given = table("routing", value)
+    if "protocol" in given:
+        raise InvalidInput(f"routing.protocol: expected the protocol's name in network.routing, got {given['protocol']!r} here")
+    options = read_options("routing", name, given)
+    check_options("routing", options, overlay)
+    return options
 
 
 def _brokers(document: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], Any]:

@@ -37,6 +37,7 @@ from overweave.contract.stimuli import (
 from overweave.contract.wire import VERSION, Connect, Disconnect, Message, Notice, Ping
 from overweave.contract.wire import Refused as RefusedMessage
 from overweave.drivers.effect_runner import BROKER_EFFECTS, Alarm, EffectRunner, Performers
+from overweave.drivers.load_meter import MEASURE_S, LoadMeter
 from overweave.drivers.tcp import absence
 from overweave.drivers.tcp.acceptor import Acceptor
 from overweave.drivers.tcp.addresses import parse_address
@@ -51,7 +52,6 @@ from overweave.drivers.tcp.journal import JournalFile
 from overweave.drivers.tcp.journal_writer import JournalWriter
 from overweave.drivers.tcp.limits import CONNECTION_LIMIT, FILE_DESCRIPTORS, SPARE, Limits, raise_descriptor_limit
 from overweave.drivers.tcp.logs import Log
-from overweave.drivers.tcp.measure import Load
 from overweave.drivers.tcp.monitor import MonitorServer, host_and_port
 from overweave.drivers.tcp.network_file import check_listen
 from overweave.drivers.tcp.outbound_handshake import OutboundHandshake, connect_error
@@ -67,7 +67,6 @@ from overweave.routing import PROTOCOLS
 RETRY_S, RETRY_S_MAX = 0.05, 2.0
 #: How long a neighbour may take to answer.
 _DIAL_S = 5.0
-_MEASURE_S = 1.0
 #: The name of the timer by which the core is made anew.
 #: What clients do wrong without being cut off is logged at most so often for each.
 _NOTICE_S = 1.0
@@ -125,7 +124,7 @@ class BrokerNode:
         self._metrics: asyncio.Server | None = None
         self._draining = False
         self._epoch_s = time.time() - absence.uptime_s()
-        self._load = Load()
+        self._load = LoadMeter(time.monotonic())
         #: How many entries earlier cores of this process had kept.
         self._kept_before = 0
         self.core = self._new_core(0, file.open() if file is not None else {})
@@ -271,7 +270,7 @@ class BrokerNode:
         incarnation = next_incarnation(settings.state, settings.id, incarnation_least)
         return BrokerCore(
             settings.id,
-            PROTOCOLS[settings.routing].make(settings.id, settings.overlay, incarnation),
+            PROTOCOLS[settings.routing].make(settings.id, settings.overlay, incarnation, settings.routing_options),
             self._neighbours,
             settings.config,
             incarnation=incarnation,
@@ -768,10 +767,10 @@ class BrokerNode:
     async def _measure(self) -> None:
         failure = ""
         while True:
-            await asyncio.sleep(_MEASURE_S)
+            await asyncio.sleep(MEASURE_S)
             bytes_out = sum(connection.bytes_out for connection in self._connections.values())
             unsettled = sum(self.core.statistics().unsettled.values())
-            self.handle(self._load.measure(bytes_out, unsettled))
+            self.handle(self._load.measure(time.monotonic(), bytes_out, unsettled))
             if self._trace is not None and str(self._trace.failure or "") != failure:
                 failure = str(self._trace.failure)
                 self._log.warning("trace-failed", rows=self._trace.dropped, text=failure)

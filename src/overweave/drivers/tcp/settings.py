@@ -8,6 +8,7 @@ import msgspec
 from overweave.contract.config import CLIENT_WINDOW, BrokerConfig, SessionConfig
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
+from overweave.routing.options import RoutingOptions
 
 
 class SecuritySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +63,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     urls: Mapping[str, str]
     #: A name of `PROTOCOLS`.
     routing: str = "filter"
+    #: None: the defaults of the protocol.
+    routing_options: RoutingOptions | None = None
     #: By name (of `MODULES`), with their options.
     modules: Mapping[str, msgspec.Struct] = {}
     #: Directory for the trace (None: no trace), with the name of the run, and how long a file is open before readers see it.

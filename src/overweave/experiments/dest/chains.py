@@ -63,7 +63,7 @@ def measure(chain: Chain) -> pd.DataFrame:
 
     def delivered(parts: Parts) -> None:
         arrivals = (arrival for _, batch in parts for arrival in batch.trace_fields())
-        latencies_s.extend(network.kernel.now_s - arrival.published_at_s for arrival in arrivals)
+        latencies_s.extend(network.scheduler.now_s - arrival.published_at_s for arrival in arrivals)
 
     network = started(overlay, chain.protocol, COSTS, on_delivery=delivered)
     head, tail = overlay.ids[0], overlay.ids[-1]
@@ -80,7 +80,7 @@ def measure(chain: Chain) -> pd.DataFrame:
     before = {id: (station.matches, station.busy_s) for id, station in stations.items() if station is not None}
     for number in range(chain.publications):
         quoted = quote(draw)
-        network.kernel.at(network.kernel.now_s + number / RATE_HZ, lambda each: network.publish("publisher", each), quoted)
+        network.scheduler.at(network.scheduler.now_s + number / RATE_HZ, lambda each: network.publish("publisher", each), quoted)
     quieten(network)
     rows: list[dict[str, Any]] = []
     for position, (id, station) in enumerate(stations.items(), 1):

@@ -1,4 +1,4 @@
-"""The claims of DEST III-D and V, each with what was published and what we find."""
+"""The claims of DEST III-D and V, each with the published result and ours."""
 
 from typing import Any
 

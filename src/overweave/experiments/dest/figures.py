@@ -1,4 +1,4 @@
-"""Figures 11 to 24 of DEST, ours as lines and what was published as crosses where the text tells it."""
+"""Figures 11 to 24 of DEST, ours as lines and published values as crosses."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -61,7 +61,7 @@ def setups(full: bool) -> list[Setup]:
 
 
 class Measured(NamedTuple):
-    """What one network told: a row for itself, a row per broker, and a row per rate."""
+    """The measurements of one network: a row for itself, a row per broker, and a row per rate."""
 
     network: pd.DataFrame
     brokers: pd.DataFrame
@@ -124,7 +124,7 @@ class _Run:
 
     def _delivered(self, parts: Parts) -> None:
         arrivals = (arrival for _, batch in parts for arrival in batch.trace_fields())
-        self._latencies_s.extend(self._network.kernel.now_s - arrival.published_at_s for arrival in arrivals)
+        self._latencies_s.extend(self._network.scheduler.now_s - arrival.published_at_s for arrival in arrivals)
 
     def _advertise(self) -> None:
         for id in self._overlay.ids:
@@ -154,8 +154,8 @@ class _Run:
         for after_s in (self._setup.duration_s * draw.random(count)).tolist():
             id = self._overlay.ids[int(draw.integers(len(self._overlay)))]
             groups = tuple(group for group in range(GROUPS) if group not in self._out[id])
-            network.kernel.at(network.kernel.now_s + after_s, self._publish_one, (id, quote(draw, groups)))
-        network.kernel.run(network.kernel.now_s + self._setup.duration_s)
+            network.scheduler.at(network.scheduler.now_s + after_s, self._publish_one, (id, quote(draw, groups)))
+        network.scheduler.run(network.scheduler.now_s + self._setup.duration_s)
         busy = [(self._busy_s(id) - before[id]) / self._setup.duration_s for id in self._overlay.ids]
         quieten(network, 3600.0)
         return {

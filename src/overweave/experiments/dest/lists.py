@@ -31,7 +31,7 @@ class Setup(NamedTuple):
 
 
 def setups(full: bool) -> list[Setup]:
-    """Figures 19 to 21 (degree 6), what the text tells of other degrees, and figure 20 on another kind of overlay."""
+    """Figures 19 to 21 (degree 6), other degrees of the text, and figure 20 on another kind of overlay."""
     events = 10_000 if full else 200
     grid = [Setup(brokers, 6, share, events) for brokers in (BROKERS if full else BROKERS[::2]) for share in SHARES]
     return [Setup(100, 3, 0.5, events), Setup(700, 9, 1.0, events), *grid, Setup(700, 6, 0.1, events, "waxman")]
@@ -74,7 +74,7 @@ def ways_of(overlay: Overlay) -> dict[str, NextHops]:
 
 
 def carried(ways: dict[str, NextHops], source: str, overlay: Overlay, destinations: int) -> Iterator[tuple[str, int]]:
-    """All messages of one event: who sent it, and how many destinations it carried (algorithm 2)."""
+    """All messages of one event: the sender and the number of destinations (algorithm 2)."""
     pending = [(source, destinations)]
     while pending:
         at, rest = pending.pop()

@@ -11,7 +11,8 @@ from typing import TypeVar
 from overweave.contract.config import BrokerConfig
 from overweave.contract.modules import Module
 from overweave.drivers.sim.costs import Costs
-from overweave.drivers.sim.network import OnDelivery, SimulatedNetwork
+from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.drivers.sim.performers import OnDelivery
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
 from overweave.overlay.shapes import make_overlay
@@ -90,13 +91,13 @@ def started(
 
 
 def quieten(network: SimulatedNetwork, within_s: float = 600.0) -> None:
-    """Go on until nobody waits for anything."""
-    end_s = network.kernel.now_s + within_s
-    network.kernel.run(network.kernel.now_s + _QUIET_STEP_S)
+    """Run until no broker waits."""
+    end_s = network.scheduler.now_s + within_s
+    network.scheduler.run(network.scheduler.now_s + _QUIET_STEP_S)
     while network.unsettled() or any(network.broker(id).statistics().unsettled for id in network.running()):
-        if network.kernel.now_s > end_s:
+        if network.scheduler.now_s > end_s:
             raise RuntimeError(f"the network is not quiet after {within_s:g} simulated seconds")
-        network.kernel.run(network.kernel.now_s + _QUIET_STEP_S)
+        network.scheduler.run(network.scheduler.now_s + _QUIET_STEP_S)
 
 
 def copied(network: SimulatedNetwork) -> SimulatedNetwork:

@@ -38,7 +38,7 @@ class Setup(NamedTuple):
 
 
 def setups(full: bool) -> list[Setup]:
-    """What is measured."""
+    """The setup of a measurement."""
     return [Setup(most, 6 if full else 4, seed) for most in (4, None) for seed in range(1, 6 if full else 2)]
 
 
@@ -48,7 +48,7 @@ def measure_all(several: list[Setup], processes: int) -> pd.DataFrame:
 
 
 def measure(setup: Setup) -> pd.DataFrame:
-    """A row per period and number of hops: the share of all messages that take so many, and how many links there are."""
+    """A row per period and number of hops: the share of messages with that number, and the number of links."""
     overlay = make_overlay("random-graph", brokers=setup.brokers, degree=DEGREE, seed=setup.seed)
     draw = np.random.default_rng(setup.seed)
     rates = draw.integers(1, RATE_MAX + 1, (len(overlay), len(overlay)))
@@ -72,7 +72,7 @@ def _started(overlay: Overlay, setup: Setup) -> SimulatedNetwork:
         network.add_client(f"client {broker}", broker)
         network.say(f"client {broker}", Advertise(f"a {broker}", parse_filter("[class,eq,'TALK'],[to,isPresent,'']")))
         network.say(f"client {broker}", Subscribe(f"s {broker}", parse_filter(f"[class,eq,'TALK'],[to,eq,'{broker}']")))
-    network.kernel.run(EVERY_S / 2)
+    network.scheduler.run(EVERY_S / 2)
     return network
 
 
@@ -85,7 +85,7 @@ def _talk(network: SimulatedNetwork, overlay: Overlay, rates: NDArray[np.int64],
             several = [said[to] for to, count in enumerate(row) for _ in range(count)]
             if several:
                 network.publish(f"client {broker}", *several)
-        network.kernel.run(network.kernel.now_s + EVERY_S / STEPS)
+        network.scheduler.run(network.scheduler.now_s + EVERY_S / STEPS)
 
 
 def _look(

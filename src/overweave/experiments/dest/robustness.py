@@ -27,7 +27,7 @@ KINDS = ("brokers", "connections")
 HALF = 0.5
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 CONFIG = BrokerConfig(heartbeat_s=0.5, link_timeout_s=1.2, undeliverable_timeout_s=0.5)
-#: To notice silence and to tell everybody; and to arrive.
+#: The time to detect and announce a failure, and to deliver.
 NOTICE_S, ARRIVE_S = 3.0, 2.0
 _EVENTS, _EVENT = parse_filter("[class,eq,'EVENT'],[x,isPresent,0]"), parse_publication("[class,'EVENT'],[x,1]")
 
@@ -93,13 +93,13 @@ def _fail(network: SimulatedNetwork, overlay: Overlay, kind: str, setup: Setup) 
     order, gone, rows = draw.permutation(size).tolist(), 0, []
     for share in setup.shares:
         for number in order[gone : round(share * size)]:
-            network.crash(overlay.ids[number]) if kind == "brokers" else network.cut(overlay.links[number].ends)
+            network.crash(overlay.ids[number]) if kind == "brokers" else network.cut_link(overlay.links[number].ends)
         gone = round(share * size)
-        network.kernel.run(network.kernel.now_s + NOTICE_S)
+        network.scheduler.run(network.scheduler.now_s + NOTICE_S)
         network.deliveries.clear()
         for id in overlay.ids:
             network.publish(f"publisher {id}", _EVENT)
-        network.kernel.run(network.kernel.now_s + ARRIVE_S)
+        network.scheduler.run(network.scheduler.now_s + ARRIVE_S)
         assert max(network.deliveries.values(), default=0) <= 1, "an event came twice"
         told = {"protocol": setup.protocol, "seed": setup.seed, "kind": kind, "share": share}
         alive = len(network.running())

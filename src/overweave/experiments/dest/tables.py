@@ -25,8 +25,8 @@ def measure(brokers: int = 100, degree: float = 6, seed: int = 1) -> pd.DataFram
     topology = network.broker(overlay.ids[0]).topology
     assert isinstance(topology, Topology)
     before = counts.link_states
-    network.cut(overlay.links[0].ends)
-    network.kernel.run(network.kernel.now_s + _NOTICE_S)
+    network.cut_link(overlay.links[0].ends)
+    network.scheduler.run(network.scheduler.now_s + _NOTICE_S)
     quieten(network)
     return pd.DataFrame(
         [{"brokers": brokers, "links": len(overlay.links), **weights(topology), "update_messages": counts.link_states - before}]
@@ -34,7 +34,7 @@ def measure(brokers: int = 100, degree: float = 6, seed: int = 1) -> pd.DataFram
 
 
 def weights(topology: Topology) -> dict[str, int]:
-    """Bytes of both tables: what they say, as on the wire with a bit per broker and next hop; and as Python keeps them."""
+    """Bytes of both tables: on the wire with a bit per broker and next hop, and as Python objects."""
     states, reach = topology.states(), topology.next_hops.reach
     rows = sum((len(states) + 7) // 8 + len(hop) for hop, _ in reach)
     return {"bytes_said": len(msgspec.msgpack.encode(states)) + rows, "bytes_in_python": _deep_bytes([states, reach], set())}

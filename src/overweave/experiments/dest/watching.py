@@ -1,4 +1,4 @@
-"""What is counted at brokers while they work, by a module that looks on and says nothing."""
+"""Counters at brokers, by a passive module."""
 
 from collections import Counter
 from collections.abc import Iterable

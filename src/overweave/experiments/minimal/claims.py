@@ -1,4 +1,4 @@
-"""The claims of MINIMAL section 6, each with what was published and what we find, for both generators.
+"""The claims of MINIMAL section 6, each with the published result and ours, for both generators.
 
 Measures are means over the seeds, as in the paper ("averages over five independent runs"). The plots are lost, so what was
 published is what the text says. "Our bar" marks what the project expects of this reproduction; it was found by recomputing.

@@ -31,7 +31,7 @@ Whole = NDArray[np.int64]
 
 
 class Congestion(NamedTuple):
-    """What was measured."""
+    """The measurements."""
 
     #: Of a delivery to a subscription, from the publisher's broker until its own has processed it, and what of it is delay.
     latency_ticks: float
@@ -74,7 +74,7 @@ def congest(
     capacity: int = CAPACITY,
     delay_ticks: float = DELAY_TICKS,
 ) -> Congestion:
-    """Run all publications; ``counts`` are those of `counts.count` and say how many messages to expect at each broker."""
+    """Run all publications; ``counts`` (of `counts.count`) are the expected messages at each broker."""
     tree = preorder(network.brokers, network.links)
     source = tree.number[network.publisher][workload.boxes.publisher].astype(np.int32)
     wanted = _wanted(workload, tree.number[network.subscriber], network.brokers)
@@ -105,7 +105,7 @@ _Slices = dict[int, list[_Arrivals]]
 
 
 def _slices(published: Real, source: NDArray[np.int32]) -> Iterator[tuple[int, _Arrivals, _Slices]]:
-    """What arrives in one slice after the other, with its number; whoever serves it adds to later ones."""
+    """The arrivals of one slice after the other, with its number; serving adds to later ones."""
     slices: _Slices = {}
     rows = -1 - np.arange(len(source), dtype=np.int32)
     _plan(slices, _Arrivals(published, published, source, rows, rows), 0)

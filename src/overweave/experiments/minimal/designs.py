@@ -29,7 +29,7 @@ PAPER: Mapping[str, Design] = {
     "DT-Baldoni": Design("random", "baldoni"),
     "Baseline": Design("random", "random"),
 }
-#: The rankings and the baseline on the other's kind of tree: what is due to the allocation alone.
+#: The rankings and the baseline on the other's kind of tree: the effect of the allocation alone.
 CROSSED: Mapping[str, Design] = {
     "GLI, random tree": Design("gli", "random"),
     "GI, random tree": Design("gi", "random"),

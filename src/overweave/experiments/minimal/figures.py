@@ -8,7 +8,7 @@ from overweave.experiments.minimal.congestion import CAPACITY
 from overweave.experiments.minimal.designs import PAPER
 from overweave.reports.style import COLOURS, LINES, MARKERS, Figure, add_legend, new_figure, plain_numbers
 
-#: Figure, measure, and what is drawn.
+#: Figure, measure, and label.
 _GROWING = (
     ("figure-5-brokers", "brokers", "brokers in use"),
     ("figure-6a-messages", "messages", "messages per publication"),

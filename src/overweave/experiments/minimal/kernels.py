@@ -1,4 +1,4 @@
-"""Kernels: which boxes contain a point, who wants a publication, and what arrives at brokers in one slice of time."""
+"""Kernels: boxes that contain a point, matching clients of a publication, and arrivals at brokers in one time slice."""
 
 from overweave.matching.kernels.compile import inlined, kernel
 
@@ -87,7 +87,7 @@ def serve(
     order, ticks, published, broker, first, last, source, start, wanted, parent, end, child_start, children,
     history, oldest, newest, free, peak, totals, limits, sent_ticks, sent_published, sent_broker, sent_first, sent_last,
 ):  # fmt: skip
-    """Serve what arrives in one slice, in the order of time, and write down what is sent on; how many are."""
+    """Serve the arrivals of one slice in order of time, and record the forwarded messages; returns their number."""
     capacity, unit, per_message, link = limits[0], limits[1], limits[2], limits[3]
     count = 0
     for i in range(len(order)):

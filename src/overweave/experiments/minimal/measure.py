@@ -22,10 +22,10 @@ from overweave.planning.minimal import LCF
 
 Progress = Callable[[str], None]
 
-#: Figure 8 is made with so many clients.
+#: The number of clients of figure 8.
 LCF_CLIENTS = 2_400
 LCFS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)
-#: The simulator runs so many clients, and brokers with the capacity for a fifth as many messages, which some of them exceed.
+#: The clients in the simulator, and brokers with the capacity for a fifth as many messages, which some of them exceed.
 CHECK_CLIENTS, CHECK_SHARE = 200, 0.2
 
 

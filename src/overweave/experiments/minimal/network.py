@@ -28,7 +28,7 @@ class Network:
 
 
 def broker_ids(count: int) -> list[str]:
-    """The ids of so many brokers.
+    """The ids of a number of brokers.
 
     >>> broker_ids(2)
     ['B1', 'B2']

@@ -39,13 +39,13 @@ def simulate(workload: Workload, network: Network, capacity: int = CAPACITY) -> 
     publishers = _attach(simulated, "P", network.publisher, ids)
     for id, box in zip(publishers, boxes.advertisements.transpose(2, 0, 1).tolist(), strict=True):
         simulated.say(id, Advertise(id, _filter(box)))
-    simulated.settle()
+    simulated.run_until_quiescent()
     subscribers = _attach(simulated, "s", network.subscriber, ids)
     for id, box in zip(subscribers, boxes.subscriptions.transpose(2, 0, 1).tolist(), strict=True):
         simulated.say(id, Subscribe(id, _filter(box)))
-    simulated.settle()
+    simulated.run_until_quiescent()
     # A statement is settled before all brokers know it; here nothing takes longer than a way through the whole network.
-    simulated.kernel.run(simulated.kernel.now_s + network.brokers * LINK_TICKS / UNIT_TICKS)
+    simulated.scheduler.run(simulated.scheduler.now_s + network.brokers * LINK_TICKS / UNIT_TICKS)
     _publish(simulated, workload, publishers)
     return _measured(simulated, ids)
 
@@ -63,8 +63,8 @@ def _filter(box: list[list[float]]) -> Filter:
 
 
 def _publish(simulated: SimulatedNetwork, workload: Workload, publishers: list[str]) -> None:
-    kernel, boxes = simulated.kernel, workload.boxes
-    start_s = kernel.now_s
+    scheduler, boxes = simulated.scheduler, workload.boxes
+    start_s = scheduler.now_s
 
     def publish(row: int) -> None:
         x, y = boxes.points[:, row].tolist()
@@ -72,9 +72,9 @@ def _publish(simulated: SimulatedNetwork, workload: Workload, publishers: list[s
         simulated.publish(publishers[boxes.publisher[row]], Publication(content))
 
     for row, ticks in enumerate(workload.at_ticks.tolist()):
-        kernel.at(start_s + ticks / UNIT_TICKS, publish, row)
-    kernel.run(start_s + float(workload.at_ticks.max(initial=0.0)) / UNIT_TICKS)
-    simulated.settle()
+        scheduler.at(start_s + ticks / UNIT_TICKS, publish, row)
+    scheduler.run(start_s + float(workload.at_ticks.max(initial=0.0)) / UNIT_TICKS)
+    simulated.run_until_quiescent()
 
 
 def _measured(simulated: SimulatedNetwork, ids: list[str]) -> tuple[dict[str, np.ndarray], Congestion]:

@@ -1,4 +1,4 @@
-"""The workloads of MINIMAL 6.1 with everything that counting needs: when a publication leaves, and whom it matches.
+"""The workloads of MINIMAL 6.1 with the data for counting: publication times and matching clients.
 
 A publisher of rate r publishes every 1,000 / r ticks. The paper does not say when it begins: at a uniform time within its first
 period, because publishers that all began together would publish in bursts.
@@ -14,7 +14,7 @@ from overweave.experiments.minimal.kernels import count_inside, list_inside
 from overweave.pipeline.workloads.boxes import Boxes, BoxesOptions, make_boxes
 from overweave.pipeline.workloads.counter_rng import CounterRng, Real, Whole
 
-#: A time unit has so many ticks (6.1).
+#: Ticks per time unit (6.1).
 UNIT_TICKS = 1_000.0
 #: Both readings of how boxes are drawn (`overweave.pipeline.workloads.boxes`).
 Generator = Literal["corners", "widths"]
@@ -41,7 +41,7 @@ class Workload:
 
 
 def make_workload(clients: int, generator: Generator, seed: int) -> Workload:
-    """The workload of so many clients, a quarter of them publishers."""
+    """The workload of a number of clients, a quarter of them publishers."""
     options = BoxesOptions(publishers=clients // 4, subscriptions=clients - clients // 4, boxes=generator)
     boxes = make_boxes(options, seed)
     period = UNIT_TICKS / boxes.rates[boxes.publisher]

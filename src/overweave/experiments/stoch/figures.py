@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from overweave.experiments.stoch.scenarios import RATES_HZ, WIDTHS
 from overweave.reports.style import COLOURS, LINES, Figure, add_legend, new_figure, plain_numbers
 
-#: Measure, name, and what is drawn.
+#: Measure, name, and label.
 _BY_TOPOLOGY = (
     ("routing_entries", "figure-3-routing-entries", "remote routing entries"),
     ("notification_rate", "figure-4-notification-rate", "notifications per second"),

@@ -12,7 +12,7 @@ BROKERS, CLASSES, LIFETIME_S, RATE_HZ = 127, 1000, 60.0, 1000.0
 #: Publications per second of figure 7; 32 is the one that the text speaks of.
 RATES_HZ = (32.0, 100.0, 320.0, 1000.0)
 LIFETIMES = ("exponential", "constant", "pareto")
-#: Protocols that STOCH analyses, and those that it names as next steps.
+#: Protocols that STOCH analyses, and its proposed next steps.
 PUBLISHED = ("identity", "hierarchical-simple", "flooding")
 EXTENSIONS = ("covering", "covering-peer", "identity-peer", "simple", "identity-advertised")
 

@@ -10,7 +10,7 @@ from overweave.reports.confidence import mean_and_margin
 MEASURES = ("routing_entries", "notification_rate", "control_rate")
 #: What makes a scenario, besides the runs that repeat it.
 SCENARIO = ("routing_protocol", "workload_lifetimes", "overlay_brokers", "workload_subscriptions", "workload_draw")
-#: How wrong an analysis is that the intervals should not contain: what they contain tells only if they do not contain everything.
+#: The error of a wrong analysis that the intervals should not contain: a test of their power.
 WRONG = 1.10
 
 

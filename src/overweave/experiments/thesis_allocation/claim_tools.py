@@ -36,7 +36,7 @@ def bar_claim(text: str, bar: float, ours: float | Mapping[str, float]) -> Claim
 
 
 def average_claim(text: str, published: tuple[float, float], found: dict[str, dict[str, float]], reason: str) -> Claim:
-    """Means over workloads, about what was published."""
+    """Means over workloads, about the published ones."""
     means = {name: round(float(np.mean(list(by.values()))), 3) if by else None for name, by in found.items()}
     holds = all(mean is not None and is_about(mean, each) for mean, each in zip(means.values(), published, strict=True))
     return reasoned_claim(text, dict(zip(SCENARIOS, published, strict=True)), means, holds, reason)

@@ -9,7 +9,7 @@ from overweave.reports.style import COLOURS, MARKERS, Figure, add_legend, new_fi
 _MAIN = ("manual", "automatic", "pairwise-k", "pairwise-n", "fbf", "bin-packing", "cram-iou")
 _METRICS = ("cram-intersect", "cram-xor", "cram-ios", "cram-iou")
 _PARTS = ("manual", "manual-grape", "cram-iou-root", "cram-iou")
-#: Measure, what is drawn, and with which headroom: delays need one.
+#: Measure, label, and headroom: delays need one.
 _MEASURES = (
     ("brokers", "brokers allocated", 0.0),
     ("input_hz_mean", "mean message rate of brokers (1/s)", 0.0),

@@ -56,7 +56,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Days(NamedTuple):
-    """Days of a walk: how many it has, those that limits are drawn from, and those that the vectors hold."""
+    """The days of a walk: their number, the days for limits, and the days of the vectors."""
 
     walk: int
     limits: NDArray[np.int64]

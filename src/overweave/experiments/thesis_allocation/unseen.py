@@ -1,4 +1,4 @@
-"""Plans under quotes that nobody has profiled: the other half of the same days, and the next ones of the walk.
+"""Plans under quotes without profiles: the other half of the same days, and the next ones of the walk.
 
 Beyond the thesis, which plans and measures on the same quotes. Limits of subscriptions are drawn from quotes that are known when
 they subscribe: of all days for even and odd ones, of the profiled days for the next ones. The load is what the same plan
@@ -21,14 +21,14 @@ from overweave.planning.validation import read_plan
 from overweave.reports.style import COLOURS, MARKERS, Figure, add_legend, new_figure, plain_numbers
 
 HEADROOMS = (0.0, 0.1, 0.2, 0.3, 0.4)
-#: The headroom at which odd quotes overload nobody after even ones.
+#: The headroom at which odd quotes overload no broker after even ones.
 ENOUGH = 0.1
 KINDS = ("even-odd", "next")
 ALGORITHMS = ("bin-packing", "cram-iou")
 
 
 def days(kind: str, bits: int) -> tuple[Days, Days]:
-    """What is profiled, and what comes instead: even and odd days, or the first half of a walk and its second.
+    """The profiled and the later quotes: even and odd days, or the first half of a walk and its second.
 
     >>> [part.seen.tolist() for part in days("even-odd", 3)], [part.seen.tolist() for part in days("next", 3)]
     ([[0, 2, 4], [1, 3, 5]], [[0, 1, 2], [3, 4, 5]])
@@ -88,7 +88,7 @@ def _name(scenario: Scenario) -> str:
 
 
 def claims(table: pd.DataFrame) -> list[Claim]:
-    """What is promised of odd quotes, what predictions leave free, and the curve for the next ones."""
+    """The promise for odd quotes, the spare capacity of predictions, and the curve for the next quotes."""
     rows = table[table["brokers"].notna()]
     odd = rows[(rows["quotes"] == "even-odd") & (rows["headroom"] == ENOUGH) & (rows["algorithm"] == "cram-iou")]
     ours = {f"{row.subscriptions:,} subscriptions, {row.scenario}": round(float(row.unseen_max), 3) for row in odd.itertuples()}

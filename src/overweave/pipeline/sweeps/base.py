@@ -38,7 +38,7 @@ class Evaluator(NamedTuple):
 
 
 def columns_of(measures: type[msgspec.Struct], prefix: str = "") -> dict[str, type]:
-    """The columns of a struct of measures and their types; fields of structs within have both names.
+    """The columns of a struct of measures and their types; fields of structs within have both names, a tuple is one text.
 
     >>> class Delays(msgspec.Struct):
     ...     mean: float
@@ -50,6 +50,9 @@ def columns_of(measures: type[msgspec.Struct], prefix: str = "") -> dict[str, ty
     """
     found: dict[str, type] = {}
     for field in msgspec.structs.fields(measures):
+        if typing.get_origin(field.type) is tuple:
+            found[f"{prefix}{field.encode_name}"] = str
+            continue
         parts = typing.get_args(field.type) if isinstance(field.type, types.UnionType) else (field.type,)
         plain = next(part for part in parts if part is not types.NoneType)
         name = f"{prefix}{field.encode_name}"
@@ -58,7 +61,7 @@ def columns_of(measures: type[msgspec.Struct], prefix: str = "") -> dict[str, ty
 
 
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The values of tables within tables, by their names joined; a table without values is there, which is true.
+    """The values of tables within tables, by their names joined; a table without values is true, a tuple is one text.
 
     >>> flattened({"seed": 1, "overlay": {"shape": "chain"}, "modules": {"report": {}}})
     {'seed': 1, 'overlay_shape': 'chain', 'modules_report': True}
@@ -67,6 +70,19 @@ def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
             found |= flattened(value, f"{prefix}{name}_")
+        elif isinstance(value, tuple):
+            found[f"{prefix}{name}"] = ", ".join(map(_text, value)) or None
         else:
             found[f"{prefix}{name}"] = True if isinstance(value, Mapping) else value
     return found
+
+
+def _text(value: object) -> str:
+    """The text of an element of a tuple: of a table the values.
+
+    >>> _text({"broker": "B3", "utilisation": 2.2})
+    'B3 2.20'
+    """
+    if isinstance(value, Mapping):
+        return " ".join(map(_text, value.values()))
+    return f"{value:.2f}" if isinstance(value, float) else str(value)

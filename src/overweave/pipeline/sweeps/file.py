@@ -137,8 +137,9 @@ def _check(
     path: str, figure: FigureSpec, tasks: list[Task], parameters: Mapping[str, type], measures: Mapping[str, type]
 ) -> None:
     """Refuse a figure with columns that are not there, or one that would mix scenarios which differ by more than the seed."""
-    if figure.y not in measures:
-        raise InvalidInput(unknown(f"{path}.y", figure.y, measures))
+    numbers = [name for name, kind in measures.items() if kind is not str]
+    if figure.y not in numbers:
+        raise InvalidInput(unknown(f"{path}.y", figure.y, numbers))
     for field, names in (("x", [figure.x]), ("series", figure.series)):
         for name in names:
             if name not in parameters:

@@ -13,7 +13,7 @@ class Allocation(NamedTuple):
 
     bin: Whole
     clusters: int
-    #: The bin of every publisher that is nobody's side, where the allocator places publishers too (-1: it does not).
+    #: The bin of every publisher without a client, if the allocator places publishers (-1: it does not).
     publisher: Whole | None = None
 
 

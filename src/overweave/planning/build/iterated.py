@@ -24,7 +24,7 @@ from overweave.planning.tree import Design
 
 #: Rounds at most, and without progress.
 ROUNDS, ROUNDS_WITHOUT_GAIN = 60, 20
-#: What is taken off beyond the excess, so that rounds do not creep; and what is left at least.
+#: The additional reduction beyond the excess, for fast convergence; and the smallest share.
 _MORE, _LEFT = 0.02, 0.01
 
 
@@ -32,7 +32,7 @@ Made = TypeVar("Made")
 
 
 def iterated(build: Builder) -> Builder:
-    """The builder, repeated until nobody is overloaded."""
+    """The builder, repeated until no broker is overloaded."""
 
     def choose(model: Model, allocate: Allocator, draw: np.random.Generator) -> Design:
         seed = int(draw.integers(1 << 62))
@@ -47,7 +47,7 @@ def iterated(build: Builder) -> Builder:
 
 
 def in_turn(attempt: Callable[[Reals], tuple[Made, int, Reals]], brokers: int) -> Made:
-    """What the best round makes; an attempt, with shares for clients, says how many brokers it uses and the excess of each."""
+    """The best round; an attempt, with shares for clients, returns its number of brokers and the excess of each."""
     share, fewest, since = np.ones(brokers), brokers + 1, 0
     best, chosen = (True, np.inf), None
     for _ in range(ROUNDS):
@@ -79,7 +79,7 @@ def _reserved(allocate: Allocator, share: Reals, model: Model, items: Items, bin
 
 
 def excess(model: Model, design: Design) -> Reals:
-    """By how much of its capacity, less headroom, each bin is above it; 0 for those that are not."""
+    """The excess of each bin over its capacity less headroom, as a share; 0 without excess."""
     problem = model.problem
     load = predict(problem, design.tree, design.item[: len(problem.units)], np.maximum(design.publisher, 0))
     used = np.maximum(load.input_utilisation, load.output_utilisation) / (1 - problem.goals.headroom)

@@ -26,7 +26,7 @@ def random_used(model: Model, allocate: Allocator, draw: np.random.Generator) ->
 
 
 def random_parents(count: int, draw: np.random.Generator) -> Whole:
-    """A random tree over so many nodes, as the parent of each (-1: root)."""
+    """A random tree of a given size, as the parent of each node (-1: root)."""
     order = draw.permutation(count)
     parents = np.full(count, -1, np.int64)
     for at in range(1, count):

@@ -28,7 +28,7 @@ _NO_PAIR = "no broker that is left has room for it and for one of them"
 
 
 class RecursiveOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is done after each layer; everything can be switched off."""
+    """Steps after each layer; each can be switched off."""
 
     #: 6.3.1
     eliminate_forwarders: bool = True
@@ -52,7 +52,7 @@ def recursive(options: RecursiveOptions) -> Builder:
             try:
                 return _Construction(model, allocate, np.random.default_rng(seed), options).build(reserved, filled)
             except DoesNotFit as error:
-                # What the text's algorithm ran into says most.
+                # The error of the text's algorithm is the most informative.
                 failure = failure or error
         assert failure is not None
         raise failure
@@ -101,7 +101,7 @@ class _Construction:
         self._clusters = 0
 
     def build(self, reserved: int, filled: float) -> Design:
-        """The design, with so many of the strongest brokers kept from the lowest layer, and only a share of the others used."""
+        """The design with a number of the strongest brokers kept from the lowest layer, and only a share of the others used."""
         bins = self._model.bins
         pinned = np.isin(bins.broker, self._model.items.fixed)
         kept = np.flatnonzero(~pinned)[:reserved]
@@ -124,7 +124,7 @@ class _Construction:
         found = self._allocate(model, model.items, bins, self._draw)
         self._clusters = found.clusters
         layer = self._nodes(offered[found.bin])
-        if not layer:  # nobody to serve: publishers still need a broker
+        if not layer:  # no clients: publishers still need a broker
             layer = [_Node(self._free.pop(0), profile=model.table.unite([]))]
         for node in layer:
             node.pinned = any(model.items.fixed[item] >= 0 for item in node.items)
@@ -174,7 +174,7 @@ class _Construction:
         if not len(offered):
             raise self._no_room(layer, max(layer, key=_heaviest), "no broker is left to join it with them")
         if sum(sorted(node.stream for node in layer)[:2]) > int(model.bins.room[offered].max()):
-            # Whatever is allocated, nobody would join any two.
+            # No allocation could join any two of them.
             raise self._no_room(layer, min(layer, key=_heaviest), _NO_PAIR)
         columns = np.array([(node.profile, node.stream, node.entries, -1) for node in layer], np.int64)
         items = Items(*(np.ascontiguousarray(column) for column in columns.T))
@@ -275,7 +275,7 @@ class _Construction:
             if len(nodes) > 1 or model.host[publisher] >= 0 or publisher in self._home:
                 continue
             node = nodes[0]
-            # All it publishes comes in here, also what nobody wants.
+            # All its publications enter here, also unmatched ones.
             whole = self._input(node) + int(window[publisher] * weight[publisher])
             if model.bins.holds(node.bin, node.output, whole, node.entries):
                 self._home[publisher] = node

@@ -15,6 +15,13 @@ def shared(x_lo, x_hi, x, y_lo, y_hi, y):
     return volume
 
 
+@inlined
+def share(x_lo, x_hi, x, y_lo, y_hi, y, volume):
+    """The share of box ``x`` of one set that box ``y`` of another covers."""
+    both = shared(x_lo, x_hi, x, y_lo, y_hi, y)
+    return both / volume[x] if both > 0 else 0.0
+
+
 @kernel
 def volumes(lo, hi, out):
     """The volume of every box, in the same order of factors as `shared`: the interest of a box in one around it is exactly 1."""
@@ -27,9 +34,7 @@ def interest_row(first, last, ad_lo, ad_hi, ad_volume, sub_lo, sub_hi, sub_owner
     """Add to every client the interest of advertisements ``first`` … ``last - 1`` in its subscriptions (eq 3)."""
     for x in range(first, last):
         for y in range(len(sub_lo)):
-            both = shared(ad_lo, ad_hi, x, sub_lo, sub_hi, y)
-            if both > 0:
-                out[sub_owner[y]] += both / ad_volume[x]
+            out[sub_owner[y]] += share(ad_lo, ad_hi, x, sub_lo, sub_hi, y, ad_volume)
 
 
 @kernel
@@ -38,9 +43,7 @@ def received(first, last, sub_lo, sub_hi, ad_lo, ad_hi, ad_volume, ad_rate):
     total = 0.0
     for y in range(first, last):
         for x in range(len(ad_lo)):
-            both = shared(ad_lo, ad_hi, x, sub_lo, sub_hi, y)
-            if both > 0:
-                total += ad_rate[x] * (both / ad_volume[x])
+            total += ad_rate[x] * share(ad_lo, ad_hi, x, sub_lo, sub_hi, y, ad_volume)
     return total
 
 
@@ -51,10 +54,9 @@ def publisher_at(first, last, ad_lo, ad_hi, ad_volume, ad_rate, sub_lo, sub_hi, 
         for y in range(len(sub_lo)):
             at = home[sub_owner[y]]
             if at >= 0:
-                both = shared(ad_lo, ad_hi, x, sub_lo, sub_hi, y)
-                if both > 0:
-                    similarity[at] += both / ad_volume[x]
-                    local[at] += ad_rate[x] * (both / ad_volume[x])
+                interest = share(ad_lo, ad_hi, x, sub_lo, sub_hi, y, ad_volume)
+                similarity[at] += interest
+                local[at] += ad_rate[x] * interest
 
 
 @kernel
@@ -76,9 +78,7 @@ def received_at(first, last, sub_lo, sub_hi, ad_lo, ad_hi, ad_volume, ad_rate, a
         for x in range(len(ad_lo)):
             at = home[ad_owner[x]]
             if at >= 0:
-                both = shared(ad_lo, ad_hi, x, sub_lo, sub_hi, y)
-                if both > 0:
-                    local[at] += ad_rate[x] * (both / ad_volume[x])
+                local[at] += ad_rate[x] * share(ad_lo, ad_hi, x, sub_lo, sub_hi, y, ad_volume)
 
 
 @kernel

@@ -16,7 +16,7 @@ def _towards(parent, depth, node, home):
 
 @kernel
 def arrive(parent, depth, home, local, rate, size, window, arrival, input, output):
-    """For one publisher: the vectors that arrive at each node, added to its input and to the output of who sends them.
+    """For one publisher: the arriving vectors of each node, added to its input and to the output of the sender.
 
     ``local`` has what each node's own clients want. All that is published arrives at ``home``, wanted or not.
     """
@@ -28,7 +28,7 @@ def arrive(parent, depth, home, local, rate, size, window, arrival, input, outpu
         if _towards(parent, depth, v, home) == parent[v] and v != home:
             for w in range(width):
                 arrival[parent[v], w] |= arrival[v, w]
-    # What is left are the nodes above the home, from the root down.
+    # The remaining nodes are above the home, from the root down.
     at = 0
     while at != home:
         below = _towards(parent, depth, at, home)
@@ -73,7 +73,7 @@ def best_home(
 def _walk(
     start, count, publisher, words, parent, depth, homes, arrival, rate, size, node, more_input, more_output, touched, keep
 ):
-    """What a client at ``node`` adds on the ways to its publishers: the sum of inputs; ``keep`` says that it stays."""
+    """The added input of a client at ``node`` on the paths to its publishers; ``keep``: it stays."""
     used, total = 0, 0.0
     for row in range(start, start + count):
         p = publisher[row]

@@ -31,7 +31,7 @@ def disjoint(order, lo, hi, count, out_lo, out_hi, stack_lo, stack_hi, stack_nex
                 continue
             if depth + 2 * axes > len(stack_lo):
                 return -1
-            # The place behind the last box is scratch: it holds what is not cut off yet.
+            # The place behind the last box is scratch for the remainder.
             for k in range(axes):
                 for above in range(2):
                     left = out_hi[at, k] < out_hi[count, k] if above else out_lo[count, k] < out_lo[at, k]

@@ -18,13 +18,13 @@ class Arrangement:
     publishers: Whole
 
     def node_of(self, brokers: int) -> Whole:
-        """The node of every broker of the pool, -1 for those that are not in the tree."""
+        """The node of every broker of the pool, -1 outside the tree."""
         found = np.full(brokers + 1, -1, np.int64)  # the last is that of -1
         found[self.tree.broker] = np.arange(len(self.tree))
         return found
 
     def kept(self) -> "Arrangement":
-        """With nobody at brokers that are not in the tree."""
+        """The arrangement with no client at brokers outside the tree."""
         inside = [np.isin(places, self.tree.broker) for places in (self.units, self.publishers)]
         return replace(self, units=np.where(inside[0], self.units, -1), publishers=np.where(inside[1], self.publishers, -1))
 
@@ -97,7 +97,7 @@ def links_between(tree: Tree) -> tuple[tuple[int, int], ...]:
 
 
 def rerooted(tree: Tree) -> Tree:
-    """The same links from the first broker down, in one order: what is decided by order does not depend on the root."""
+    """The same links from the first broker down in canonical order, independent of the root."""
     neighbours: dict[int, list[int]] = {broker: [] for broker in sorted(tree.broker.tolist())}
     for one, other in links_between(tree) if len(tree) > 1 else ():
         neighbours[one].append(other)

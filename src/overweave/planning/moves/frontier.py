@@ -1,4 +1,4 @@
-"""The savings-against-moves frontier: how many brokers are needed when only so many clients and publishers may move."""
+"""The frontier of savings against moves: the fewest brokers for a limited number of moving clients and publishers."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -56,14 +56,14 @@ class Frontier:
         return [*best_of(good), self.end]
 
     def within(self, moves_max: int) -> Settled:
-        """The arrangement with the fewest brokers for so many moves; `GoalNotMet` says how many it would take."""
+        """The arrangement with the fewest brokers within the limit of moves; `GoalNotMet` names the necessary number."""
         near = [each for each in self._search.towards(self._plan) if each.moves <= moves_max]
         try:
             start, brokers = self._search.start(), len(current_tree(self._problem))
         except PlanningError as error:
-            # Without links nobody knows how many brokers are too many.
+            # Without links the number of superfluous brokers is unknown.
             return self._best(near, moves_max, f"the plan moves {self.end.moves} ({error})")
-        # A way without a limit may come back below it: who made room meanwhile stays after all.
+        # A search without a limit may end below it: a displaced client may return to its place.
         ways = [] if start is None else [start, *self._search.widen(start), *self._descents(start, None)]
         if start is not None and start.moves <= moves_max:
             ways += self._descents(start, moves_max)

@@ -32,11 +32,11 @@ STEPS_MAX, HEIRS_MAX = 48, 3
 MENDED_MAX = 16
 #: Arrangements that `widen` keeps at every number of brokers, times brokers.
 WORK = 24
-#: Up to so many brokers every set of them is tried.
+#: The number of brokers up to which every subset is tried.
 SETS_MAX = 6
 #: Shares of the clients that could stay which go to their place in the plan.
 _SHARES = (0.0, 0.25, 0.5, 0.75)
-#: The order in which brokers are removed: what is least goes first.
+#: The order of the removal of brokers: the least loaded first.
 Rank = Callable[[int], tuple[int, ...]]
 
 
@@ -66,7 +66,7 @@ class Search:
         return None
 
     def _allowed(self) -> tuple[Tree, list[int]]:
-        """Today's tree with the brokers of pins and without those that are excluded; and all others, the strongest first."""
+        """The current tree with the brokers of pins and without excluded ones; and all others, the strongest first."""
         tree = current_tree(self._problem)
         self._settler.check_size(len(tree))
         for broker in sorted(self._pinned - set(tree.broker.tolist())):
@@ -96,7 +96,7 @@ class Search:
             yield tree
 
     def descend(self, start: Settled, rank: Rank, moves_max: int | None = None) -> list[Settled]:
-        """Arrangements with fewer and fewer brokers, from one on (which is not among them), with so many moves at most."""
+        """Arrangements with fewer and fewer brokers, starting from one (not included), within the limit of moves."""
         found: list[Settled] = []
         now = start
         chunk = -(-start.brokers // STEPS_MAX)
@@ -155,7 +155,7 @@ class Search:
         return found
 
     def towards(self, plan: Arrangement) -> list[Settled]:
-        """Arrangements with the brokers and links of a plan in which all who can, or some of them, stay where they are."""
+        """Arrangements with the brokers and links of a plan in which all possible clients, or some of them, stay."""
         today, found = self._today, []
         self._settler.check_size(len(plan.tree))
         inside = np.isin(today.units, plan.tree.broker)
@@ -179,7 +179,7 @@ class Search:
         return next(self._ways_without(now, brokers), None)
 
     def _ways_without(self, now: Settled, brokers: Sequence[int]) -> Iterator[Settled]:
-        """Those without some brokers: with all others where they are, else with all anew who have to move anyway."""
+        """Arrangements without some brokers: all other clients stay, or all clients that must move are placed again."""
         for tree in self._trees_without(now, brokers):
             for places in (replace(now.arrangement, tree=tree).kept(), self._of_today(tree)):
                 settled = self._settler.settled(places)
@@ -201,7 +201,7 @@ class Search:
         yield star(less, self._strongest(less.broker))
 
     def _of_today(self, tree: Tree) -> Arrangement:
-        """Everybody who can be where it is today is there, pinned ones where they are pinned."""
+        """All clients at their current places if possible, pinned ones at their pins."""
         made = Arrangement(tree, self._today.units, self._today.publishers).kept()
         places = (np.where(fixed >= 0, fixed, now) for fixed, now in zip(self._fixed, (made.units, made.publishers), strict=True))
         return Arrangement(made.tree, *places)

@@ -1,4 +1,4 @@
-"""Everybody gets a place in a tree, and as few as possible of those who have one lose it.
+"""The placement of all clients and publishers in a tree, with as few displaced ones as possible.
 
 Who has no place goes where all brokers together get least more, the largest first. Where that fails, or somebody who stays is too
 much for a broker, one more client gives up its place, and all is tried again: a bounded number of times. The last word on
@@ -18,7 +18,7 @@ from overweave.planning.moves.arrangement import Arrangement, Settled, moves_fro
 from overweave.planning.problem import BitWords, Reals, Whole
 from overweave.planning.tree import Tree
 
-#: How often somebody more may lose its place, and how often where clients are many.
+#: Rounds of displacement, and rounds for many clients.
 ROUNDS_MAX, ROUNDS_OF_MANY, MANY = 12, 3, 1_000
 #: BitWords of vectors, for all publishers and brokers together, that are kept in memory (256 MB).
 WORDS_MAX = 1 << 25
@@ -92,7 +92,7 @@ class Settler:
         return None
 
     def busiest(self, arrangement: Arrangement) -> int:
-        """The node that is most above its room, or nearest to it, with those alone who have a place."""
+        """The node with the largest overload, or the least room, with placed clients alone."""
         tree = arrangement.tree
         room = self._room[tree.broker]
         fill, _ = self._base(arrangement, arrangement.node_of(len(self._problem.pool))[arrangement.units], room)
@@ -123,7 +123,7 @@ class Settler:
         return Arrangement(tree, units, publishers), -1
 
     def _base(self, now: Arrangement, unit_node: Whole, room: Reals) -> tuple[_Fill, Whole]:
-        """What nodes carry for those who have a place, and the node of every publisher: the best for those without one."""
+        """The load of nodes by placed clients, and the node of every publisher: the best one for those without a place."""
         problem, tree = self._problem, now.tree
         publishers, width = problem.publishers, problem.vectors.words.shape[1]
         local = self._local(unit_node, len(tree))

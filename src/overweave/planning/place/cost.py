@@ -44,7 +44,7 @@ def total_message_rate(neighbours: Mapping[B, Sequence[B]], vectors: Mapping[B, 
 
 
 def downstream(neighbours: Mapping[B, Sequence[B]], vectors: Mapping[B, int], broker: B, before: B | None) -> int:
-    """Algorithm 7, calcDownstreamBV: what is wanted at a broker and at all beyond it, seen from ``before``."""
+    """Algorithm 7, calcDownstreamBV: the interest at a broker and at all beyond it, seen from ``before``."""
     found = vectors.get(broker, 0)
     for other in neighbours[broker]:
         if other != before:

@@ -21,7 +21,7 @@ from overweave.planning.tree import Design
 
 
 class GrapeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is minimised first, and how strictly; the defaults are those of THESIS 7.3.2."""
+    """The first metric to minimise and its weight; defaults are those of THESIS 7.3.2."""
 
     priority: Literal["load", "delay"] = "load"
     weight: float = 1.0
@@ -51,7 +51,7 @@ def grape(options: GrapeOptions) -> Placement:
 
 
 def _ranked(options: GrapeOptions, flows: Flows, publisher: int, stay_s: Reals, home: int) -> list[int]:
-    """Nodes from the best to the worst; those that the weight drops come last, by the first metric. Ties: who is there stays."""
+    """Nodes from the best to the worst; those that the weight drops come last, by the first metric. Ties: the current place."""
     rates = flows.total_rates(publisher).astype(np.float64)
     delays = _delays(flows, publisher, stay_s)
     first, second = (rates, delays) if options.priority == "load" else (delays, rates)
@@ -66,7 +66,7 @@ def _ranked(options: GrapeOptions, flows: Flows, publisher: int, stay_s: Reals, 
 
 
 def _stays(model: Model, design: Design, flows: Flows, homes: Whole) -> Reals:
-    """The time that a publication spends at each broker, as matching alone: queues depend on what is yet to be chosen."""
+    """The time of a publication at each broker, by matching alone: queues depend on later choices."""
     unit_node = design.item[: len(model.problem.units)]
     entries = table_entries(flows, model.problem, unit_node, homes)
     pool, broker = model.problem.pool, design.tree.broker

@@ -30,7 +30,7 @@ class BestPairs:
 
 
 def pair_row(similarity: Similarity, seed: int, publisher: int, subscribers: Whole) -> tuple[Reals, Reals]:
-    """Interest and random number of the pairs of one publisher; nobody is paired with itself."""
+    """Interest and random number of the pairs of one publisher, without pairs of a client with itself."""
     interest = similarity.interest(publisher)[subscribers]
     interest[subscribers == publisher] = -1.0
     return interest, np.random.Generator(np.random.Philox(key=np.array([seed, publisher], np.uint64))).random(len(subscribers))

@@ -1,7 +1,7 @@
 """Which brokers could reach each other: the stated rule by which routing that finds other paths may lose something.
 
 Under ``destination`` and ``merc`` a publication is for the subscribers whose broker can be reached from a moment before it is
-published until it is delivered (decisions 0012 and 0013). As long as no link is away for longer than failure detectors wait,
+published until it is delivered (decisions 0008 and 0009). As long as no link is away for longer than failure detectors wait,
 nobody notices, and there is no excuse.
 """
 
@@ -46,8 +46,8 @@ class Reach:
         network = self._network
         links = frozenset(ends for ends in network.connections() if ends in self._cluster)
         self._looks.append(_Look(links, frozenset((id, network.incarnation(id)) for id in network.running())))
-        if network.kernel.now_s < self._until_s:
-            network.kernel.at(len(self._looks) * STEP_S, self._look)
+        if network.scheduler.now_s < self._until_s:
+            network.scheduler.at(len(self._looks) * STEP_S, self._look)
 
     def _was_noticed(self, first: int, last: int) -> bool:
         """Whether a link was away for about as long as failure detectors wait, at some time around."""

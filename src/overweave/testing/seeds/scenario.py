@@ -12,7 +12,7 @@ from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
 from overweave.overlay.shapes import make_overlay
-from overweave.routing import PROTOCOLS
+from overweave.routing import BUILT_IN, PROTOCOLS
 
 #: Each is on or off in a seed.
 FAULT_CLASSES = ("loss", "duplication", "reordering", "cuts", "crashes", "partitions", "pauses", "skew")
@@ -80,7 +80,7 @@ def draw(seed: int, protocol: str | None = None, classes: Collection[str] | None
             raise InvalidInput(f"faults: expected some of {', '.join(FAULT_CLASSES)}, got {each!r}")
     # A stream for each part: to replace one leaves the others as they are.
     dice = random.Random(f"{seed} protocol")
-    protocol = _known(protocol) if protocol is not None else dice.choice(list(PROTOCOLS))
+    protocol = _known(protocol) if protocol is not None else dice.choice(list(BUILT_IN))
     shape, overlay = _overlay(random.Random(f"{seed} overlay"), protocol)
     dice = random.Random(f"{seed} faults")
     chosen = tuple(each for each in FAULT_CLASSES if dice.random() < 0.4)

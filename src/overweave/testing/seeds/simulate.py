@@ -86,14 +86,14 @@ class _Run:
 
     def failures(self) -> Iterator[Failure]:
         """Run, and say all that was wrong."""
-        kernel = self._network.kernel
-        kernel.run(HEALED_S)
+        scheduler = self._network.scheduler
+        scheduler.run(HEALED_S)
         yield from self._validated()
         yield from self._settled("what was said while there were faults")
-        kernel.run(max(kernel.now_s, HEALED_S + CONVERGENCE_S))
+        scheduler.run(max(scheduler.now_s, HEALED_S + CONVERGENCE_S))
         self._publish_fresh()
         yield from self._settled("what was published after the faults")
-        kernel.run(kernel.now_s + 1.0)
+        scheduler.run(scheduler.now_s + 1.0)
         yield from self._validated()
         yield from check(self.history, self._excused)
         yield from self._emptied()
@@ -127,7 +127,7 @@ class _Run:
             self._at(plan.leaves_s, self._leave, plan)
 
     def _at(self, time_s: float, action: Callable[..., None], *arguments: object) -> None:
-        self._network.kernel.at(time_s, lambda _: action(*arguments))
+        self._network.scheduler.at(time_s, lambda _: action(*arguments))
 
     # ---- what clients do
 
@@ -207,13 +207,13 @@ class _Run:
         waiting = self._open.setdefault(client, [])
         waiting.append(what)
         if len(waiting) == 1:
-            self._network.kernel.at(self._now_s() + self._poll_s, self._look, client)
+            self._network.scheduler.at(self._now_s() + self._poll_s, self._look, client)
 
     def _look(self, client: str) -> None:
         if client not in self._open:  # it has left
             return
         if self._network.client(client).unsettled():
-            self._network.kernel.at(self._now_s() + self._poll_s, self._look, client)
+            self._network.scheduler.at(self._now_s() + self._poll_s, self._look, client)
             return
         control_settled = False
         for what in self._open.pop(client):
@@ -243,14 +243,14 @@ class _Run:
     # ---- checks
 
     def _settled(self, what: str) -> Iterator[Failure]:
-        network, kernel = self._network, self._network.kernel
-        end_s = kernel.now_s + SETTLE_S
-        while network.unsettled() or not network.is_whole() or self._open:
-            if kernel.now_s > end_s:
+        network, scheduler = self._network, self._network.scheduler
+        end_s = scheduler.now_s + SETTLE_S
+        while network.unsettled() or not network.all_connected() or self._open:
+            if scheduler.now_s > end_s:
                 waiting = {id: network.client(id).unsettled() for id in network.clients() if network.client(id).unsettled()}
                 yield Failure("settlement", f"{what} has not settled after {SETTLE_S:g} s: {waiting}")
                 return
-            kernel.run(kernel.now_s + 0.25)
+            scheduler.run(scheduler.now_s + 0.25)
 
     def _validated(self) -> Iterator[Failure]:
         for id in self._network.running():
@@ -270,7 +270,7 @@ class _Run:
         yield from self._settled("what was withdrawn")
         for client in network.clients():
             network.remove_client(client)
-        network.kernel.run(network.kernel.now_s + EMPTY_S)
+        network.scheduler.run(network.scheduler.now_s + EMPTY_S)
         for id in network.running():
             statistics = network.broker(id).statistics()
             left = {name: size for name, size in statistics.tables.items() if size} | statistics.unsettled
@@ -284,4 +284,4 @@ class _Run:
         return parse_filter(life.filter)
 
     def _now_s(self) -> float:
-        return self._network.kernel.now_s
+        return self._network.scheduler.now_s

@@ -20,7 +20,7 @@ from overweave.planning.table import ProfileTable
 
 
 class Accepts(Protocol):
-    """Whether a clustering is accepted, given what was before."""
+    """Whether a clustering is accepted, given the one before."""
 
     @property
     def pair_max(self) -> int:
@@ -95,7 +95,7 @@ class HeldAlone:
         return any(kinds.holds(bin, output, input, entries) for bin in range(len(kinds)))
 
     def commit(self, removed: Sequence[int], number: int, profile: int, output: int, entries: int) -> None:
-        """Nothing depends on what was accepted before."""
+        """The decision does not depend on earlier ones."""
 
 
 def kinds_of(bins: Bins) -> Whole:

@@ -50,7 +50,7 @@ class Allocatable:
 
     @property
     def pair_max(self) -> int:
-        """All pairs are looked at: what is too large as a pair may do with fewer, of the groups that one of them covers."""
+        """All pairs are considered: a pair that is too large may fit with fewer of the groups that one of them covers."""
         return ANY_PAIR
 
     @property

@@ -40,7 +40,7 @@ class Clustering:
         self._groups, self._allocatable, self._closeness = groups, allocatable, closeness
         self.partners = Partners(len(groups.sizes))
         self._search = make_search(groups, self.partners, closeness, allocatable.pair_max)
-        # A metric that pairs strangers has no use for what is covered.
+        # A metric that pairs strangers has no use for covering.
         self._one_to_many = one_to_many and not closeness.pairs_strangers
         components = len(groups.active_count)
         #: The largest closeness of each component, and the first group that has it.

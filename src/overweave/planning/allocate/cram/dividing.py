@@ -46,7 +46,7 @@ def _clusters(table: ProfileTable, items: Items, work: Work, run: RunParts, turn
     by_item = np.argsort(group, kind="stable")
     ends = np.searchsorted(group[by_item], np.arange(len(first) + 1))
     members = [by_item[start:end] for start, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True)]
-    # Groups that receive nothing are close to nobody.
+    # Groups without deliveries are close to no other.
     found = [np.array([item]) for each in np.flatnonzero(component < 0).tolist() for item in members[each].tolist()]
     whole, sliced = _cut(table, profiles, component, work.options.part_groups, turn)
     parts = [Part.of(table, profiles[each], [members[i] for i in each.tolist()], items) for each in (*whole, *sliced)]
@@ -86,7 +86,7 @@ def _components(table: ProfileTable, profiles: Whole, one: bool) -> Whole:
 
 
 def _cut(table: ProfileTable, profiles: Whole, component: Whole, part_groups: int, turn: int) -> tuple[list[Whole], list[Whole]]:
-    """Groups by part: parts of whole components, small ones together, and slices of those that are too large."""
+    """Groups by part: parts of whole components, small ones together, and slices of large ones."""
     order = np.argsort(component, kind="stable")
     order = order[component[order] >= 0]
     starts = np.flatnonzero(np.diff(component[order], prepend=-2))
@@ -122,7 +122,7 @@ def _heaviest(table: ProfileTable, profiles: Whole, turn: int) -> Whole:
 
 
 def _bundled(pieces: list[Whole], most: int) -> Iterator[Whole]:
-    """Pieces that come after each other as one, up to so many groups."""
+    """Adjacent pieces merged, up to a number of groups."""
     open: list[Whole] = []
     size = 0
     for piece in pieces:

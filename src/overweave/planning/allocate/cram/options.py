@@ -19,7 +19,7 @@ class CramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     search: str = "bounded"
     #: Optimisation 3: one-to-many clustering.
     one_to_many: bool = True
-    #: Up to so many groups are clustered as a whole, and the pool is looked at; more of them in parts (see `dividing`).
+    #: The number of groups up to which all are clustered at once against the pool; above, in parts (see `dividing`).
     whole_groups: int = 20_000
     #: So many groups are a part; a component with more is cut.
     part_groups: int = 4_096

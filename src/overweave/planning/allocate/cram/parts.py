@@ -56,7 +56,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What is done with each part."""
+    """The work on each part."""
 
     options: CramOptions
     limits: Limits

@@ -1,0 +1,133 @@
+"""Performers of effects of simulated brokers and clients, besides frames and timers."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+from overweave.contract.effects import (
+    CloseLink,
+    Deliver,
+    Notify,
+    OpenLink,
+    Parts,
+    Persist,
+    Reject,
+    Rejection,
+    Restart,
+    Trace,
+    TraceColumns,
+    TraceStatement,
+)
+from overweave.contract.records import Record, Statement
+from overweave.contract.stimuli import PeerLeft
+from overweave.drivers.effect_runner import Performers
+from overweave.drivers.sim.connections import ConnectionTable
+from overweave.drivers.sim.journals import Journals
+from overweave.drivers.sim.nodes import Host, Node
+from overweave.drivers.sim.scheduler import Scheduler
+from overweave.drivers.sim.supervisor import BrokerSupervisor
+
+#: How soon a neighbour connects again whose connection was closed, and when the session of a client that does not expires.
+_RECONNECT_S, SESSION_EXPIRY_S = 0.1, 30.0
+#: Gets the publications of a client, by subscription.
+OnDelivery = Callable[[Parts], None]
+
+
+class Outcomes:
+    """Deliveries, traces and refusals of a simulated network."""
+
+    def __init__(self) -> None:
+        #: Deliveries by (publisher, sequence, subscription), unless another function counts them.
+        self.deliveries: Counter[tuple[str, int, str]] = Counter()
+        self.records: list[Record] = []
+        self.statements: list[Statement] = []
+        self.refusals: list[Reject] = []
+        #: The brokers that restarted because others knew a later incarnation of them, and that incarnation.
+        self.restarts: list[tuple[str, int]] = []
+        #: Control messages that brokers did not accept, by client.
+        self.rejections: list[tuple[str, Rejection]] = []
+
+    def count_delivery(self, parts: Parts) -> None:
+        """Count the deliveries to a client."""
+        for subscription, batch in parts:
+            for publisher, _, sequence in batch.identities():
+                self.deliveries[publisher, sequence, subscription] += 1
+
+
+class EffectPerformers:
+    """Performs the effects of all nodes of one network."""
+
+    def __init__(
+        self,
+        host: Host,
+        scheduler: Scheduler,
+        table: ConnectionTable,
+        supervisor: BrokerSupervisor,
+        journals: Journals,
+        outcomes: Outcomes,
+        on_delivery: OnDelivery,
+    ) -> None:
+        self._host, self._scheduler = host, scheduler
+        self._table, self._supervisor, self._journals = table, supervisor, journals
+        self._outcomes, self._on_delivery = outcomes, on_delivery
+
+    def of(self, node: Node) -> Performers:
+        """The performers of a node. None is a closure: a copy of the network must not act on the first."""
+        if node.id in self._table.clients:
+            return {Deliver: self._deliver, Rejection: partial(self._rejected, node)}
+        return {
+            Persist: partial(self._journals.persist, node),
+            Trace: self._trace,
+            TraceColumns: _reject_columns,
+            TraceStatement: self._trace_statement,
+            Notify: self._notify,
+            Reject: partial(self._reject, node),
+            OpenLink: partial(self._open_link, node),
+            CloseLink: partial(self._close_link, node),
+            Restart: partial(self._restart, node),
+        }
+
+    def _deliver(self, effect: Deliver) -> None:
+        self._on_delivery(effect.parts)
+
+    def _rejected(self, node: Node, effect: Rejection) -> None:
+        self._outcomes.rejections.append((node.id, effect))
+
+    def _trace(self, effect: Trace) -> None:
+        self._outcomes.records.append(effect.record)
+
+    def _trace_statement(self, effect: TraceStatement) -> None:
+        self._outcomes.statements.append(effect.statement)
+
+    def _notify(self, effect: Notify) -> None:
+        self._outcomes.refusals.append(Reject(effect.peer, effect.code, effect.text))
+
+    def _open_link(self, node: Node, effect: OpenLink) -> None:
+        self._host.open_link((node.id, effect.peer))
+
+    def _close_link(self, node: Node, effect: CloseLink) -> None:
+        self._host.close_link((node.id, effect.peer))
+
+    def _restart(self, node: Node, effect: Restart) -> None:
+        self._outcomes.restarts.append((node.id, effect.incarnation))
+        self._supervisor.restart_above(node, effect.incarnation)
+
+    def _reject(self, node: Node, effect: Reject) -> None:
+        """Close the connection. A neighbour connects again; a client does not, and its session expires."""
+        self._outcomes.refusals.append(effect)
+        if effect.peer not in self._table.clients:
+            self._table.cut_link((node.id, effect.peer), _RECONNECT_S)
+            return
+        self._table.disconnect((node.id, effect.peer))
+        self._table.remove_client(effect.peer)
+        if not effect.forget:  # which the core has forgotten already
+            self._scheduler.at(self._scheduler.now_s + SESSION_EXPIRY_S, self._expire, (node, effect.peer))
+
+    def _expire(self, which: tuple[Node, str]) -> None:
+        node, client = which
+        if node.alive and client not in self._table.clients:
+            node.handle(PeerLeft(client))
+
+
+def _reject_columns(effect: TraceColumns) -> None:
+    raise TypeError(f"the simulator's batches are objects, got {type(effect).__name__}")
