@@ -33,7 +33,7 @@ from overweave.contract.frames import (
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.nodes import Channel, Node
-from overweave.language.headers import Header
+from overweave.language.headers import Header, Origin
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
@@ -243,6 +243,8 @@ def _header_text(header: Header) -> str:
 
 
 def _value_text(value: object) -> str:
+    if isinstance(value, Origin):
+        return f"{value.broker}@{value.epoch.incarnation}.{value.epoch.number}"
     return "+".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
 
 

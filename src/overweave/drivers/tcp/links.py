@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from overweave.broker.modules import MODULES
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.dialler import Dialler
 from overweave.drivers.tcp.logs import Log
@@ -36,7 +37,8 @@ class Links:
         self._settings, self._log = settings, log
         self._planned = tuple(settings.overlay.neighbours(settings.id))
         #: The brokers that may connect: the neighbours, or all brokers if the overlay organises itself.
-        self._allowed_brokers = settings.overlay.ids if "self_organise" in settings.modules else self._planned
+        opens_links = any(MODULES[name].opens_links for name in settings.modules)
+        self._allowed_brokers = settings.overlay.ids if opens_links else self._planned
         self._links = {neighbour: NeighbourLink() for neighbour in self._planned}
         self._caller: Caller | None = None
 
