@@ -14,7 +14,7 @@ from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.metrics import Metrics
 from overweave.drivers.sim.scenario import RoutingSpec, Scenario, WorkloadSpec
-from overweave.drivers.tcp import network_file
+from overweave.drivers.tcp import network_file, network_overlay
 from overweave.drivers.tcp.broker_options import OVERRIDES, BrokerOptions
 from overweave.drivers.tcp.settings import LimitSettings, SecuritySettings
 from overweave.overlay.shapes import SHAPES
@@ -62,8 +62,8 @@ def test_the_guide_to_scenarios_names_all_options_of_modules():
 NETWORK_FILE = (Path(__file__).parents[1] / "docs/guides/network-file.md").read_text()
 NETWORK_TABLES = {
     "network": network_file._Network,
-    "broker": network_file._Broker,
-    "link": network_file._Link,
+    "broker": network_overlay.BrokerTable,
+    "link": network_overlay.LinkTable,
     "brokers": BrokerOptions,
     "limits": LimitSettings,
     "security": SecuritySettings,

@@ -5,6 +5,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overweave.batches.destinations import split_by_next_hop, split_local, with_destinations
 from overweave.batches.objects import Rows
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
@@ -51,11 +52,11 @@ def journey(overlay, batch, rows, carried):
     """Who gets which row, and how; every hop goes ``carried``."""
     ways, arrived = ways_of(overlay), {}
     found = [(to, np.array([row for row, (numbers, _) in enumerate(rows) if to in numbers], int)) for to in range(1, BROKERS)]
-    bound = batch.next_hop().with_destinations([(to, some) for to, some in found if len(some)])
+    bound = with_destinations(batch.next_hop(), [(to, some) for to, some in found if len(some)])
     under_way = [] if bound is None else parted(bound, ways["B0"])
     while under_way:
         at, some = under_way.pop()
-        here, passing = carried(some).split_local(int(at[1:]))
+        here, passing = split_local(carried(some), int(at[1:]))
         if here is not None:
             for publish in here.publishes():
                 key = at, publish.header.sequence
@@ -68,7 +69,7 @@ def journey(overlay, batch, rows, carried):
 
 def parted(batch, ways):
     """As a broker sends on what is bound."""
-    parts = [(hop, part if batch.ttl > 0 else part.unexpired()) for hop, part in batch.split_by_next_hop(ways)]
+    parts = [(hop, part if batch.ttl > 0 else part.unexpired()) for hop, part in split_by_next_hop(batch, ways)]
     return [(hop, part) for hop, part in parts if part is not None]
 
 

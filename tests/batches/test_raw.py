@@ -5,10 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from overweave.batches.base import split_by_link
+from overweave.batches.contents import matched_ids
 from overweave.batches.kernels import CONTENT_LENGTH, HEAD
 from overweave.batches.objects import Rows
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
+from overweave.batches.trace_fields import trace_fields
 from overweave.broker.modules.tracer import Tracer
 from overweave.contract.modules import ControlApplied, Routed
 from overweave.errors import LanguageError, WireError
@@ -52,7 +55,7 @@ def test_rows_come_back_as_they_were(rows):
     objects, raw = both(rows)
     assert told(raw) == told(objects)
     assert list(raw.identities()) == list(objects.identities())
-    assert list(raw.trace_fields()) == list(objects.trace_fields())
+    assert list(trace_fields(raw)) == list(trace_fields(objects))
     assert raw.size_bytes() == objects.size_bytes()
     assert (raw.count, raw.priority()) == (objects.count, objects.priority())
     raw.validate()
@@ -84,9 +87,9 @@ def test_spread(values):
     for low in (0, 8, 15):
         index.add(low, parse_filter(f"[x,>=,{low}]"), f"B{low}")
     objects, raw = both(rows)
-    expected = {link: told(some) for link, some in objects.split_by_link(index, "B8")}
-    assert {link: told(some) for link, some in raw.split_by_link(index, "B8")} == expected
-    assert [sorted(ids) for ids in raw.ids(index)] == [sorted(ids) for ids in objects.ids(index)]
+    expected = {link: told(some) for link, some in split_by_link(objects, index, "B8")}
+    assert {link: told(some) for link, some in split_by_link(raw, index, "B8")} == expected
+    assert [sorted(ids) for ids in matched_ids(raw, index)] == [sorted(ids) for ids in matched_ids(objects, index)]
 
 
 distinct = st.lists(
@@ -104,9 +107,9 @@ def test_a_trace_by_columns_says_what_records_say(rows, filters):
         list(tracer.handle(ControlApplied(Subscribe(f"s{i}", filter), f"c{i % 2}", True), 0.0))
     records = [
         effect.record
-        for effect in tracer.handle(Routed(objects, "p", list(objects.next_hop().split_by_link(routes)), objects), 7.0)
+        for effect in tracer.handle(Routed(objects, "p", list(split_by_link(objects.next_hop(), routes)), objects), 7.0)
     ]
-    (noted,) = tracer.handle(Routed(raw, "p", list(raw.next_hop().split_by_link(routes)), raw), 7.0)
+    (noted,) = tracer.handle(Routed(raw, "p", list(split_by_link(raw.next_hop(), routes)), raw), 7.0)
     by_identity = {(publish.header.publisher, publish.header.sequence): publish.publication for publish in rows}
     for record in records:
         publication = by_identity[record.publisher, record.sequence]
@@ -194,6 +197,6 @@ def test_broken_rows_are_refused_or_lie_within_their_bytes(rows, data):
         raw = RawRows(bytes(encoded), data.draw(st.sampled_from([len(rows), len(rows) + 1, 10**9, 0])))
         raw.validate()
         told(raw)
-        raw.split_by_link(Index())
+        raw.match(Index())
     except (WireError, LanguageError):
         pass

@@ -2,6 +2,7 @@
 
 import pytest
 
+from overweave.batches.base import BatchHead
 from overweave.batches.objects import Rows
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
@@ -64,7 +65,7 @@ def test_rows_that_are_not_sound_are_refused_and_not_asked_for_again():
     number = make_overlay("chain", brokers=3).ids.index("B3")
     session, effects, last = made.broker("B2")._sessions["B3"], [], made.broker("B3")
     for data in (b"\xff" + rows[1:], rows):
-        session.relay(RawRows(data, 1, bound=1 << number, ttl=9), None, effects)
+        session.relay(RawRows(data, 1, BatchHead(0, 9, 0, 1 << number)), None, effects)
     broken, sound = (effect.frame for effect in effects)
     assert [effect.code for effect in last.handle(FrameArrived("B2", broken), 1.0) if isinstance(effect, Reject)] == ["bad-frame"]
     assert (last.statistics().publications_in, last.unsettled_rows("B2")) == (0, 0)
@@ -79,7 +80,7 @@ def test_a_client_that_sends_twice_does_not_suffer_from_garbage_that_passes():
     made.run_until_quiescent()
     row = encode_rows([Publish(parse_publication("[class,'STOCK'],[x,9]"), Header("c", 7))])
     middle, effects = made.broker("B2"), []
-    garbage = RawRows(b"\xff" + row[1:], 1, bound=1 << make_overlay("chain", brokers=3).position("B3"), ttl=9)
+    garbage = RawRows(b"\xff" + row[1:], 1, BatchHead(0, 9, 0, 1 << make_overlay("chain", brokers=3).position("B3")))
     made.broker("B1")._sessions["B2"].relay(garbage, None, effects)
     passed = middle.handle(FrameArrived("B1", effects[0].frame), 1.0)
     assert [effect.peer for effect in passed if isinstance(effect, SendFrame)] == ["B3"]

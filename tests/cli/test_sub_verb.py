@@ -114,8 +114,8 @@ def test_a_refusal_is_one_line(run, tmp_path):
 def test_a_refusal_in_the_middle_comes_after_what_came_before(sub, broker, publisher):
     def cut_off():
         time.sleep(0.5)
-        name = next(name for name in broker.node._connections if name != "ticker")
-        broker.call(broker.node._refuse, Reject(name, "slow-consumer", "too slow"))
+        name = next(name for name in broker.node.peers if name != "ticker")
+        broker.call(broker.node.reject, Reject(name, "slow-consumer", "too slow"))
 
     thread = threading.Thread(target=cut_off)
     thread.start()
@@ -183,7 +183,7 @@ def test_a_broker_that_does_not_answer_in_time(run, broker, monkeypatch):
     async def never(_):
         await asyncio.sleep(20)
 
-    monkeypatch.setattr("overweave.drivers.tcp.client.Subscription.__aenter__", never)
+    monkeypatch.setattr("overweave.drivers.tcp.subscriptions.Subscription.__aenter__", never)
     err = "overweave: FILTER: expected a confirmation of the broker within 0.1 s\n"
     assert run("sub", "--from", broker.url, FILTER, "--for", 0.1) == (1, "", err)
 

@@ -3,11 +3,10 @@
 import asyncio
 import time
 
-from overweave.drivers.tcp import absence
-from overweave.drivers.tcp import client as client_module
+from overweave.drivers.tcp import absence, uplink
 from overweave.drivers.tcp.client import connect
 from overweave.overlay.shapes import make_overlay
-from overweave.testing.live import network_settings, running, until
+from overweave.testing.live import network_settings, running, until, uplink_of
 
 PAIR = make_overlay("chain", brokers=2)
 #: Longer than any of the times below, and than a timer may be late.
@@ -19,18 +18,18 @@ def stand_still():
 
 
 async def connections_after_a_pause():
-    async with running(network_settings(PAIR, heartbeat_s=0.3)) as nodes:
+    async with running(network_settings(PAIR, ping_interval_s=0.3)) as nodes:
         node = nodes["B1"]
         async with connect(node.settings.listen, name="c") as client:
-            before = [node._connections["B2"], node._connections["c"], client._connection]
+            before = [node.peers["B2"], node.peers["c"], uplink_of(client).connection]
             await asyncio.sleep(0.2)
             stand_still()
             await asyncio.sleep(0.5)
-            return before, [node._connections.get("B2"), node._connections.get("c"), client._connection]
+            return before, [node.peers.get("B2"), node.peers.get("c"), uplink_of(client).connection]
 
 
 def test_nobody_is_taken_for_dead_after_a_pause(monkeypatch):
-    monkeypatch.setattr(client_module, "_HEARTBEAT_S", 0.3)
+    monkeypatch.setattr(uplink, "PING_INTERVAL_S", 0.3)
     before, after = asyncio.run(connections_after_a_pause())
     assert before == after
 
@@ -39,12 +38,12 @@ async def expiry_after_a_pause():
     async with running(network_settings(PAIR, session_expiry_s=0.5)) as nodes:
         node = nodes["B1"]
         async with connect(node.settings.listen, name="c") as client:
-            ticket = node._tickets["c"]
-            client._connection.abort()
-            await until(lambda: "c" in node._goodbyes)
+            ticket = node.sessions.get("c").reply
+            uplink_of(client).connection.abort()
+            await until(lambda: node.sessions.get("c").expiry_timer is not None)
             stand_still()
-            await until(lambda: "c" in node._connections)
-            return ticket, node._tickets["c"]
+            await until(lambda: "c" in node.peers)
+            return ticket, node.sessions.get("c").reply
 
 
 def test_no_session_expires_because_its_broker_was_paused():

@@ -178,10 +178,10 @@ def test_publishing_one_by_one_waits_while_too_much_is_unsettled(client, monkeyp
     async def flush():
         flushed.append(client._client.unsettled)
 
-    monkeypatch.setattr(blocking, "_ASK_EVERY", 2)
+    monkeypatch.setattr(blocking, "_CHECK_EVERY", 2)
     monkeypatch.setattr(type(client._client), "unsettled", CONFIG.window)
     with monkeypatch.context() as patch:
-        patch.setattr(client._client, "_settle", flush)
+        patch.setattr(client._client, "settle", flush)
         for _ in range(4):
             client.publish(quote(1))
         assert len(flushed) == 2
@@ -209,7 +209,7 @@ def test_ctrl_c_while_work_is_handed_over(client, monkeypatch, recwarn):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(client._loop, "call_soon_threadsafe", interrupted)
+        patch.setattr(client._thread.loop, "call_soon_threadsafe", interrupted)
         with pytest.raises(KeyboardInterrupt):
             client.publish(quote(1))
     gc.collect()

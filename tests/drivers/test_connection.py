@@ -12,7 +12,8 @@ from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
 from overweave.contract.frames import BatchFrame, ControlFrame, SessionEpoch, UrgentFrame
 from overweave.contract.wire import FRAME_BYTES_MAX, Disconnect, Ping, encode
-from overweave.drivers.tcp.connection import Connection, FrameReader
+from overweave.drivers.tcp.connection import Connection
+from overweave.drivers.tcp.frame_reader import FrameReader
 from overweave.language.headers import Header
 from overweave.language.messages import Publish, Unsubscribe
 from overweave.language.publications import Publication

@@ -86,7 +86,7 @@ class Live:
         host, port, _ = parse_address(self.node.settings.listen)
         for peer in self._peers.values():
             await self._loop.create_connection(lambda peer=peer: Connection(peer), host, port)
-        await until(lambda: {CLIENT, NEIGHBOUR} <= self.node._connections.keys())
+        await until(lambda: {CLIENT, NEIGHBOUR} <= self.node.peers.keys())
         self.node.core.handle = self.core.handle
 
     async def stop(self):

@@ -34,7 +34,7 @@ class Observed:
 
     def keep(self, numbers, value=("c", FILTER)):
         for n in numbers:
-            self.writer.keep(entry(n, value))
+            self.writer.append(entry(n, value))
 
 
 def kept(directory):

@@ -19,7 +19,7 @@ from overweave.drivers.tracing import live
 from overweave.drivers.tracing.files import SCHEMA
 from overweave.drivers.tracing.live import LiveTrace
 from overweave.drivers.tracing.live_files import Files, table_of
-from overweave.drivers.tracing.writer_wire import CODES, NUMBERS, Buffer, Order
+from overweave.drivers.tracing.writer_wire import CODES, NUMBERS, Buffer, WriteRequest
 from overweave.errors import InvalidInput
 
 #: A broker's process that fills two buffers of two rows and a third by half, says who writes them, and waits to be killed.
@@ -151,7 +151,7 @@ def test_brokers_with_like_names_have_files_of_their_own(tmp_path):
     several = [Files(tmp_path, broker) for broker in odd]
     buffer = Buffer(np.zeros((NUMBERS, 1), np.int64), np.zeros((CODES, 1), np.int32))
     for files, broker in zip(several, odd, strict=True):
-        files.write(table_of(buffer, Order(0, 1, ["p"], ["s"], ["c"], ["B"]), broker))
+        files.write(table_of(buffer, WriteRequest(0, 1, ["p"], ["s"], ["c"], ["B"]), broker))
     assert len(names(tmp_path)) == len(odd)
     for files in several:
         files.end()

@@ -10,9 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from overweave.batches.trace_fields import Columns
-from overweave.drivers.tracing.live import _Filling
+from overweave.drivers.tracing.live import _WriteBuffer
 from overweave.drivers.tracing.live_files import table_of
-from overweave.drivers.tracing.writer_wire import CODES, NUMBERS, Answer, Buffer, Buffers, Order, receive, send, shared_memory
+from overweave.drivers.tracing.writer_wire import (
+    CODES,
+    NUMBERS,
+    Buffer,
+    Buffers,
+    WriteReply,
+    WriteRequest,
+    receive,
+    send,
+    shared_memory,
+)
 
 texts = st.sampled_from(["p", "q", "straße", "", "a" * 300])
 rows = st.tuples(
@@ -48,13 +58,13 @@ def test_rows_come_out_as_they_went_in(several, size):
     found, filling = [], None
 
     def empty(filling):
-        found.extend(table_of(filling._buffer, through_pipe(filling.order(), Order), "B1").to_pylist())
+        found.extend(table_of(filling._buffer, through_pipe(filling.request(), WriteRequest), "B1").to_pylist())
 
     for batch, arrived_at_s, hop in several:
         done = 0
         while done < len(batch):
-            filling = filling or _Filling(0, Buffer(np.empty((NUMBERS, size), np.int64), np.empty((CODES, size), np.int32)))
-            done += filling.take(columns(batch, arrived_at_s, hop), done)
+            filling = filling or _WriteBuffer(0, Buffer(np.empty((NUMBERS, size), np.int64), np.empty((CODES, size), np.int32)))
+            done += filling.copy_rows(columns(batch, arrived_at_s, hop), done)
             if filling.is_full():
                 empty(filling)
                 filling = None
@@ -87,10 +97,10 @@ def test_buffers_lie_apart_in_memory_that_is_shared():
 
 def test_a_word_that_is_cut_off_is_the_end():
     pipe = io.BytesIO()
-    send(pipe, Answer(1, 2, True, "odd"))
+    send(pipe, WriteReply(1, 2, True, "odd"))
     whole = pipe.getvalue()
-    assert receive(io.BytesIO(whole), Answer) == Answer(1, 2, True, "odd")
-    assert all(receive(io.BytesIO(whole[:length]), Answer) is None for length in range(len(whole)))
+    assert receive(io.BytesIO(whole), WriteReply) == WriteReply(1, 2, True, "odd")
+    assert all(receive(io.BytesIO(whole[:length]), WriteReply) is None for length in range(len(whole)))
 
 
 def test_brokers_do_without_arrow_and_writers_without_kernels():

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from overweave.drivers.tcp.network_file import check_listen, network_of, read_network
+from overweave.drivers.tcp.network_addresses import check_listen
+from overweave.drivers.tcp.network_file import network_of, read_network
 from overweave.drivers.tcp.settings import BrokerSettings, SecuritySettings
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
@@ -198,7 +199,7 @@ def test_options_reach_every_broker_and_some_may_differ():
         8,
         15,
     )
-    assert (one.heartbeat_s, one.session_expiry_s, one.drain_timeout_s, one.limits.clients_max) == (11, 60, 12, 16)
+    assert (one.ping_interval_s, one.session_expiry_s, one.drain_timeout_s, one.limits.clients_max) == (11, 60, 12, 16)
     assert (two.session_expiry_s, two.config.slow_consumer_timeout_s, two.config.session.window) == (5, None, 64)
 
 
@@ -209,5 +210,5 @@ def test_a_table_of_one_broker_is_that_of_all():
 def test_without_options_brokers_are_as_they_are_without_a_file():
     plain = BrokerSettings(id="B1", listen="tcp://127.0.0.1:7401", overlay=Overlay(["B1"]), urls={})
     settings = network_of({"network": CHAIN}).settings("B1")
-    for name in ("config", "limits", "session_expiry_s", "heartbeat_s", "drain_timeout_s"):
+    for name in ("config", "limits", "session_expiry_s", "ping_interval_s", "drain_timeout_s"):
         assert getattr(settings, name) == getattr(plain, name)

@@ -14,7 +14,7 @@ from overweave.batches.row_codec import encode_rows
 from overweave.contract.frames import BatchFrame, ControlFrame, Rejected, SessionEpoch, UrgentFrame
 from overweave.drivers.tcp.admission import check_frame
 from overweave.drivers.tcp.certificates import common_name
-from overweave.drivers.tcp.client_keys import ClientKeys
+from overweave.drivers.tcp.client_keys import claim_name
 from overweave.drivers.tcp.lives import life_of
 from overweave.drivers.tcp.security import ALL, Authenticator, Permissions, client_context, server_context
 from overweave.drivers.tcp.settings import SecuritySettings
@@ -22,6 +22,7 @@ from overweave.errors import InvalidInput, Refused
 from overweave.language.headers import Header, Priority
 from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
+from overweave.routing.messages import LinkState, StateSnapshot
 
 EPOCH = SessionEpoch(1, 0)
 
@@ -142,24 +143,21 @@ def test_the_common_name_of_a_file(tmp_path, name):
 
 
 def test_keys_that_lost_a_name_do_not_get_it_back_while_it_is_in_use():
-    keys = ClientKeys()
-    assert not keys.claim("c", "one", connected=False, proven=False)
+    one = claim_name(None, "c", "one", connected=False, proven=False)
     with pytest.raises(Refused, match="name-in-use"):
-        keys.claim("c", "two", connected=True, proven=False)
-    assert keys.life("c") == life_of("one")
-    assert keys.claim("c", "two", connected=True, proven=True)
-    assert keys.life("c") == life_of("two")
+        claim_name(one, "c", "two", connected=True, proven=False)
+    assert one.life == life_of("one")
+    two = claim_name(one, "c", "two", connected=True, proven=True)
+    assert (two is not one, two.life) == (True, life_of("two"))
     for connected in (True, False):
         with pytest.raises(Refused, match="session-taken-over"):
-            keys.claim("c", "one", connected=connected, proven=True)
-    keys.forget("c")
-    assert not keys.claim("c", "one", connected=False, proven=False)
-    # Without a key nobody comes back to a session, nor counts as one that lost it.
-    assert not keys.claim("d", None, connected=False, proven=False)
-    assert keys.claim("d", None, connected=False, proven=False)
+            claim_name(two, "c", "one", connected=connected, proven=True)
+    # Without a key there is no session to resume, and no key that lost the name.
+    none = claim_name(None, "d", None, connected=False, proven=False)
+    again = claim_name(none, "d", None, connected=False, proven=False)
+    assert (again is not none, again.lost, again.life) == (True, (), 0)
     with pytest.raises(Refused, match="name-in-use"):
-        keys.claim("d", None, connected=True, proven=False)
-    assert keys.life("d") == 0
+        claim_name(none, "d", None, connected=True, proven=False)
 
 
 def test_rights():
@@ -237,7 +235,7 @@ def test_files_that_are_no_certificates(made, tmp_path):
 
 def test_clients_cannot_reject_anything():
     frame = ControlFrame(EPOCH, EPOCH, 0, 0, Rejected("c/1", "code", "text"))
-    with pytest.raises(Refused, match="bad-frame: expected what clients say"):
+    with pytest.raises(Refused, match="bad-frame: expected a control message of a client"):
         check_frame(frame, "c", Permissions(("*",), ("*",)), 0, 10, 0)
 
 
@@ -248,3 +246,10 @@ def test_clients_cannot_use_the_urgent_lane():
     raw = RawRows(encode_rows(rows.publishes()), 1)
     with pytest.raises(Refused, match="bad-publication"):
         check_frame(BatchFrame(EPOCH, EPOCH, 0, 0, raw), "c", Permissions(("*",), ("*",)), 0, 10, 0)
+
+
+@pytest.mark.parametrize("message", [LinkState("c/1", 0, 1, 1), StateSnapshot("c/1", ())])
+def test_envelopes_of_routing_protocols_are_rejected_from_clients(message):
+    frame = ControlFrame(EPOCH, EPOCH, 0, 0, message)
+    with pytest.raises(Refused, match="bad-frame"):
+        check_frame(frame, "c", Permissions(("*",), ("*",)), 0, 10, 0)

@@ -8,7 +8,7 @@ import overweave as ow
 from overweave.drivers.tcp.client import Receipt, connect
 from overweave.overlay.graph import Overlay
 from overweave.testing.broker_thread import BrokerThread
-from overweave.testing.live import network_settings, running, until
+from overweave.testing.live import network_settings, running, until, uplink_of
 
 ONE = Overlay(["B1"])
 CHAIN = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")])
@@ -115,9 +115,9 @@ def test_what_is_not_advertised_is_an_error_once_and_the_client_goes_on(routing)
                 await client.publish({"n": 1})
                 with pytest.raises(ow.NotAdvertised, match=r"not-advertised: publication \[n,1\]: expected one within an adv"):
                     await asyncio.wait_for(client.flush(), WITHIN_S)
-                assert (await client.flush(), client._connection is not None) == (Receipt(1, 1), True)
+                assert (await client.flush(), uplink_of(client).connection is not None) == (Receipt(1, 1), True)
                 await client.publish_encoded(client.encode([{"n": 6}, {"n": 2}, {"n": 7}]))
-                await until(lambda: client._notice is not None)
+                await until(lambda: client.attachments[0].notices.pending is not None)
                 with pytest.raises(ow.NotAdvertised, match="1 went to nobody"):
                     await client.publish({"n": 8})
                 await client.publish({"n": 8})
@@ -134,21 +134,21 @@ def test_a_notice_survives_a_connection_that_breaks_and_is_heard_once(is_heard):
         async with running(network_settings(ONE)) as nodes:
             client = connect(nodes["B1"].settings.listen, advertise=False)
             await client.__aenter__()
-            noticed = client._noticed
+            noticed = client.attachments[0].notices.add
             if not is_heard:
-                client._noticed = lambda _: None
+                client.attachments[0].notices.add = lambda _: None
             await client.publish({"n": 1})
             if is_heard:
                 with pytest.raises(ow.NotAdvertised):
                     await client.flush()
             else:
                 await client.flush()
-            client._noticed = noticed
-            client._connection.abort()
-            await until(lambda: client._connection is None)
-            await until(lambda: client._connection is not None and client._connection.peer == "B1")
+            client.attachments[0].notices.add = noticed
+            uplink_of(client).connection.abort()
+            await until(lambda: uplink_of(client).connection is None)
+            await until(lambda: uplink_of(client).connection is not None and uplink_of(client).connection.peer == "B1")
             await asyncio.sleep(0.1)
-            assert (client._notice is None) == is_heard
+            assert (client.attachments[0].notices.pending is None) == is_heard
             await client.close()
 
     run(work())
@@ -161,7 +161,7 @@ def test_leaving_raises_what_nobody_was_told_and_closes_all_the_same():
                 async with connect(nodes["B1"].settings.listen, advertise=False) as client:
                     await client.publish({"n": 1})
             await until(lambda: not nodes["B1"].core.clients())
-            assert client._connection is None
+            assert uplink_of(client).connection is None
 
     run(work())
 
@@ -200,7 +200,7 @@ def test_receipts():
                 receipt = await publisher.flush()
                 assert (receipt, receipt.forwarded) == (Receipt(10, 5), 5)
                 assert await publisher.flush() == Receipt(0, 0)
-                publisher._connection.abort()
+                uplink_of(publisher).connection.abort()
                 for number in range(10):
                     await publisher.publish({"n": number})
                 assert await publisher.flush() == Receipt(10, 5)

@@ -9,7 +9,7 @@ from overweave.contract.wire import FRAME_BYTES_MAX, Connect, Ping, encode
 from overweave.drivers.tcp.client import CONFIG, QUEUE_MAX, connect
 from overweave.errors import InvalidInput, Refused, SessionLost
 from overweave.overlay.graph import Overlay
-from overweave.testing.live import network_settings, running, until
+from overweave.testing.live import network_settings, running, until, uplink_of
 
 ONE = Overlay(["B1"])
 CHAIN = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")])
@@ -22,10 +22,13 @@ def run(work):
 
 async def lose_for(client, away_s):
     """Break a connection, and let it not be made again for a while."""
-    address, client._address = client._address, client._address._replace(port=1)
-    client._connection.abort()
+    address, uplink_of(client).address = (
+        uplink_of(client).address,
+        uplink_of(client).address._replace(port=1),
+    )
+    uplink_of(client).connection.abort()
     await asyncio.sleep(away_s)
-    client._address = address
+    uplink_of(client).address = address
 
 
 @pytest.mark.parametrize("away_s", [0.0, 0.4])  # remembered, forgotten
@@ -72,9 +75,9 @@ def test_clients_that_come_anew_under_their_names_at_other_brokers_are_served():
                 return publisher, subscriber
 
             for client in await served("B1", "B3", 0.3):
-                client._address = client._address._replace(port=1)  # it is not seen again
-                client._connection.abort()
-                client._closed = True
+                uplink_of(client).address = uplink_of(client).address._replace(port=1)  # it is not seen again
+                uplink_of(client).connection.abort()
+                client.attachments[0].closed = True
             await served("B3", "B1", 2.5)
             assert sum(node.core.statistics().tables["advertisements"] for node in nodes.values()) == 3
 
@@ -90,7 +93,7 @@ def test_a_subscription_of_several_filters_gets_each_publication_once():
                     await client.publish({"n": number})
                 await asyncio.wait_for(client.flush(), WITHIN_S)
                 assert [(await anext(aiter(some)))["n"] for _ in range(3)] == [1, 3, 9]
-                assert (some.waiting, three.waiting) == (0, 1)
+                assert (some.pending, three.pending) == (0, 1)
             await until(lambda: nodes["B1"].core.statistics().tables["subscriptions"] == 0)
             with pytest.raises(InvalidInput, match="filters: expected at least one"):
                 client.subscribe()
@@ -107,21 +110,21 @@ def test_a_client_with_a_full_subscription_reads_on_when_there_is_room(left):
                 await publisher.advertise("[n,>=,0]")
                 async with subscriber.subscribe("[n,>=,0]") as full, subscriber.subscribe("[n,eq,0]") as other:
                     rows = publisher.encode([{"n": number % 1000} for number in range(4000)])
-                    while full.waiting < QUEUE_MAX:
+                    while full.pending < QUEUE_MAX:
                         await publisher.publish_encoded(rows)
                         await asyncio.sleep(0.01)
-                    assert not subscriber._connection._transport.is_reading()
+                    assert not uplink_of(subscriber).connection._transport.is_reading()
                     if left == "taken":
                         batches = full.batches()
-                        while full.waiting >= QUEUE_MAX // 2:
+                        while full.pending >= QUEUE_MAX // 2:
                             await anext(batches)
                     else:
                         await asyncio.wait_for(full.__aexit__(None, None, None), WITHIN_S)
-                    assert subscriber._connection._transport.is_reading()
-                    seen = other.waiting
+                    assert uplink_of(subscriber).connection._transport.is_reading()
+                    seen = other.pending
                     await publisher.publish({"n": 0})
                     await asyncio.wait_for(publisher.flush(), WITHIN_S)
-                    await until(lambda: other.waiting > seen)
+                    await until(lambda: other.pending > seen)
 
     run(work())
 
@@ -162,7 +165,7 @@ def test_rows_of_any_length_are_cut_to_frames_and_what_fits_in_none_is_refused_a
                     client.publish({"n": 1}, bytes(16 << 20)),
                     client.publish_encoded(client.encode([{"n": 1}], bytes(16 << 20))),
                 ):
-                    with pytest.raises(InvalidInput, match="publication: expected at most 16,776,665 bytes"):
+                    with pytest.raises(InvalidInput, match="publication: expected at most 16,776,657 bytes"):
                         await too_long
                 await asyncio.wait_for(client.flush(), WITHIN_S)
                 publications = aiter(subscription)
@@ -181,7 +184,8 @@ def test_a_client_whose_frame_has_no_room_for_destinations_stops_nobody():
             subscriber = await stack.enter_async_context(connect(nodes["B3"].settings.listen))
             subscription = await stack.enter_async_context(subscriber.subscribe("[n,>=,0]"))
             rows = other.encode([{"n": 666}], bytes(FRAME_BYTES_MAX - 200))
-            other._runner.run(other._core.send(rows.renumbered(other._core.next_sequence, 0.0), 0.0))
+            attachment = other.attachments[0]
+            attachment.send_rows(rows.renumbered(attachment.core.next_sequence, 0.0))
             with pytest.raises(Refused, match="expected publications of at most"):
                 await asyncio.wait_for(other.flush(), WITHIN_S)
             await publisher.publish({"n": 7})
@@ -195,8 +199,11 @@ def test_publishing_one_at_a_time_waits_when_too_much_is_unsettled():
     async def work():
         async with running(network_settings(ONE)) as nodes, connect(nodes["B1"].settings.listen) as client:
             await client.advertise("[n,>=,0]")
-            address, client._address = client._address, client._address._replace(port=1)
-            client._connection.abort()
+            address, uplink_of(client).address = (
+                uplink_of(client).address,
+                uplink_of(client).address._replace(port=1),
+            )
+            uplink_of(client).connection.abort()
 
             async def publish():
                 for number in range(CONFIG.window + 2000):
@@ -207,7 +214,7 @@ def test_publishing_one_at_a_time_waits_when_too_much_is_unsettled():
             await until(lambda: client.unsettled >= CONFIG.window)
             await asyncio.sleep(0.05)
             assert client.unsettled <= CONFIG.window + 1024
-            client._address = address
+            uplink_of(client).address = address
             await asyncio.wait_for(publishing, WITHIN_S)
 
     run(work())
@@ -218,7 +225,7 @@ def test_publishing_one_at_a_time_waits_when_too_much_is_unsettled():
 )
 def test_a_stranger_has_to_say_who_it_is_in_time(drop):
     async def work():
-        async with running(network_settings(ONE, heartbeat_s=0.1)) as nodes:
+        async with running(network_settings(ONE, ping_interval_s=0.1)) as nodes:
             host, port = nodes["B1"].settings.listen.removeprefix("tcp://").split(":")
             reader, writer = await asyncio.open_connection(host, int(port))
             loop = asyncio.get_running_loop()

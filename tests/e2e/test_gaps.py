@@ -17,7 +17,7 @@ from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.tombstones import Tombstones
 from overweave.errors import Refused, SessionLost
 from overweave.overlay.graph import Overlay
-from overweave.testing.live import network_settings, processes, running, until
+from overweave.testing.live import network_settings, processes, running, until, uplink_of
 
 ONE = Overlay(["B1"])
 CONFIG = network_settings(ONE)["B1"].config
@@ -117,13 +117,14 @@ def test_a_broker_that_restarts(keeps_state, tmp_path):
             await publisher.publish({"n": 0})
             await publisher.flush()
             await asyncio.to_thread(broker.kill)
-            address, subscriber._address = subscriber._address, subscriber._address._replace(port=1)
+            uplink = uplink_of(subscriber)
+            address, uplink.address = uplink.address, uplink.address._replace(port=1)
             await publisher.publish({"n": 1})
             await asyncio.to_thread(broker.start)
             flushed = asyncio.create_task(publisher.flush())
             if not keeps_state:
                 await asyncio.wait_for(flushed, WITHIN_S)  # before the subscriber is back
-            subscriber._address = address
+            uplink_of(subscriber).address = address
             receipt = await asyncio.wait_for(flushed, WITHIN_S)
             await subscriber.subscribe("[n,=,-7]").__aenter__()  # the other subscriptions are in force before it
             await publisher.publish({"n": 2})
@@ -151,14 +152,17 @@ def test_a_session_that_expired_says_what_was_dropped_after_what_came_before():
             async with connect(url) as publisher, connect(url) as subscriber, subscriber.subscribe("[n,>=,0]") as numbers:
                 await publisher.publish({"n": 0})
                 await publisher.flush()
-                await until(lambda: numbers.waiting == 1)
-                address, subscriber._address = subscriber._address, subscriber._address._replace(port=1)
-                subscriber._connection.abort()
+                await until(lambda: numbers.pending == 1)
+                address, uplink_of(subscriber).address = (
+                    uplink_of(subscriber).address,
+                    uplink_of(subscriber).address._replace(port=1),
+                )
+                uplink_of(subscriber).connection.abort()
                 await until(lambda: nodes["B1"].gauges()["connected_clients"] == 1)
                 for number in range(1, 4):
                     await publisher.publish({"n": number})
                 await asyncio.wait_for(publisher.flush(), WITHIN_S)
-                subscriber._address = address
+                uplink_of(subscriber).address = address
                 await until(lambda: numbers.gap_is_next or len(numbers._batches) == 2)
                 async for number in numbers:
                     assert number["n"] == 0
@@ -178,14 +182,17 @@ def test_who_has_no_subscription_in_force_is_told_nothing():
         async with running(network_settings(ONE, session_expiry_s=0.1)) as nodes:
             url = nodes["B1"].settings.listen
             async with connect(url) as publisher:
-                ticket, publisher._address = publisher._ticket, publisher._address._replace(port=1)
-                publisher._connection.abort()
+                ticket, uplink_of(publisher).address = (
+                    publisher.attachments[0]._resume_token,
+                    uplink_of(publisher).address._replace(port=1),
+                )
+                uplink_of(publisher).connection.abort()
                 numbers = publisher.subscribe("[n,>=,0]")
                 entering = asyncio.create_task(numbers.__aenter__())
                 await until(lambda: not nodes["B1"].core.clients())
-                publisher._address = connect(url)._address
+                uplink_of(publisher).address = uplink_of(connect(url)).address
                 await asyncio.wait_for(entering, WITHIN_S)
-                assert publisher._ticket != ticket
+                assert publisher.attachments[0]._resume_token != ticket
                 await publisher.publish({"n": 1})
                 assert (await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S))["n"] == 1
 
@@ -198,10 +205,10 @@ def test_being_cut_off_is_raised_however_the_client_hears_of_it(is_heard):
         async with running(network_settings(ONE)) as nodes:
             node = nodes["B1"]
             async with connect(node.settings.listen, name="c") as client, client.subscribe("[n,>=,0]") as numbers:
-                connection = node._connections["c"]
+                connection = node.peers["c"]
                 if not is_heard:
                     connection.send = lambda _: None  # as when the client reads nothing until the connection is gone
-                node._refuse(Reject("c", "slow-consumer", "too slow", 7))
+                node.reject(Reject("c", "slow-consumer", "too slow", 7))
                 for _ in range(2):
                     with pytest.raises(Refused, match="slow-consumer: too slow"):
                         await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S)
@@ -210,7 +217,7 @@ def test_being_cut_off_is_raised_however_the_client_hears_of_it(is_heard):
                 with pytest.raises(Refused, match="slow-consumer: too slow"):
                     await client.flush()
                 # Told once: whoever comes anew under the name and key begins anew.
-                assert len(node._tombstones) == (1 if is_heard else 0)
+                assert len(node.sessions.tombstones) == (1 if is_heard else 0)
 
     run(work())
 
@@ -223,7 +230,7 @@ def test_a_gap_is_told_again_if_the_first_answer_gets_lost(code):
         async with running(network_settings(ONE)) as nodes:
             node = nodes["B1"]
             async with connect(node.settings.listen, name="c") as client, client.subscribe("[n,>=,0]") as numbers:
-                received, heard = client.received, []
+                received, heard = client.attachments[0].received, []
 
                 def lose_first(connection, message):
                     if isinstance(message, Connect) and not heard:
@@ -232,11 +239,11 @@ def test_a_gap_is_told_again_if_the_first_answer_gets_lost(code):
                     else:
                         received(connection, message)
 
-                client.received = lose_first
-                client._connection.abort()
+                client.attachments[0].received = lose_first
+                uplink_of(client).connection.abort()
                 if code is not None:
-                    node._bury("c", code, "text", 7)
-                node._left("c")
+                    node.sessions.add_tombstone("c", code, "text", 7)
+                node.sessions.end("c")
                 expected = Refused if code == "slow-consumer" else SessionLost
                 with pytest.raises(expected, match=code or "session-lost"):
                     await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S)
@@ -249,5 +256,5 @@ def test_only_some_tombstones_are_kept():
     tombstones = Tombstones(count_max=3)
     for number in range(5):
         tombstones.add(str(number), "key", "code", "text", 0.0, number)
-    assert [tombstones.take(str(number), "key", 1.0) is not None for number in range(5)] == [False, False, True, True, True]
+    assert [tombstones.pop(str(number), "key", 1.0) is not None for number in range(5)] == [False, False, True, True, True]
     assert len(tombstones) == 0

@@ -15,7 +15,7 @@ from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.errors import Refused, SessionLost
 from overweave.overlay.fixed_shapes import chain
 from overweave.overlay.graph import Overlay
-from overweave.testing.live import network_settings, running, until, with_changes
+from overweave.testing.live import network_settings, running, until, uplink_of, with_changes
 
 ONE = Overlay(["B1"])
 WITHIN_S = 20
@@ -150,7 +150,7 @@ def test_two_clients_of_one_name_on_two_brokers_are_both_heard(monkeypatch, rout
             urls = [nodes[id].settings.listen for id in ("B1", "B2", "B3")]
             heard = await stack.enter_async_context(listening(urls[2]))
             clients = [await comes(stack, url, name="p") for url in urls[:2]]
-            assert clients[0]._core.next_sequence == clients[1]._core.next_sequence
+            assert clients[0].attachments[0].core.next_sequence == clients[1].attachments[0].core.next_sequence
             for n in range(5):
                 for who, client in enumerate(clients):
                     await says(client, who, [n])
@@ -186,7 +186,7 @@ def test_a_hostile_number_hurts_nobody_else(number):
             heard = await stack.enter_async_context(listening(far))
             victim, attacker = await comes(stack, url, name="p"), await comes(stack, far, name="p")
             await says(victim, "victim", range(3))
-            attacker._core._sequence = number
+            attacker.attachments[0].core._sequence = number
             await says(attacker, "attacker", [0])
             await says(victim, "victim", range(3, 6))
             await heard.has([*(("victim", n) for n in range(6)), ("attacker", 0)])
@@ -205,9 +205,9 @@ def test_nobody_publishes_in_the_life_of_another(routing):
             await says(victim, "victim", range(3))
             await heard.has([("victim", n) for n in range(3)])
             header = heard.headers[-1]
-            assert header.life == life_of(victim._key)
+            assert header.life == life_of(victim.attachments[0]._identity.key)
             attacker = await comes(contextlib.AsyncExitStack(), far, name="p")
-            attacker._core.life, attacker._core._sequence = header.life, header.sequence + 1
+            attacker.attachments[0].core.life, attacker.attachments[0].core._sequence = header.life, header.sequence + 1
             with pytest.raises(Refused, match=r"bad-publication.*of this life of 'p'"):
                 await says(attacker, "attacker", range(3))
             await attacker.close()
@@ -293,7 +293,7 @@ def test_whoever_proves_a_name_takes_its_session_over_and_the_other_is_told(secu
                 await old.publish({"who": "old", "n": 5})
             await says(new, "new", range(5))
             await asyncio.sleep(0.3)
-            assert old._dialler.done(), "it does not come again"
+            assert not old.attachments[0].is_dialling, "it does not come again"
             assert nodes["B1"].core.statistics().tables["subscriptions"] == 1  # the listener's
             await says(new, "new", range(5, 10))
             await heard.has([*(("old", n) for n in range(5)), *(("new", n) for n in range(10))])
@@ -310,16 +310,17 @@ def test_a_crashed_client_has_its_name_back_at_once_unless_another_is_connected_
             url = nodes["B1"].settings.listen
             old = await comes(contextlib.AsyncExitStack(), url, name="p")
             assert (await refusal(url, name="p")).code == "name-in-use"
-            address, old._address = old._address, old._address._replace(port=1)
-            old._connection.abort()
+            uplink = uplink_of(old)
+            address, uplink.address = uplink.address, uplink.address._replace(port=1)
+            uplink_of(old).connection.abort()
             await until(lambda: nodes["B1"].gauges()["connected_clients"] == 0)
             new = await comes(stack, url, name="p")
             assert nodes["B1"].core.statistics().tables["advertisements"] == 1
-            old._address = address
+            uplink_of(old).address = address
             with pytest.raises(Refused, match="session-taken-over"):
                 await says(old, "old", [0])
-                await asyncio.wait_for(old._dialler, WITHIN_S)
-                old._check()
+                await until(lambda: not old.attachments[0].is_dialling)
+                old.attachments[0].check()
             await says(new, "new", [0])
             await old.close()
 
@@ -335,7 +336,7 @@ def test_whoever_comes_back_with_its_key_goes_on_where_it_was(secured):
             heard = await stack.enter_async_context(listening(far, token="guest"))
             ticker = await comes(stack, url, name="ticker", token="own")
             for n in range(4):
-                ticker._connection.abort()
+                uplink_of(ticker).connection.abort()
                 await says(ticker, "victim", [n])
             await heard.has([("victim", n) for n in range(4)])
 
@@ -359,7 +360,7 @@ def test_a_broker_that_restarts_with_its_clock_a_minute_back_goes_on(monkeypatch
             publisher = await comes(stack, urls["B1"], name="p")
             await says(publisher, "p", range(3))
             first, now_ns = nodes["B2"].core.incarnation, time.time_ns
-            for connection in nodes["B2"]._connections.values():
+            for connection in nodes["B2"].peers.values():
                 connection.abort()
             await nodes["B2"].stop()
             monkeypatch.setattr(time, "time_ns", lambda: now_ns() - 60 * 10**9)
@@ -387,8 +388,8 @@ def test_what_clients_say_makes_no_broker_restart():
             core = nodes["B1"].core
             good = await comes(stack, nodes["B1"].settings.listen)
             bad = await comes(contextlib.AsyncExitStack(), nodes["B1"].settings.listen)
-            bad._core._session._handshake.peer_epoch = SessionEpoch(1 << 60, 0)
-            bad._connection.send(bad._core._session.inbound.hello())
+            bad.attachments[0].core._session._handshake.peer_epoch = SessionEpoch(1 << 60, 0)
+            uplink_of(bad).connection.send(bad.attachments[0].core._session.inbound.hello())
             await says(good, "good", [0])
             assert nodes["B1"].core is core
             await bad.close()

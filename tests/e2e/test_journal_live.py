@@ -210,8 +210,8 @@ def test_a_core_that_starts_again_while_the_disk_is_full_acknowledges_nothing_th
                 disk.full = True
                 waiting = asyncio.create_task(client.advertise("[x,>,1]"))
                 await until(lambda: node.health_problem() is not None)
-                node._start_again(0)
-                await until(lambda: len(node._connections) == 2)
+                node.restart_core(0)
+                await until(lambda: len(node.peers) == 2)
                 await asyncio.sleep(0.3)
                 assert not waiting.done()
                 with pytest.raises(Refused, match="journal-unavailable"):

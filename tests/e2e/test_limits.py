@@ -15,12 +15,12 @@ import pytest
 
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.drivers.tcp.client import connect
-from overweave.drivers.tcp.monitor import ask
+from overweave.drivers.tcp.monitor import fetch_snapshot
 from overweave.drivers.tcp.ports import free_ports
 from overweave.drivers.tcp.settings import LimitSettings
 from overweave.errors import Refused
 from overweave.overlay.graph import Overlay
-from overweave.testing.live import network_settings, running, until, with_changes
+from overweave.testing.live import network_settings, running, until, uplink_of, with_changes
 
 ONE = Overlay(["B1"])
 WITHIN_S = 20
@@ -73,7 +73,7 @@ def test_who_says_too_much_is_told_so_and_others_go_on(limit, value, asks, text)
                     assert refused.value.code == "limit-exceeded"
                     await other.publish({"x": 7})
                     assert (await anext(aiter(got)))["x"] == 7
-            snapshot = await ask(settings["B1"].metrics)
+            snapshot = await fetch_snapshot(settings["B1"].metrics)
             assert {key: count for key, count in snapshot.limits_exceeded.items() if count} == {limit: 1}
             metrics = await asyncio.to_thread(page, settings, "/metrics")
             assert f'overweave_limit_exceeded_total{{broker="B1",limit="{limit}"}} 1.0' in metrics
@@ -92,9 +92,9 @@ def test_a_client_says_again_what_is_known_without_meeting_a_limit():
     async def work():
         async with running(limited(subscriptions_per_client_max=1)) as nodes:
             async with connect(nodes["B1"].settings.listen) as client, client.subscribe("[x,>,1]"):
-                client._core.reset()
-                client._connection.abort()
-                await until(lambda: client._connection is not None and client._connection.peer == "B1")
+                client.attachments[0].core.reset()
+                uplink_of(client).connection.abort()
+                await until(lambda: uplink_of(client).connection is not None and uplink_of(client).connection.peer == "B1")
                 await asyncio.wait_for(client.flush(), WITHIN_S)
             assert not any(nodes["B1"]._limits.exceeded.values())
 
@@ -110,8 +110,8 @@ def test_one_client_too_many_is_refused_at_once_and_who_was_there_may_come_back(
                     async with connect(url):
                         pass
                 assert refused.value.code == "connection-limit"
-                first._connection.abort()
-                await until(lambda: "first" in nodes["B1"]._connections and first._connection is not None)
+                uplink_of(first).connection.abort()
+                await until(lambda: "first" in nodes["B1"].peers and uplink_of(first).connection is not None)
                 await first.advertise("[x,>,0]")
             assert nodes["B1"]._limits.exceeded["clients_max"] == 1
             async with connect(url):
@@ -127,9 +127,9 @@ def test_connections_that_say_nothing_make_room_for_others():
             port = int(url.rpartition(":")[2])
             early = await stack.enter_async_context(connect(url))
             silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(60)]
-            await until(lambda: node._connection_count() >= 26)
+            await until(lambda: node.server.connection_count >= 26)
             await asyncio.sleep(0.1)
-            assert node._connection_count() == 26  # connections_max and those that may be a neighbour's
+            assert node.server.connection_count == 26  # connections_max and those that may be a neighbour's
             # Clients come in all the same, as long as no more of them do than there may be.
             for _ in range(9):
                 await stack.enter_async_context(connect(url))
@@ -140,7 +140,7 @@ def test_connections_that_say_nothing_make_room_for_others():
             await stack.pop_all().aclose()
             for each in silent:
                 each.close()
-            await until(lambda: node._connection_count() == 0)
+            await until(lambda: node.server.connection_count == 0)
             async with connect(url):
                 assert node._limits.exceeded["connections_max"] >= 35
 
@@ -189,15 +189,15 @@ def test_a_fast_publisher_is_slowed_down_and_loses_nothing():
 
 def test_whoever_is_slowed_down_for_long_is_not_taken_for_dead():
     async def work():
-        settings = with_changes(limited(publish_rate_hz_max=10), heartbeat_s=0.1)
+        settings = with_changes(limited(publish_rate_hz_max=10), ping_interval_s=0.1)
         async with running(settings) as nodes, connect(settings["B1"].listen) as client:
             await client.advertise("[x,>=,0]")
-            connection = nodes["B1"]._connections[client.name]
+            connection = nodes["B1"].peers[client.name]
             await client.publish_encoded(client.encode([{"x": 1}] * 20))
             await until(lambda: connection.held)
             await client.publish({"x": 2})
             await asyncio.wait_for(client.flush(), WITHIN_S)
-            assert nodes["B1"]._connections[client.name] is connection
+            assert nodes["B1"].peers[client.name] is connection
 
     run(work())
 
@@ -297,18 +297,18 @@ def test_few_bytes_are_in_flight_to_a_slow_client_and_publishers_wait():
             async with connect(url) as publisher, connect(url) as subscriber:
                 await publisher.advertise("[x,>=,0]")
                 async with subscriber.subscribe("[x,>=,0]") as got:
-                    subscriber._connection.pause_reading()
+                    uplink_of(subscriber).connection.pause_reading()
                     for x in range(60):
                         await publisher.publish({"x": x}, bytes(200_000))
                         await asyncio.sleep(0)
                     await until(lambda: node.core.statistics().publications_in == 60)
                     await asyncio.sleep(0.1)
-                    connection = node._connections[subscriber.name]
+                    connection = node.peers[subscriber.name]
                     waiting = sum(len(piece) for message in connection._waiting for piece in message)
                     assert waiting + connection._transport.get_write_buffer_size() < 2 << 20
                     node.core.validate()
                     assert publisher.unsettled >= 50
-                    subscriber._connection.resume_reading()
+                    uplink_of(subscriber).connection.resume_reading()
                     assert [(await anext(aiter(got)))["x"] for _ in range(60)] == list(range(60))
                     await asyncio.wait_for(publisher.flush(), WITHIN_S)
                     node.core.validate()

@@ -18,21 +18,15 @@ async def work():
         ends = nodes["B1"], nodes["B3"]
         made = []
         for node in ends:
-            node._log.info = lambda event, made=made, node=node, **about: made.append(
-                (node.settings.id, event, about.get("peer"))
-            )
+            node.log.info = lambda event, made=made, node=node, **about: made.append((node.settings.id, event, about.get("peer")))
         for node, other in (ends, ends[::-1]):
-            node._open_link(other.settings.id)
-        await until(lambda: all(other in node._connections for node, other in zip(ends, ("B3", "B1"), strict=True)))
+            node.links.open(other.settings.id)
+        await until(lambda: all(other in node.peers for node, other in zip(ends, ("B3", "B1"), strict=True)))
         await asyncio.sleep(0.5)  # they flapped about every 50 ms
         connected = [entry for entry in made if entry[1] == "connected"]
         assert len(connected) <= 4, connected
-        ports = [
-            end._connections[of]._transport.get_extra_info("sockname")[1] for end, of in zip(ends, ("B3", "B1"), strict=True)
-        ]
-        peers = [
-            end._connections[of]._transport.get_extra_info("peername")[1] for end, of in zip(ends, ("B3", "B1"), strict=True)
-        ]
+        ports = [end.peers[of]._transport.get_extra_info("sockname")[1] for end, of in zip(ends, ("B3", "B1"), strict=True)]
+        peers = [end.peers[of]._transport.get_extra_info("peername")[1] for end, of in zip(ends, ("B3", "B1"), strict=True)]
         assert ports == peers[::-1]
         async with connect(settings["B1"].listen) as publisher, connect(settings["B3"].listen) as subscriber:
             await publisher.advertise("[n,>=,0]")

@@ -36,7 +36,7 @@ async def go():
         await until(lambda: len(got) == sent)
         assert sorted(got) == list(range(sent))
         assert hops[0] == 4  # brokers on the way, both ends included
-        assert "B4" in nodes["B1"]._neighbours
+        assert "B4" in nodes["B1"].links.neighbours
         assert all(node.health_problem() is None for node in nodes.values())
 
 

@@ -54,9 +54,9 @@ def test_tokens_are_read_again(tokens):
                         await new.advertise("[x,>,0]")
                         await new.publish({"x": 2})
                         assert (await anext(aiter(got)))["x"] == 2
-                    await until(lambda: goes._refused is not None)
-                    assert goes._refused.code == "unauthorized"
-                    assert "the tokens of broker B1 have changed" in goes._refused.text
+                    await until(lambda: goes.attachments[0].error is not None)
+                    assert goes.attachments[0].error.code == "unauthorized"
+                    assert "the tokens of broker B1 have changed" in goes.attachments[0].error.text
                     await until(lambda: node.core.clients() == ["stays"])
                 await goes.close()
                 with pytest.raises(Refused, match="expected a token that is good for this name"):
@@ -76,9 +76,9 @@ def test_who_may_subscribe_to_less_is_asked_to_say_all_again(tokens):
             async with connect(url, name="reader", token="r") as reader, reader.subscribe("[class,eq,'A']"):
                 # More, or other rights to publish, change nothing for those who are there.
                 tokens.write_text(CLIENT.format("reader", "r", '["C", "B", "A"]').replace('publish = ["*"]', "publish = []"))
-                connection = nodes["B1"]._connections["reader"]
+                connection = nodes["B1"].peers["reader"]
                 nodes["B1"].reload()
-                assert nodes["B1"]._connections["reader"] is connection
+                assert nodes["B1"].peers["reader"] is connection
                 with pytest.raises(Refused, match="may not advertise"):
                     await reader.advertise("[x,>,0]")
             async with connect(settings["B1"].listen, name="reader", token="r") as reader:

@@ -12,10 +12,10 @@ from overweave.broker.client import ClientCore
 from overweave.contract.effects import SendFrame
 from overweave.contract.frames import Frame
 from overweave.contract.stimuli import FrameArrived, PeerConnected
-from overweave.contract.wire import FRAME_BYTES_MAX, Connect, Refused, encode
+from overweave.contract.wire import FRAME_BYTES_MAX, Connect, Error, encode
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import connect
-from overweave.drivers.tcp.connection import FrameReader
+from overweave.drivers.tcp.frame_reader import FrameReader
 from overweave.language.messages import Subscribe
 from overweave.language.syntax import parse_filter
 from overweave.overlay.graph import Overlay
@@ -175,7 +175,7 @@ def test_a_client_that_reads_too_late_is_told_why():
 
             last = await asyncio.wait_for(asyncio.to_thread(read_all), timeout=10)
             slow.socket.close()
-            assert isinstance(last, Refused)
+            assert isinstance(last, Error)
             assert last.code == "slow-consumer"
 
     config = msgspec.structs.replace(CONFIG, slow_consumer_timeout_s=PATIENCE_S)

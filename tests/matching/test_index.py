@@ -13,8 +13,9 @@ from overweave.language.codec import encode_publication, join_encoded
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.matching.index import Index
 from overweave.matching.kernels import state as layout
-from overweave.matching.kernels.match import WHICH
+from overweave.matching.kernels.match import ALL
 from overweave.matching.naive import NaiveMatcher
+from overweave.matching.search import PublicationView
 from overweave.testing import strategies
 from overweave.testing.matching import many_entries, many_publications, matcher_machine
 
@@ -56,7 +57,7 @@ def test_what_is_taken_is_given_back(seed):
         index.add_many(entries)
         for id, _, _ in entries:
             index.remove(id)
-        counters = index._state.counters
+        counters = index._filters.state.counters
         for live in (layout.FILTERS, layout.TEXTS_LIVE, layout.PARTITIONS_LIVE, layout.FILTERS_WITHOUT_EQUALITY):
             assert counters[live] == 0
         used = [int(counters[at]) for at, _ in layout.POOLS if at != layout.HEAP_USED]
@@ -70,7 +71,7 @@ def test_texts_that_come_and_go_do_not_pile_up():
         index.add("one", parse_filter(f"[symbol,eq,'{i:0>50}']"))
         index.remove("one")
     assert index.memory_bytes() < 20_000_000
-    assert len(index._state.heap) < 100_000
+    assert len(index._filters.state.heap) < 100_000
 
 
 def test_rare_attributes_take_no_room_per_attribute():
@@ -140,7 +141,7 @@ def test_add_many_refuses_the_first_entry_cleanly():
 
 FUZZED = Index()
 FUZZED.add_many(many_entries(0, 700, 3))
-WANTED = np.full(4, WHICH, np.int8)
+WANTED = np.full(4, ALL, np.int8)
 
 
 @given(st.binary(max_size=60))
@@ -168,7 +169,7 @@ def _search(data):
 
 def _search_all(encoded):
     data, offsets = join_encoded(encoded)
-    FUZZED.search(data, offsets[:-1], offsets[1:], WANTED)
+    FUZZED.search(PublicationView(data, offsets[:-1], offsets[1:]), WANTED)
 
 
 def test_twice_the_same_attribute_is_refused():

@@ -9,11 +9,12 @@ import pytest
 from overweave.errors import DuplicateId, InvalidInput
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.syntax import parse_filter, parse_publication
-from overweave.matching import index as index_module
-from overweave.matching.index import Index, encoded_batch
+from overweave.matching import search
+from overweave.matching.index import Index
 from overweave.matching.kernels import state as layout
-from overweave.matching.kernels.match import WHICH
+from overweave.matching.kernels.match import ALL
 from overweave.matching.naive import NaiveMatcher
+from overweave.matching.search import PublicationView, view_of
 from overweave.testing.matching import many_entries, many_publications
 
 
@@ -32,7 +33,7 @@ def test_batches_of_all_lengths(rows):
 
 
 def test_more_matches_than_are_listed_at_once(monkeypatch):
-    monkeypatch.setattr(index_module, "_LISTED", 2000)
+    monkeypatch.setattr(search, "_LISTED_MAX", 2000)
     compare([(i, parse_filter("[x,>,0]"), None) for i in range(700)], [parse_publication(f"[x,{i}]") for i in range(50)])
 
 
@@ -86,7 +87,7 @@ def test_equalities_that_contradict_each_other():
     assert index.match(parse_publication("[s,'qqq']")) == set()
     for id in (1, 2, 4):
         index.remove(id)
-    assert index._state.counters[layout.TEXTS_LIVE] == 0
+    assert index._filters.state.counters[layout.TEXTS_LIVE] == 0
 
 
 @pytest.mark.parametrize("distinct", [3, 25, 60, 100, 1000])
@@ -97,7 +98,7 @@ def test_buckets_are_even_however_many_values_there_are(distinct):
         (i, parse_filter(f"[x,>,{value}]"), None) for i, value in enumerate(random.integers(0, distinct, 20_000).tolist())
     )
     bounds = np.sort(random.integers(0, distinct, 20_000))
-    buckets = np.searchsorted(index._state.edges[0], bounds, side="right")
+    buckets = np.searchsorted(index._filters.state.edges[0], bounds, side="right")
     largest = (
         max(
             int((buckets == bucket).sum()) for bucket in set(buckets.tolist()) if len(set(bounds[buckets == bucket].tolist())) > 1
@@ -147,12 +148,12 @@ def test_a_copy_stands_on_its_own(duplicate):
 def test_search_checks_what_it_is_given():
     index = Index()
     index.add(1, parse_filter("[x,>,0]"), "B1")
-    data, starts, ends = encoded_batch([parse_publication("[x,1]")])
-    with pytest.raises(ValueError, match="wanted"):
-        index.search(data, starts, ends, np.full(1, WHICH, np.int8))
+    data, starts, ends = view_of([parse_publication("[x,1]")])
+    with pytest.raises(ValueError, match="modes"):
+        index.search(PublicationView(data, starts, ends), np.full(1, ALL, np.int8))
     with pytest.raises(ValueError, match="row 0"):
-        index.search(data, starts, ends + 5, np.full(2, WHICH, np.int8))
-    assert index.search(np.array(data), starts, ends, np.full(2, WHICH, np.int8)).hits.tolist() == [[False, True]]
+        index.search(PublicationView(data, starts, ends + 5), np.full(2, ALL, np.int8))
+    assert index.search(PublicationView(np.array(data), starts, ends), np.full(2, ALL, np.int8)).hits.tolist() == [[False, True]]
 
 
 def test_contains_is_quick_whatever_the_text():

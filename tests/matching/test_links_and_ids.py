@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from overweave.errors import WireError
-from overweave.language.codec import encode_publication
+from overweave.language.codec import address_of_publication, encode_publication
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter, parse_publication
-from overweave.matching import index as index_module
+from overweave.matching import registry
 from overweave.matching.index import Index
 from overweave.matching.kernels.state import BLOCKS, EQUAL, MASKED, MEMBER, NONE, PARTITIONS_USED, ROWS, SHARED
 from overweave.matching.naive import NaiveMatcher
+from overweave.matching.search import PublicationView
 from overweave.testing import strategies
 from overweave.testing.matching import LINKS, many_entries, many_publications, matcher_machine
 
@@ -43,19 +44,23 @@ TestIndexAnswersEveryHop.settings = settings(
 
 
 def check(index, naive, publications, exclude=None, random=None):
-    """Ask in all four ways."""
+    """Query in all five forms."""
     hops = [naive.next_hops(publication) - {exclude} for publication in publications]
     matching = [naive.match(publication) for publication in publications]
     for publication, links, ids in zip(publications, hops, matching, strict=True):
         assert_same_members(index.links(publication, exclude), links)
         assert_same_members(index.ids(publication), ids)
     buffer = with_gaps([encode_publication(publication) for publication in publications], random or np.random.default_rng(1))
-    grouped = index.links_of_rows(*buffer, exclude)
+    grouped = index.rows_by_link(buffer, exclude)
     assert [rows.tolist() for _, rows in grouped] == [
         [row for row, links in enumerate(hops) if link in links] for link, _ in grouped
     ]
     assert_same_members([link for link, _ in grouped], set().union(*hops))
-    listed, ends = index.ids_of_rows(*buffer)
+    addresses = np.array([address_of_publication(publication) for publication in publications], np.int64).reshape(-1, 2)
+    apart = {link: rows.tolist() for link, rows in index.addresses_by_link(addresses, exclude)}
+    assert apart == {link: rows.tolist() for link, rows in grouped}
+    slots, ends = index.slots(buffer)
+    listed = [index.id_of(slot) for slot in slots]
     starts = [0, *ends.tolist()]
     assert starts[-1] == len(listed)
     for row, ids in enumerate(matching):
@@ -76,7 +81,7 @@ def with_gaps(encoded, random):
         pieces += [gap, encoded[row]]
         at += len(gap) + len(encoded[row])
     data = np.frombuffer(b"".join([*pieces, random.bytes(5)]), np.uint8)
-    return data, starts, starts + [len(one) for one in encoded]
+    return PublicationView(data, starts, starts + [len(one) for one in encoded])
 
 
 def with_links(links, filters, seed):
@@ -146,11 +151,11 @@ def test_a_copy_answers_alike_and_apart(duplicate):
 
 
 def test_more_sets_of_links_than_are_remembered(monkeypatch):
-    monkeypatch.setattr(index_module, "_MASKS_MAX", 3)
+    monkeypatch.setattr(registry, "_MASKS_MAX", 3)
     index, naive = with_links(40, 900, 1)
     for exclude in (None, "B1"):
         check(index, naive, many_publications(50, 7), exclude)
-    assert len(index._masks) <= 3
+    assert len(index._links.by_mask) <= 3
 
 
 def test_answers_stay_what_they_were_when_the_index_is_asked_again():
@@ -183,9 +188,9 @@ def test_a_row_is_not_read_beyond_its_end(row, cut):
     publications[row] = ONE
     data, starts, ends = with_gaps([encode_publication(publication) for publication in publications], np.random.default_rng(row))
     ends[row] -= cut
-    for ask in (index.links_of_rows, index.ids_of_rows):
+    for ask in (index.rows_by_link, index.slots):
         with pytest.raises(WireError, match=f"row {row} ") as refused:
-            ask(data, starts, ends)
+            ask(PublicationView(data, starts, ends))
         assert refused.value.offset == starts[row]
     check(index, naive, publications)
 
@@ -194,10 +199,10 @@ def test_a_row_is_not_read_beyond_its_end(row, cut):
 def test_random_bytes_in_a_row_are_refused_or_matched_and_nothing_else(damaged, row):
     index, _ = FUZZED
     encoded = [encode_publication(ONE)] * 4
-    expected = index.ids_of_rows(*with_gaps(encoded, np.random.default_rng(0)))[1]
+    expected = index.slots(with_gaps(encoded, np.random.default_rng(0)))[1]
     encoded[row] = damaged
     try:
-        _, ends = index.ids_of_rows(*with_gaps(encoded, np.random.default_rng(0)))
+        _, ends = index.slots(with_gaps(encoded, np.random.default_rng(0)))
     except WireError as error:
         assert f"row {row} " in str(error)
     else:
@@ -213,20 +218,20 @@ def test_rows_outside_the_data_are_refused(start, end):
     index, _ = with_links(3, 0, 1)
     data, starts, ends = with_gaps([encode_publication(ONE)] * 3, np.random.default_rng(0))
     starts[1], ends[1] = start, end
-    for ask in (index.links_of_rows, index.ids_of_rows):
+    for ask in (index.rows_by_link, index.slots):
         with pytest.raises(ValueError, match="row 1"):
-            ask(data, starts, ends)
+            ask(PublicationView(data, starts, ends))
         with pytest.raises(ValueError, match="for every row"):
-            ask(data, starts[:2], ends)
+            ask(PublicationView(data, starts[:2], ends))
 
 
 def test_arrays_of_other_kinds_are_taken_too():
     index, _ = with_links(3, 0, 1)
     data, starts, ends = with_gaps([encode_publication(ONE)] * 4, np.random.default_rng(0))
-    expected = index.ids_of_rows(data, starts[::2], ends[::2])
+    expected = index.slots(PublicationView(data, starts[::2], ends[::2]))
     for kind in (np.int32, ">i8"):
-        ids, stops = index.ids_of_rows(np.array(data), starts.astype(kind)[::2], ends.astype(kind)[::2])
-        assert (ids, stops.tolist()) == (expected[0], expected[1].tolist())
+        slots, stops = index.slots(PublicationView(np.array(data), starts.astype(kind)[::2], ends.astype(kind)[::2]))
+        assert (slots.tolist(), stops.tolist()) == (expected[0].tolist(), expected[1].tolist())
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
@@ -289,14 +294,14 @@ def test_links_with_few_filters_among_links_with_many(links, crowded, seed):
 
 def kinds_of_segments(index):
     """The kinds of all segments, after a look at whether they are as they should be."""
-    partitions, segments, kinds = index._state.partitions, index._state.segments, set()
+    partitions, segments, kinds = index._filters.state.partitions, index._filters.state.segments, set()
 
     def chained(number):
         while number != NONE:
             yield segments[number]
             number = segments[number]["next"]
 
-    for partition in partitions[: index._state.counters[PARTITIONS_USED]]:
+    for partition in partitions[: index._filters.state.counters[PARTITIONS_USED]]:
         if partition["kind"] != EQUAL:
             continue
         own, members = list(chained(partition["first"])), list(chained(partition["members"]))

@@ -13,8 +13,9 @@ from overweave.errors import InvalidInput
 from overweave.language.codec import encode_publication
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter, parse_publication
-from overweave.matching.index import Index, encoded_batch
+from overweave.matching.index import Index
 from overweave.matching.naive import NaiveMatcher
+from overweave.matching.search import view_of
 from overweave.pipeline.encode_texts import wires_of_texts
 from overweave.pipeline.index_file import build_index, open_index, save_index
 from overweave.pipeline.schemas import MATCHES, PUBLICATIONS, SUBSCRIPTIONS
@@ -141,7 +142,7 @@ def test_an_index_is_made_by_tasks_as_one_by_one(spark, tmp_path, seed):
     assert str(refused.value) == wrong[0]
     index, names = open_index(tmp_path / "index")
     published = [f"[x,{x}],[y,{y}]" for x in (0, 1, 5, 10) for y in (0, 3, 4)]
-    slots, ends = index.slots_of_rows(*encoded_batch([parse_publication(text) for text in published]))
+    slots, ends = index.slots(view_of([parse_publication(text) for text in published]))
     found = {(i, id) for i, some in enumerate(np.split(slots, ends[:-1])) for id in names.take(pa.array(some)).to_pylist()}
     assert found == expected_matches(held, published)
 
@@ -159,20 +160,21 @@ def index_of(filters):
 
 def test_a_saved_index_matches_alike_and_can_be_replaced(tmp_path):
     filters, texts = small_workload(seed=2)
-    index, batch = index_of(filters), encoded_batch([parse_publication(text) for text in texts])
+    index, batch = index_of(filters), view_of([parse_publication(text) for text in texts])
     for gone in ("s3", "s500"):
         index.remove(gone)
     save_index(index, tmp_path / "index")
     opened, names = open_index(tmp_path / "index")
-    ids, ends = index.ids_of_rows(*batch)
-    slots, mapped_ends = opened.slots_of_rows(*batch)
+    found, ends = index.slots(batch)
+    ids = [index.id_of(slot) for slot in found]
+    slots, mapped_ends = opened.slots(batch)
     assert names.take(pa.array(slots)).to_pylist() == ids
     assert mapped_ends.tolist() == ends.tolist()
-    assert opened.counts_of_rows(*batch).tolist() == np.diff(ends, prepend=0).tolist()
+    assert opened.counts(batch).tolist() == np.diff(ends, prepend=0).tolist()
     assert len(opened) == len(index)
     save_index(index_of({"t": "[open,>=,0]"}), tmp_path / "index")
     assert open_index(tmp_path / "index").names.to_pylist() == ["t"]
-    assert opened.counts_of_rows(*batch).sum() == len(ids)  # who has the old one keeps it
+    assert opened.counts(batch).sum() == len(ids)  # who has the old one keeps it
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
 
 

@@ -107,7 +107,7 @@ def tell(batches):
     import overweave
     from overweave.matching.kernels import compile
     for _ in batches:
-        yield pa.RecordBatch.from_pydict({"said": [json.dumps([sys.executable, overweave.__file__, str(compile._DIRECTORY)])]})
+        yield pa.RecordBatch.from_pydict({"said": [json.dumps([sys.executable, overweave.__file__, str(compile._directory())])]})
 
 with session("local-cluster[1,1,1024]") as spark:
     print(spark.range(0, 1, 1, 1).mapInArrow(tell, "said string").collect()[0].said)

@@ -7,6 +7,7 @@ from overweave.broker.client_control import ClientControl
 from overweave.broker.lifecycle import PeerLifecycle
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.drivers.sim.performers import EffectPerformers
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter
 from overweave.routing import PROTOCOLS
@@ -71,10 +72,10 @@ def test_good_networks_fail_nothing():
 
 
 def test_lost_and_doubled_deliveries_are_found(monkeypatch):
-    deliver = SimulatedNetwork._deliver
-    monkeypatch.setattr(SimulatedNetwork, "_deliver", lambda self, effect: None)
+    deliver = EffectPerformers._deliver
+    monkeypatch.setattr(EffectPerformers, "_deliver", lambda self, effect: None)
     assert failing() == {"in-force", "convergence"}
-    monkeypatch.setattr(SimulatedNetwork, "_deliver", lambda self, effect: [deliver(self, effect) for _ in range(2)])
+    monkeypatch.setattr(EffectPerformers, "_deliver", lambda self, effect: [deliver(self, effect) for _ in range(2)])
     assert failing() == {"once"}
 
 
@@ -133,7 +134,7 @@ def draw_chain():
 def test_the_runner_lists_what_fails_and_how_to_see_it_again(monkeypatch, capsys):
     arguments = ["--seeds", "3", "--jobs", "1", "--protocol", "flooding", "--faults", "none"]
     assert main(arguments) == 0
-    monkeypatch.setattr(SimulatedNetwork, "_deliver", lambda self, effect: None)
+    monkeypatch.setattr(EffectPerformers, "_deliver", lambda self, effect: None)
     assert main([*arguments, "--property", "once"]) == 0
     capsys.readouterr()
     assert main(arguments) == 1

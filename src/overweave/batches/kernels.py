@@ -4,17 +4,17 @@ import numpy as np
 
 from overweave.matching.kernels.compile import copy_bytes, inlined, kernel, load_word
 
-#: Where things are in a row.
+#: The offsets of a row's fields.
 SEQUENCE, LIFE, PUBLISHED_AT, HOPS, TTL, PRIORITY, LIST_LENGTH, PUBLISHER_LENGTH, EXTRA_LENGTH, CONTENT_LENGTH, HEAD = (
     4, 12, 20, 28, 29, 30, 31, 32, 34, 36, 40,
 )  # fmt: skip
-#: The priority of publications, and what only brokers write.
+#: The priority of publications, and the verdict on fields that only brokers write.
 ORDINARY, FROM_BROKERS = 1, 1
-#: How a destination list begins, and how long it may be.
+#: The forms of a destination list, and its size limit.
 NUMBERS, BITMAP, LIST_BYTES_MAX = 0, 1, 255
-#: What `check_contents` says of a row.
+#: The verdicts of `check_contents` on a row.
 BAD, GOOD, UNSURE = 0, 1, 2
-#: Up to so many attributes are compared with each other.
+#: The number of attributes up to which names are compared with each other.
 _FEW = 32
 _TEXT_BYTES_MAX = 1 << 20
 #: What is told of a predicate of a plain filter: where its name and its value (-1: any) are, how long, and their kind.
@@ -23,31 +23,32 @@ _NAME, _NAME_LENGTH, _IS_TEXT, _VALUE, _VALUE_LENGTH = range(5)
 
 @kernel
 def walk_rows(data, count, starts, content_starts, content_ends, sequences, times, hops, new_publisher):
-    """Find ``count`` rows that fill ``data``; how many of them are sound (``count`` when all are), and the least ttl."""
-    at, ttl, last_life = 0, 255, np.uint64(0)
+    """Find ``count`` rows that fill ``data``: the number of sound ones, the least ttl, and whether any has a destination list."""
+    at, ttl, listed, last_life = 0, 255, False, np.uint64(0)
     for row in range(count):
         if at + HEAD > len(data):
-            return row, ttl
+            return row, ttl, listed
         end = at + 4 + _u32(data, at)
         publisher, extra = _u16(data, at + PUBLISHER_LENGTH), _u16(data, at + EXTRA_LENGTH)
         content = _u32(data, at + CONTENT_LENGTH)
         content_starts[row] = at + HEAD + publisher + np.int64(data[at + LIST_LENGTH]) + extra
         if end > len(data) or content_starts[row] + content > end or publisher == 0:
-            return row, ttl
+            return row, ttl, listed
         starts[row] = at
         content_ends[row] = content_starts[row] + content
         sequences[row] = np.int64(_u64(data, at + SEQUENCE))
         if sequences[row] < 0:
-            return row, ttl
+            return row, ttl, listed
         times[row] = _u64(data, at + PUBLISHED_AT)
         hops[row] = data[at + HOPS]
+        listed |= data[at + LIST_LENGTH] > 0
         if data[at + TTL] < ttl:
             ttl = int(data[at + TTL])
         life = _u64(data, at + LIFE)
         new_publisher[row] = row == 0 or life != last_life or not _same_publisher(data, starts[row - 1], at)
         at, last_life = end, life
     starts[count] = at
-    return (count if at == len(data) else count - 1), ttl
+    return (count if at == len(data) else count - 1), ttl, listed
 
 
 @kernel
@@ -63,9 +64,7 @@ def gather_rows(data, starts, rows, out, out_starts):
 
 @kernel
 def unite_destinations(data, starts, union):
-    """Unite all destination lists as a set of bits; the highest number in them (-1: all are empty, -2: one is not sound), and how
-    many are empty.
-    """
+    """The union of all destination lists as bits; the highest number (-1: none, -2: malformed), and the number of empty ones."""
     union[:] = 0
     highest, empty = -1, 0
     for row in range(len(starts) - 1):

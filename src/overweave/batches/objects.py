@@ -1,30 +1,27 @@
 """Batches of objects: publications of the simulator, and single ones."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.batches.base import Batch, Identity, SeenRows
-from overweave.batches.destinations import NextHops, bits_of, numbers_of
+from overweave.batches.base import Batch, BatchHead, Identity, SeenRows
+from overweave.batches.destinations import bits_of, bits_of_words, numbers_of, words_of
 from overweave.batches.kernels import mark_seen
-from overweave.batches.plain_filters import PlainFilters
-from overweave.batches.trace_fields import TraceFields
 from overweave.language.codec import address_of_publication, encode_publication
 from overweave.language.headers import Priority
 from overweave.language.messages import Publish
-from overweave.matching.base import Id, Link
+from overweave.matching.base import Link
 from overweave.matching.index import Index
 
 _NO_ROWS = np.empty(0, np.int64)
 _FIRST_ROW = np.zeros(1, np.int64)
 
 
-class Rows:
-    """A batch of objects, mostly of one; ``hops`` were taken since their headers were written.
+class Rows(Batch):
+    """A batch of objects, mostly of one; ``hops`` is the number of hops since their headers were written.
 
     >>> from overweave.language.headers import Header
     >>> from overweave.language.publications import Publication
@@ -33,20 +30,24 @@ class Rows:
     (1, [('p', 0, 7)])
     """
 
-    __slots__ = ("_base", "_bound", "_given", "_hops", "_lanes", "_picks", "count", "tag", "ttl")
+    __slots__ = ("_base", "_columns", "_given", "_lists", "_picks", "count", "head")
 
     def __init__(self, rows: tuple[Publish, ...], hops: int = 0) -> None:
-        #: The rows, or where they were taken from and which they are there: few look at what they pass on.
+        #: The rows, or the batch that they were taken from and their positions there: most rows are only forwarded.
         self._given: tuple[Publish, ...] | None = rows
         self._base: Rows | None = None
         self._picks: NDArray[np.int64] | None = None
-        self._hops = hops
-        #: The destination lists of all rows, as sets of bits; None: those of their headers.
-        self._bound: tuple[int, ...] | None = None
-        #: What kernels read of several rows, made when they first do.
-        self._lanes: _Columns | None = None
-        self.count, self.tag = len(rows), 0
-        self.ttl = (rows[0] if len(rows) == 1 else min(rows, key=_ttl)).header.ttl - hops
+        #: The destination lists of all rows, as bits; None: all rows share that of the head.
+        self._lists: tuple[int, ...] | None = None
+        #: The columns that kernels read, made when they first do.
+        self._columns: _Columns | None = None
+        self.count = len(rows)
+        if self.count == 1:
+            header = rows[0].header
+            self.head = BatchHead(hops, header.ttl, 0, bits_of(header.destinations) if header.destinations else 0)
+        else:
+            head = BatchHead(hops, min(publish.header.ttl for publish in rows))
+            self._lists, self.head = _shared_or_listed(head, [bits_of(publish.header.destinations) for publish in rows])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Rows) and self.publishes() == other.publishes()
@@ -57,17 +58,39 @@ class Rows:
     def __repr__(self) -> str:
         return f"Rows({self.publishes()!r})"
 
-    def validate_layout(self) -> None:
-        """See `Batch.validate_layout`: objects are sound."""
+    def with_head(self, head: BatchHead) -> "Rows":
+        """See `Batch.with_head`."""
+        made = object.__new__(Rows)
+        made._given, made._columns, made._base, made._picks = self._given, self._columns, self._base, self._picks
+        made._lists, made.count, made.head = self._lists, self.count, head
+        return made
+
+    def next_hop(self) -> "Rows":
+        """See `Batch.next_hop`; written out, because the simulator calls it for every hop of every publication."""
+        made, head = object.__new__(Rows), self.head
+        made._given, made._columns, made._base, made._picks = self._given, self._columns, self._base, self._picks
+        made._lists, made.count = self._lists, self.count
+        made.head = BatchHead(head.hops_added + 1, head.ttl_written, head.tag, head.destinations, head.has_lists)
+        return made
+
+    def take(self, rows: NDArray[np.int64]) -> "Rows":
+        """See `Batch.take`."""
+        if len(rows) == self.count:
+            return self
+        made = object.__new__(Rows)
+        made._given = made._columns = None
+        made._base, made._picks = (self, rows) if self._picks is None else (self._base, self._picks[rows])
+        made._lists = None if self._lists is None else tuple([self._lists[row] for row in rows.tolist()])
+        made.count, made.head = len(rows), self.head
+        return made
 
     def publishes(self) -> Sequence[Publish]:
         """See `Batch.publishes`."""
-        rows = self._rows()
-        if self._hops:
-            rows = tuple(msgspec.structs.replace(publish, header=publish.header.next_hop(self._hops)) for publish in rows)
-        if self._bound is not None:
-            rows = tuple(_bound_for(publish, bits) for publish, bits in zip(rows, self._bound, strict=True))
-        return rows
+        rows, hops = self._rows(), self.head.hops_added
+        if hops:
+            rows = tuple(msgspec.structs.replace(publish, header=publish.header.next_hop(hops)) for publish in rows)
+        lists = map(numbers_of, self._lists) if self._lists is not None else [numbers_of(self.head.destinations)] * self.count
+        return tuple(_with_destinations(publish, numbers) for publish, numbers in zip(rows, lists, strict=True))
 
     def identities(self) -> Iterator[Identity]:
         """See `Batch.identities`."""
@@ -75,129 +98,60 @@ class Rows:
             header = publish.header
             yield header.publisher, header.life, header.sequence
 
+    def sequences(self) -> NDArray[np.int64]:
+        """See `Batch.sequences`."""
+        return np.array([publish.header.sequence for publish in self._rows()], np.int64)
+
     def mark_seen(self, seen: SeenRows) -> NDArray[np.int64] | None:
         """See `Batch.mark_seen`."""
         if self.count == 1:
             header = (self._given or self._rows())[0].header
             return None if seen.add(header.publisher, header.life, header.sequence) else _NO_ROWS
-        lanes = self._kernels_read()
-        if lanes.publisher is None:
+        columns = self._kernel_columns()
+        if columns.publisher is None:
             news = [seen.add(*identity) for identity in self.identities()]
             return None if all(news) else np.flatnonzero(news)
         fresh = np.empty(self.count, np.bool_)
-        highest, ring = seen.window_of(*lanes.publisher, int(lanes.sequences[0]))
+        highest, ring = seen.window_of(*columns.publisher, int(columns.sequences[0]))
         bits = np.frombuffer(ring, np.uint8)
-        new, highest[0] = mark_seen(bits, len(ring) * 8 - 1, highest[0], lanes.sequences, fresh)
+        new, highest[0] = mark_seen(bits, len(ring) * 8 - 1, highest[0], columns.sequences, fresh)
         return None if new == self.count else np.flatnonzero(fresh)
-
-    def take(self, rows: NDArray[np.int64]) -> "Rows":
-        """See `Batch.take`."""
-        if len(rows) == self.count:
-            return self
-        made = object.__new__(Rows)
-        made._given, made._lanes, made._hops = None, None, self._hops
-        made._base, made._picks = (self, rows) if self._picks is None else (self._base, self._picks[rows])
-        made._bound = None if self._bound is None else tuple([self._bound[row] for row in rows.tolist()])
-        made.count, made.ttl, made.tag = len(rows), self.ttl, self.tag
-        return made
-
-    def next_hop(self) -> "Rows":
-        """See `Batch.next_hop`."""
-        made = object.__new__(Rows)
-        made._given, made._lanes, made._hops = self._given, self._lanes, self._hops + 1
-        made._base, made._picks, made._bound = self._base, self._picks, self._bound
-        made.count, made.ttl, made.tag = self.count, self.ttl - 1, self.tag
-        return made
-
-    def with_tag(self, tag: int) -> "Rows":
-        """See `Batch.with_tag`."""
-        if tag == self.tag:
-            return self
-        made = self._same()
-        made.tag = tag
-        return made
 
     def unexpired(self) -> "Rows | None":
         """See `Batch.unexpired`."""
-        if self.ttl > 0:
+        if self.head.ttl_written > self.head.hops_added:
             return self
-        rows = [row for row, publish in enumerate(self._rows()) if publish.header.ttl > self._hops]
-        return self.take(np.array(rows, np.int64)) if rows else None
+        rows = [row for row, publish in enumerate(self._rows()) if publish.header.ttl > self.head.hops_added]
+        if not rows:
+            return None
+        some = self.take(np.array(rows, np.int64))
+        return some.with_head(some.head.with_ttl(min(publish.header.ttl for publish in some._rows())))
 
-    def has_destinations(self) -> bool:
-        """See `Batch.has_destinations`."""
-        return bool(self._rows()[0].header.destinations if self._bound is None else self._bound[0])
-
-    def destinations(self) -> Mapping[int, int]:
-        """See `Batch.destinations`."""
-        return Counter(number for bits in self._lists() for number in numbers_of(bits))
-
-    def match_rows(self, index: Index) -> Iterable[tuple[Link, NDArray[np.int64]]]:
-        """See `Batch.match_rows`."""
+    def match(self, index: Index, exclude: Link = None) -> Sequence[tuple[Link, NDArray[np.int64]]]:
+        """See `Batch.match`."""
         if self.count == 1:
-            return [(link, _FIRST_ROW) for link in index.links(self._rows()[0].publication, None)]
-        return index.links_of_places(self._kernels_read().places, None)
-
-    def not_admitted(self, filters: PlainFilters) -> NDArray[np.int64]:  # noqa: ARG002
-        """See `Batch.not_admitted`: of objects that takes as long as to look at them."""
-        return np.arange(self.count)
-
-    def attribute_counts(self) -> NDArray[np.int64]:
-        """See `Batch.attribute_counts`."""
-        return np.array([len(publish.publication) for publish in self._rows()], np.int64)
-
-    def sequences(self) -> NDArray[np.int64]:
-        """See `Batch.sequences`."""
-        return np.array([publish.header.sequence for publish in self._rows()], np.int64)
-
-    def with_destinations(self, found: Iterable[tuple[int, NDArray[np.int64]]]) -> "Rows | None":
-        """See `Batch.with_destinations`."""
-        lists = [0] * self.count
-        for number, rows in found:
-            for row in rows.tolist():
-                lists[row] |= 1 << number
-        return self._some_bound(lists)
-
-    def split_by_next_hop(self, ways: NextHops) -> "list[tuple[str | None, Batch]]":
-        """See `Batch.split_by_next_hop`."""
-        lists = self._lists()
-        if self.count == 1:
-            return [(hop, self._bound_anew((bits,))) for hop, bits in ways.parts(lists[0])]
-        parts: dict[str | None, list[int]] = {}
-        for row, destinations in enumerate(lists):
-            for hop, bits in ways.parts(destinations):
-                parts.setdefault(hop, [0] * self.count)[row] = bits
-        return [(hop, some) for hop, bits in parts.items() if (some := self._some_bound(bits)) is not None]
-
-    def split_local(self, number: int) -> "tuple[Rows | None, Rows | None]":
-        """See `Batch.split_local`."""
-        lists, bit = self._lists(), 1 << number
-        here = [row for row, destinations in enumerate(lists) if destinations & bit]
-        if not here:
-            return None, self
-        mine = self.take(np.array(here, np.int64))._bound_anew((0,) * len(here))
-        return mine, self._some_bound([destinations & ~bit for destinations in lists])
-
-    def split_by_link(self, index: Index, exclude: Link = None) -> "Iterable[tuple[Link, Rows]]":
-        """See `Batch.split_by_link`."""
-        if self.count == 1:
-            found: list[tuple[Link, Rows]] = []
+            found: list[tuple[Link, NDArray[np.int64]]] = []
             for link in index.links((self._given or self._rows())[0].publication, exclude):
-                found.append((link, self))  # noqa: PERF401 (a comprehension is a call, and takes twice as long for so few)
+                found.append((link, _FIRST_ROW))  # noqa: PERF401 (a comprehension is a call: twice as slow for so few)
             return found
-        return [(link, self.take(rows)) for link, rows in index.links_of_places(self._kernels_read().places, exclude)]
+        return index.addresses_by_link(self._kernel_columns().addresses, exclude)
 
-    def ids(self, index: Index) -> Iterator[list[Id]]:
-        """See `Batch.ids`."""
-        for publish in self._rows():
-            yield index.ids(publish.publication)
+    def destination_lists(self) -> NDArray[np.uint64]:
+        """See `Batch.destination_lists`."""
+        lists = (self.head.destinations,) * self.count if self._lists is None else self._lists
+        width = max(max(lists).bit_length() - 1, 0) // 64 + 1
+        return np.stack([words_of(bits, width) for bits in lists])
 
-    def trace_fields(self) -> Iterator[TraceFields]:
-        """See `Batch.trace_fields`."""
-        for publish in self._rows():
-            header = publish.header
-            hops = header.hops + self._hops
-            yield TraceFields(header.publisher, header.sequence, hops, header.published_at_s, _size_bytes(publish))
+    def with_lists(self, rows: NDArray[np.int64], lists: NDArray[np.uint64]) -> "Rows":
+        """See `Batch.with_lists`."""
+        some = self.take(rows)
+        made_lists, head = _shared_or_listed(self.head, [bits_of_words(words) for words in lists])
+        made = some.with_head(head)
+        made._lists = made_lists
+        return made
+
+    def validate_layout(self) -> None:
+        """See `Batch.validate_layout`: objects are well-formed."""
 
     def size_bytes(self) -> int:
         """See `Batch.size_bytes`."""
@@ -210,35 +164,7 @@ class Rows:
 
     def priority(self) -> Priority:
         """See `Batch.priority`."""
-        return self._rows()[0].header.priority
-
-    def _lists(self) -> Sequence[int]:
-        """The destination lists, as sets of bits."""
-        if self._bound is None:
-            self._bound = tuple(bits_of(publish.header.destinations) for publish in self._rows())
-        return self._bound
-
-    def _bound_anew(self, lists: tuple[int, ...]) -> "Rows":
-        """The same rows with other destination lists."""
-        if lists == self._bound:
-            return self
-        made = self._same()
-        made._bound = lists
-        return made
-
-    def _same(self) -> "Rows":
-        made = object.__new__(Rows)
-        made._given, made._lanes, made._hops = self._given, self._lanes, self._hops
-        made._base, made._picks, made._bound = self._base, self._picks, self._bound
-        made.count, made.ttl, made.tag = self.count, self.ttl, self.tag
-        return made
-
-    def _some_bound(self, lists: list[int]) -> "Rows | None":
-        """The rows whose new destination lists are not empty."""
-        rows = [row for row, destinations in enumerate(lists) if destinations]
-        if len(rows) == self.count:
-            return self._bound_anew(tuple(lists))
-        return self.take(np.array(rows, np.int64))._bound_anew(tuple([lists[row] for row in rows])) if rows else None
+        return (self._given or self._rows())[0].header.priority
 
     def _rows(self) -> tuple[Publish, ...]:
         """The rows as they were published."""
@@ -249,38 +175,49 @@ class Rows:
             self._given = tuple([rows[pick] for pick in self._picks.tolist()])
         return self._given
 
-    def _kernels_read(self) -> "_Columns":
-        if self._lanes is not None:
-            return self._lanes
-        if self._base is not None:
-            base = self._base._kernels_read()
-            self._lanes = _Columns(base.places[self._picks], base.sequences[self._picks], base.publisher)
-            return self._lanes
-        rows = self._rows()
-        headers = [publish.header for publish in rows]
-        publishers = {(header.publisher, header.life) for header in headers}
-        self._lanes = _Columns(
-            np.array([address_of_publication(publish.publication) for publish in rows], np.int64),
-            np.array([header.sequence for header in headers], np.int64),
-            publishers.pop() if len(publishers) == 1 else None,
-        )
-        return self._lanes
+    def _kernel_columns(self) -> "_Columns":
+        if self._columns is None:
+            if self._base is not None:
+                base = self._base._kernel_columns()
+                self._columns = _Columns(base.addresses[self._picks], base.sequences[self._picks], base.publisher)
+            else:
+                self._columns = _columns_of(self._rows())
+        return self._columns
 
 
 class _Columns(NamedTuple):
-    """Where the contents of rows lie, their sequence numbers, and the publisher and its life if all have the same."""
+    """The addresses of contents, the sequence numbers, and the publisher and incarnation if all rows have the same."""
 
-    places: NDArray[np.int64]
+    addresses: NDArray[np.int64]
     sequences: NDArray[np.int64]
     publisher: tuple[str, int] | None
 
 
-def _bound_for(publish: Publish, bits: int) -> Publish:
-    return msgspec.structs.replace(publish, header=msgspec.structs.replace(publish.header, destinations=numbers_of(bits)))
+def _columns_of(rows: tuple[Publish, ...]) -> _Columns:
+    headers = [publish.header for publish in rows]
+    publishers = {(header.publisher, header.life) for header in headers}
+    return _Columns(
+        np.array([address_of_publication(publish.publication) for publish in rows], np.int64),
+        np.array([header.sequence for header in headers], np.int64),
+        publishers.pop() if len(publishers) == 1 else None,
+    )
 
 
-def _ttl(publish: Publish) -> int:
-    return publish.header.ttl
+def _shared_or_listed(head: BatchHead, lists: list[int]) -> tuple[tuple[int, ...] | None, BatchHead]:
+    """Lists by row unless all rows have the same, and the head that goes with them."""
+    if lists.count(lists[0]) == len(lists):
+        return None, head.with_destinations(lists[0], False)
+    union = 0
+    if 0 not in lists:  # rows without destinations go nowhere, whatever the union is
+        for bits in lists:
+            union |= bits
+    return tuple(lists), head.with_destinations(union, True)
+
+
+def _with_destinations(publish: Publish, numbers: tuple[int, ...]) -> Publish:
+    if publish.header.destinations == numbers:
+        return publish
+    return msgspec.structs.replace(publish, header=msgspec.structs.replace(publish.header, destinations=numbers))
 
 
 def _size_bytes(publish: Publish) -> int:

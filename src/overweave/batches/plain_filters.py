@@ -1,7 +1,7 @@
-"""Plain filters over rows as bytes: which rows have no other attributes than one of a few filters, and the kinds it asks for.
+"""Plain filters over rows as bytes: a quick check which rows some advertisements admit.
 
-Most advertisements are plain: attributes that are present, and texts that are equal. Of those a kernel sees at once which
-rows they admit (`overweave.language.relations.admits`); the others are left to an index.
+Most advertisements are plain: attributes that are present, and texts that are equal. A kernel decides which rows they admit
+(`overweave.language.relations.admits`); other advertisements are left to an index.
 """
 
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ from overweave.batches.kernels import find_not_admitted
 from overweave.language.predicates import Filter, Operator
 from overweave.language.values import is_number
 
-#: More are not compared one after the other.
+#: The number of filters that are compared one after the other.
 PLAIN_MAX = 8
 
 
 class PlainFilters:
-    """The plain ones among some filters, as kernels read them.
+    """The plain filters among several, in the form that kernels read.
 
     >>> from overweave.language.syntax import parse_filter
     >>> filters = PlainFilters(map(parse_filter, ("[class,eq,'A'],[x,isPresent,0]", "[x,>,1]")))
@@ -48,7 +48,7 @@ class PlainFilters:
     def not_admitted(
         self, data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> NDArray[np.int64] | None:
-        """The rows, given by where their contents are, that none of the filters admits; None when there are none."""
+        """The rows, given by the ranges of their contents, that no filter admits; None if there are none."""
         found = np.empty(len(starts), np.int64)
         count = find_not_admitted(data, starts, ends, self._texts, self._predicates, self._stops, found)
         return found[:count] if count else None

@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from overweave.bench.base import Progress, Row
 from overweave.bench.workloads import Intervals, brute_force, brute_force_by_columns, publications, w1, w1_values, w2, w2_values
 from overweave.language.predicates import Filter
-from overweave.matching.index import Index, encoded_batch
-from overweave.matching.kernels.match import NOTHING, WHETHER, WHICH
+from overweave.matching.index import Index
+from overweave.matching.kernels.match import ALL, ANY, SKIP
+from overweave.matching.search import PublicationView, view_of
 
 Array = NDArray[np.float64]
 LINKS = 4
@@ -66,7 +67,7 @@ def _load(intervals: Intervals) -> tuple[Index, float]:
 
 
 def _matching(name: str, title: str, count: int, intervals: Intervals, values: Array, index: Index) -> Iterator[Row]:
-    data, starts, ends = encoded_batch(publications(intervals, values))
+    batch = view_of(publications(intervals, values))
     few = values[: max(3, min(100, 10_000_000 // count))]
     low, high = np.ascontiguousarray(intervals.low.T), np.ascontiguousarray(intervals.high.T)
     brute_forces: dict[str, Callable[[Array], NDArray[np.bool_]]] = {
@@ -74,18 +75,18 @@ def _matching(name: str, title: str, count: int, intervals: Intervals, values: A
         ", against columns": lambda row: brute_force_by_columns(low, high, row),
     }
     answers: dict[str, tuple[int, Callable[[NDArray[np.bool_]], object]]] = {
-        "ids": (WHICH, np.flatnonzero),
-        "next hops": (WHETHER, lambda matching: [matching[link::LINKS].any() for link in range(LINKS)]),
+        "ids": (ALL, np.flatnonzero),
+        "next hops": (ANY, lambda matching: [matching[link::LINKS].any() for link in range(LINKS)]),
     }
     for question, (want, answer) in answers.items():
         wanted = np.full(LINKS + 1, want, np.int8)
-        wanted[0] = NOTHING
-        ours = _best(partial(index.search, data, starts, ends, wanted), 5) / len(values)
+        wanted[0] = SKIP
+        ours = _best(partial(index.search, batch, wanted), 5) / len(values)
         for how, brute in brute_forces.items():
             theirs = _best(partial(_answer_all, brute, answer, few), 3) / len(few)
             promised = RATIOS.get((name, count, question)) if how == "" else None
             yield Row(f"{title}: {question}{how}", "µs per publication", ours * 1e6, theirs * 1e6, ratio_min=promised)
-        alone = _best(partial(_one_by_one, index, (data, starts, ends), wanted), 3) / 100
+        alone = _best(partial(_one_by_one, index, batch, wanted), 3) / 100
         yield Row(f"{title}: {question}, one at a time", "µs per publication", alone * 1e6)
 
 
@@ -96,12 +97,10 @@ def _answer_all(
         answer(brute(row))
 
 
-def _one_by_one(
-    index: Index, batch: tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]], wanted: NDArray[np.int8]
-) -> None:
+def _one_by_one(index: Index, batch: PublicationView, wanted: NDArray[np.int8]) -> None:
     data, starts, ends = batch
     for row in range(100):
-        index.search(data, starts[row : row + 1], ends[row : row + 1], wanted)
+        index.search(PublicationView(data, starts[row : row + 1], ends[row : row + 1]), wanted)
 
 
 def _changes(title: str, intervals: Intervals, index: Index) -> Iterator[Row]:

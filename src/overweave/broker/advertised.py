@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.batches.base import Batch
+from overweave.batches.contents import attribute_counts, not_admitted
 from overweave.batches.plain_filters import PlainFilters
 from overweave.language.constraints import constraints
 from overweave.language.predicates import Filter
@@ -73,7 +74,7 @@ class _Advertisements:
 
     def uncovered(self, batch: Batch) -> NDArray[np.int64] | None:
         self._plain = self._plain or PlainFilters(self._filters.values())
-        rest = batch.not_admitted(self._plain)
+        rest = not_admitted(batch, self._plain)
         if rest is not None and len(rest) > _FEW:
             rest = self._not_in_index(batch, rest)
         if rest is None:
@@ -85,8 +86,8 @@ class _Advertisements:
     def _not_in_index(self, batch: Batch, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
         """The rows for which the index finds no advertisement, or None."""
         some = batch.take(rows)
-        sizes, missing = some.attribute_counts(), np.ones(some.count, np.bool_)
-        for size, found in some.match_rows(self._index or self._new_index()):
+        sizes, missing = attribute_counts(some), np.ones(some.count, np.bool_)
+        for size, found in some.match(self._index or self._new_index()):
             missing[found[sizes[found] == size]] = False
         rest = rows[missing]
         return rest if len(rest) else None

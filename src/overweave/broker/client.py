@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from overweave.batches.base import Batch
+from overweave.batches.base import Batch, split_by_link
 from overweave.batches.objects import Rows
 from overweave.broker.session import AckScheduler, Barrier, EpochCounter, Session
 from overweave.contract.config import SessionConfig
@@ -170,7 +170,7 @@ class ClientCore:
             return
         if new is not None:
             batch = batch.take(new)
-        parts = batch.split_by_link(self._subscriptions)
+        parts = split_by_link(batch, self._subscriptions)
         if parts:
             effects.append(Deliver(parts))  # type: ignore[arg-type]
 

@@ -10,9 +10,10 @@ from overweave.broker.settlement import make_settlement
 from overweave.contract.effects import OpenLink, Restart, SetTimer
 from overweave.contract.frames import NO_EPOCH, AdvertisementsEnd, ControlMessage, SyncEnd, is_addressed
 from overweave.contract.modules import ControlApplied
-from overweave.language.messages import Advertise, Control, LinkState, Subscribe
+from overweave.language.messages import Advertise, Control, Subscribe
 from overweave.overlay.parts import LinkKind
 from overweave.routing.base import Output
+from overweave.routing.messages import LinkState
 
 #: Incarnations are milliseconds below this, until the year 2248: neighbours with higher ones are not believed.
 INCARNATIONS_MAX = 1 << 43

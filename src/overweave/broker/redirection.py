@@ -5,6 +5,7 @@ from contextlib import suppress
 import numpy as np
 
 from overweave.batches.base import Batch, Identity
+from overweave.batches.destinations import destination_counts, split_local, with_destinations
 from overweave.broker.context import BrokerContext
 from overweave.broker.pending_ack import PendingAck
 from overweave.errors import InvalidInput
@@ -43,15 +44,15 @@ def redirect_in_flight(context: BrokerContext, redirect: Redirect) -> None:
 def _not_in_flight(batch: Batch, known: _Known) -> list[Batch]:
     """The rows of a batch by destination, as far as they are not known; they are from now on."""
     found: list[Batch] = []
-    for number in batch.destinations():
-        some, _ = batch.split_local(number)
+    for number in destination_counts(batch):
+        some, _ = split_local(batch, number)
         assert some is not None
         there = known.setdefault((number, batch.tag), set())
         identities = list(some.identities())
         rows = np.array([row for row, identity in enumerate(identities) if identity not in there], np.int64)
         if len(rows):
             there.update(identities)
-            new = some.take(rows).with_destinations([(number, np.arange(len(rows)))])
+            new = with_destinations(some.take(rows), [(number, np.arange(len(rows)))])
             assert new is not None
             found.append(new)
     return found

@@ -10,7 +10,7 @@ import typer
 
 from overweave.cli.output import put
 from overweave.drivers.tcp.logs import printable
-from overweave.drivers.tcp.monitor import ANSWER_S_MAX, MonitorError, Snapshot, ask, host_and_port
+from overweave.drivers.tcp.monitor import ANSWER_S_MAX, MonitorError, Snapshot, fetch_snapshot, host_and_port
 from overweave.drivers.tcp.network_file import read_network
 from overweave.errors import InvalidInput
 
@@ -79,7 +79,7 @@ async def _fetch(name: str, address: str | None) -> Snapshot | str:
     if address is None:
         return "no metrics address"
     try:
-        snapshot = await ask(address, ANSWER_S_MAX)
+        snapshot = await fetch_snapshot(address, ANSWER_S_MAX)
     except MonitorError as error:
         return str(error)
     return snapshot if name in (address, snapshot.broker) else f"broker {printable(snapshot.broker)} answers there"

@@ -5,7 +5,7 @@
     frame := u32 length of what follows, u8 kind, body
 
     OPEN (first on every connection)   := msgpack of `Connect`
-    REFUSED                            := msgpack of `Refused`
+    ERROR                              := msgpack of `Error`
     PING, BYE                          := nothing
     NOTICE                             := msgpack of `Notice`
     epochs          := u64 incarnation, u32 number, of the sender; u64 incarnation, u32 number, of the receiver
@@ -14,50 +14,48 @@
     CONTROL         := epochs, u64 sequence, u64 acknowledged, u8 type, then for rejections and retired links
                        msgpack of `Rejected` or `LinkRetired` (of frames), and for all others but marks:
                        u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
-                       filter (codec), for link states and what stands msgpack of `_Links` or `_StateSnapshot`
+                       filter (codec)
+    envelope        := a CONTROL of type 6, before its id: u8 c, c bytes codec name; after its header: a body in that codec
+                       (`control_codecs`). Brokers send them to each other; clients may not.
     BATCH           := epochs, u64 sequence, u64 acknowledged, rows as in URGENT
     URGENT          := epochs, u32 rows, u8 hops since they were written, u8 least ttl when written, u8 tag of the routing
-                       protocol (0 or 1), u8 d, d bytes destination list (the union; each row has all of them, unless rows
+                       protocol, u8 d, d bytes destination list (the union; each row has all of them, unless rows
                        have lists, which all have or none), rows (`batches.raw`)
+
+Version 6: session epochs are pairs, frames for urgent control, the kind of a link in `Connect`, envelopes for the control
+messages of routing protocols, and a tag in place of the detour bit. Peers of another version are rejected.
 """
 
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Annotated
 
 import msgspec
 
-from overweave.batches.destinations import NUMBERS_MAX, decode_list
+from overweave.batches.base import BatchHead
+from overweave.batches.destinations import decode_list
 from overweave.batches.kernels import LIST_BYTES_MAX
 from overweave.batches.raw import RawRows, encode_batch
+from overweave.contract.control_wire import decode_control, encode_control
 from overweave.contract.frames import (
     Acknowledgement,
-    AdvertisementsEnd,
     BatchFrame,
     ControlFrame,
-    ControlMessage,
     Frame,
     Hello,
-    LinkRetired,
-    Rejected,
     SessionEpoch,
-    SyncEnd,
     UrgentFrame,
 )
 from overweave.errors import InvalidInput, WireError
-from overweave.language.codec import decode_filter, encode_filter
-from overweave.language.headers import Epoch, Header, Origin
-from overweave.language.messages import Advertise, LinkState, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
 from overweave.overlay.parts import LinkKind
 
-VERSION = 5
+VERSION = 6
 #: No frame is longer.
 FRAME_BYTES_MAX = 16 << 20
 #: Before a peer has said who it is, it is not given that much.
 OPEN_BYTES_MAX = 4096
 
-OPEN, REFUSED, PING, BYE, HELLO, ACKNOWLEDGEMENT, CONTROL, BATCH, NOTICE, URGENT = range(10)
+OPEN, ERROR, PING, BYE, HELLO, ACKNOWLEDGEMENT, CONTROL, BATCH, NOTICE, URGENT = range(10)
 #: The length and the kind of a frame.
 HEAD = struct.Struct("<IB")
 #: The epochs of both ends, which all other layouts have as bytes: they seldom change.
@@ -66,18 +64,13 @@ _HEAD_AND_EPOCHS = HEAD.size + _EPOCHS.size
 _HELLO = struct.Struct("<24sQQQB")
 _ACKNOWLEDGEMENT = struct.Struct("<24sQQQ")
 _STRETCH = struct.Struct("<QQ")
-_WORD = struct.Struct("<24sQQB")
-_ID = struct.Struct("<HH")
+_CONTROL = struct.Struct("<24sQQB")
 _BATCH = struct.Struct("<24sQQIBBBB")
 #: The same with the head of the frame and with epochs as numbers, to be written at once.
 _BATCH_FRAME = struct.Struct("<IBQIQIQQIBBBB")
 _URGENT = struct.Struct("<24sIBBBB")
 #: A batch and its destination list are not longer.
 _ROWS_BYTES_MAX = FRAME_BYTES_MAX - 1 - _BATCH.size
-_WORDS: tuple[type[ControlMessage], ...] = (
-    Advertise, Unadvertise, Subscribe, Unsubscribe, AdvertisementsEnd, SyncEnd, LinkState, StateSnapshot, Rejected,
-    LinkRetired,
-)  # fmt: skip
 
 
 class Gap(msgspec.Struct, frozen=True):
@@ -111,7 +104,7 @@ class Connect(msgspec.Struct, frozen=True, omit_defaults=True):
     link: LinkKind = LinkKind.PRIMARY
 
 
-class Refused(msgspec.Struct, frozen=True):
+class Error(msgspec.Struct, frozen=True):
     """Why a connection is closed."""
 
     code: str
@@ -134,30 +127,9 @@ class Disconnect(msgspec.Struct, frozen=True):
     """The sender leaves for good, and wants nothing kept."""
 
 
-class _Links(msgspec.Struct, frozen=True, array_like=True):
-    """The body of a link state."""
-
-    number: Annotated[int, msgspec.Meta(ge=0, lt=NUMBERS_MAX)]
-    incarnation: int
-    version: int
-    up: tuple[str, ...]
-    pending: tuple[str, ...]
-
-
-class _StateSnapshot(msgspec.Struct, frozen=True, array_like=True):
-    """The body of what stands."""
-
-    entries: tuple[tuple[str, bytes, tuple[str, ...], bool, Origin | None], ...]
-    asks: bool
-    answers: tuple[tuple[str, Epoch], ...] | None
-
-
-Message = Connect | Refused | Notice | Ping | Disconnect | Frame
-_open_decoder, _refused_decoder = msgspec.msgpack.Decoder(Connect), msgspec.msgpack.Decoder(Refused)
+Message = Connect | Error | Notice | Ping | Disconnect | Frame
+_open_decoder, _error_decoder = msgspec.msgpack.Decoder(Connect), msgspec.msgpack.Decoder(Error)
 _notice_decoder = msgspec.msgpack.Decoder(Notice)
-_header_decoder = msgspec.msgpack.Decoder(Header)
-_rejected_decoder, _retired_decoder = msgspec.msgpack.Decoder(Rejected), msgspec.msgpack.Decoder(LinkRetired)
-_links_decoder, _standing_decoder = msgspec.msgpack.Decoder(_Links), msgspec.msgpack.Decoder(_StateSnapshot)
 
 
 def payload_max(rows: int) -> int:
@@ -176,12 +148,12 @@ def encode(message: Message) -> Sequence[bytes | memoryview]:
     '01 00 00 00 02'
     """
     if isinstance(message, BatchFrame):
-        rows, passed, ttl, tag, listed = encode_batch(message.batch)
+        rows, hops_added, ttl, tag, listed = encode_batch(message.batch)
         size = len(listed) + len(rows)
         if size > _ROWS_BYTES_MAX:
             raise _too_long(len(rows))
         numbers = *message.epoch, *message.peer_epoch, message.sequence, message.acknowledged
-        head = _BATCH_FRAME.pack(1 + _BATCH.size + size, BATCH, *numbers, message.batch.count, passed, ttl, tag, len(listed))
+        head = _BATCH_FRAME.pack(1 + _BATCH.size + size, BATCH, *numbers, message.batch.count, hops_added, ttl, tag, len(listed))
         return head + listed, rows.data
     if isinstance(message, UrgentFrame):
         return _encoded_urgent(message)
@@ -197,10 +169,10 @@ def decode(kind: int, body: bytes | memoryview) -> Message:
     """
     try:
         if kind == BATCH:
-            epochs, sequence, acknowledged, count, passed, ttl, tag, listed = _BATCH.unpack_from(body)
+            epochs, sequence, acknowledged, count, hops_added, ttl, tag, listed = _BATCH.unpack_from(body)
             rows_at = _BATCH.size + listed
             destinations = decode_list(bytes(body[_BATCH.size : rows_at])) if listed else 0
-            rows = RawRows(memoryview(body)[rows_at:], count, passed, destinations, ttl, tag)
+            rows = RawRows(memoryview(body)[rows_at:], count, BatchHead(hops_added, ttl, tag, destinations))
             epoch, peer_epoch = _decoded_epochs(epochs)
             return BatchFrame(epoch, peer_epoch, sequence, acknowledged, rows)
         return _decoded(kind, bytes(body))
@@ -224,11 +196,11 @@ def is_superseded(frame: memoryview, following: memoryview) -> bool:
 
 
 def _encoded_urgent(frame: UrgentFrame) -> Sequence[bytes | memoryview]:
-    rows, passed, ttl, tag, listed = encode_batch(frame.batch)
+    rows, hops_added, ttl, tag, listed = encode_batch(frame.batch)
     size = len(listed) + len(rows)
     if size > _ROWS_BYTES_MAX:
         raise _too_long(len(rows))
-    shared = _encoded_epochs(frame), frame.batch.count, passed, ttl, tag, len(listed)
+    shared = _encoded_epochs(frame), frame.batch.count, hops_added, ttl, tag, len(listed)
     return HEAD.pack(1 + _URGENT.size + size, URGENT) + _URGENT.pack(*shared) + listed, rows.data
 
 
@@ -248,7 +220,7 @@ def _decoded_epochs(epochs: bytes) -> tuple[SessionEpoch, SessionEpoch]:
 
 
 def _encoded(
-    message: Connect | Refused | Notice | Ping | Disconnect | Hello | Acknowledgement | ControlFrame,
+    message: Connect | Error | Notice | Ping | Disconnect | Hello | Acknowledgement | ControlFrame,
 ) -> tuple[int, bytes]:
     match message:
         case Acknowledgement():
@@ -259,11 +231,12 @@ def _encoded(
             return HELLO, _HELLO.pack(*settled, message.confirmed)
         case ControlFrame():
             numbers = _encoded_epochs(message), message.sequence, message.acknowledged
-            return CONTROL, _WORD.pack(*numbers, _WORDS.index(type(message.message))) + _encoded_word(message.message)
+            number, body = encode_control(message.message)
+            return CONTROL, _CONTROL.pack(*numbers, number) + body
         case Connect():
             return OPEN, msgspec.msgpack.encode(message)
-        case Refused():
-            return REFUSED, msgspec.msgpack.encode(message)
+        case Error():
+            return ERROR, msgspec.msgpack.encode(message)
         case Notice():
             return NOTICE, msgspec.msgpack.encode(message)
         case Ping():
@@ -278,81 +251,24 @@ def _decoded(kind: int, body: bytes) -> Message:
         ranges = tuple((first, end) for first, end in _STRETCH.iter_unpack(body[_ACKNOWLEDGEMENT.size :]))
         return Acknowledgement(*_decoded_epochs(epochs), acknowledged, expected, ranges, unmatched)
     if kind == URGENT:
-        epochs, count, passed, ttl, tag, listed = _URGENT.unpack_from(body)
+        epochs, count, hops_added, ttl, tag, listed = _URGENT.unpack_from(body)
         rows_at = _URGENT.size + listed
         destinations = decode_list(body[_URGENT.size : rows_at]) if listed else 0
-        return UrgentFrame(*_decoded_epochs(epochs), RawRows(memoryview(body)[rows_at:], count, passed, destinations, ttl, tag))
+        return UrgentFrame(
+            *_decoded_epochs(epochs), RawRows(memoryview(body)[rows_at:], count, BatchHead(hops_added, ttl, tag, destinations))
+        )
     if kind == HELLO:
         epochs, acknowledged, expected, unmatched, confirmed = _HELLO.unpack(body)
         return Hello(*_decoded_epochs(epochs), acknowledged, expected, bool(confirmed), unmatched)
     if kind == CONTROL:
-        epochs, sequence, acknowledged, word = _WORD.unpack_from(body)
-        return ControlFrame(*_decoded_epochs(epochs), sequence, acknowledged, _decoded_word(word, body[_WORD.size :]))
+        epochs, sequence, acknowledged, number = _CONTROL.unpack_from(body)
+        return ControlFrame(*_decoded_epochs(epochs), sequence, acknowledged, decode_control(number, body[_CONTROL.size :]))
     if kind == OPEN:
         return _open_decoder.decode(body)
-    if kind == REFUSED:
-        return _refused_decoder.decode(body)
+    if kind == ERROR:
+        return _error_decoder.decode(body)
     if kind == NOTICE:
         return _notice_decoder.decode(body)
     if kind in (PING, BYE) and not body:
         return Ping() if kind == PING else Disconnect()
     raise WireError(0, f"a kind of frame from 0 to {URGENT}, got {kind} with {len(body)} bytes")
-
-
-def _encoded_word(word: ControlMessage) -> bytes:
-    if isinstance(word, AdvertisementsEnd | SyncEnd):
-        return b""
-    if isinstance(word, Rejected | LinkRetired):
-        return msgspec.msgpack.encode(word)
-    id, header = word.id.encode(), msgspec.msgpack.encode(word.header)
-    if len(id) > 65_535 or len(header) > 65_535:
-        raise InvalidInput(f"id {word.id[:24]!r}: expected an id and a header of at most 65,535 bytes")
-    return _ID.pack(len(id), len(header)) + id + header + _encoded_body(word)
-
-
-def _encoded_body(word: ControlMessage) -> bytes:
-    match word:
-        case Advertise() | Subscribe():
-            return encode_filter(word.filter)
-        case LinkState():
-            return msgspec.msgpack.encode(_Links(word.number, word.incarnation, word.version, word.up, word.pending))
-        case StateSnapshot():
-            entries = tuple((entry[0], encode_filter(entry[1]), *entry[2:]) for entry in word.entries)
-            return msgspec.msgpack.encode(_StateSnapshot(entries, word.asks, word.answers))
-        case _:
-            return b""
-
-
-def _decoded_word(number: int, body: bytes) -> ControlMessage:
-    if number >= len(_WORDS):
-        raise WireError(0, f"a word from 0 to {len(_WORDS) - 1}, got {number}")
-    kind = _WORDS[number]
-    if kind is AdvertisementsEnd or kind is SyncEnd:
-        if body:
-            raise WireError(0, f"a mark of no bytes, got {len(body)}")
-        return AdvertisementsEnd() if kind is AdvertisementsEnd else SyncEnd()
-    if kind is Rejected:
-        return _rejected_decoder.decode(body)
-    if kind is LinkRetired:
-        return _retired_decoder.decode(body)
-    length, header_length = _ID.unpack_from(body)
-    header_at, filter_at = _ID.size + length, _ID.size + length + header_length
-    if filter_at > len(body) or not length:
-        raise WireError(0, "an id and a header within their frame")
-    try:
-        id, header = body[_ID.size : header_at].decode(), _header_decoder.decode(body[header_at:filter_at])
-        if kind is Advertise or kind is Subscribe:
-            filter = decode_filter(body[filter_at:])
-            return Advertise(id, filter, header) if kind is Advertise else Subscribe(id, filter, header)
-        if kind is LinkState:
-            links = _links_decoder.decode(body[filter_at:])
-            return LinkState(id, links.number, links.incarnation, links.version, links.up, links.pending, header)
-        if kind is StateSnapshot:
-            standing = _standing_decoder.decode(body[filter_at:])
-            entries = tuple((entry[0], decode_filter(entry[1]), *entry[2:]) for entry in standing.entries)
-            return StateSnapshot(id, entries, header, standing.asks, standing.answers)
-    except (UnicodeDecodeError, InvalidInput) as error:
-        raise WireError(0, f"a word: {error}") from None
-    if filter_at != len(body):
-        raise WireError(filter_at, f"the end, got {len(body) - filter_at} more bytes")
-    return Unadvertise(id, header) if kind is Unadvertise else Unsubscribe(id, header)

@@ -1,4 +1,4 @@
-"""Capacities: what a broker can carry, as files of networks and scenarios say it; plans are made of it."""
+"""Capacities of brokers in network files and scenarios, for plans."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ CAPACITIES = ("output_bandwidth_bytes_per_s", "matching_delay_base_s", "matching
 
 
 def with_capacities(path: str, broker: Broker, capacities: Mapping[str, float]) -> Broker:
-    """A broker with some capacities, which stand at ``path`` of a file.
+    """A broker with some capacities, from ``path`` of a file.
 
     >>> with_capacities("broker[0]", Broker("B1"), {"capacity_hz": 0.0})
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""The overlay of a network file or of a scenario, with what every broker can carry: what plans are made for."""
+"""The overlay of a network file or of a scenario, with the capacities of brokers, for plans."""
 
 from collections.abc import Mapping
 from pathlib import Path

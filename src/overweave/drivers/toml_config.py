@@ -1,7 +1,7 @@
-"""Tables of TOML files as values: what scenarios and networks have in common.
+"""Tables of TOML files as values, for scenarios and networks.
 
-Whatever is wrong is an `InvalidInput` with the path of the field, what was expected and what came; `read_toml` puts the file's
-name before it. An unknown key anywhere is an error that names the nearest known one.
+An error is an `InvalidInput` with the path of the field, the expected and the given value; `read_toml` adds the name of the
+file. An unknown key anywhere is an error that names the nearest known one.
 """
 
 import inspect
@@ -25,12 +25,12 @@ from overweave.routing import PROTOCOLS
 _Made = TypeVar("_Made")
 _Values = TypeVar("_Values", bound=msgspec.Struct)
 
-#: What a field of a type that TOML does not know is made of, by the type and the value.
+#: Converts a value to a field's type that TOML does not know.
 Hook = Callable[[type, Any], Any]
 
 
 def read_toml(path: Path, make: Callable[[dict[str, Any]], _Made]) -> _Made:
-    """What ``make`` makes of a TOML file; all that is wrong with either begins with the file's name."""
+    """The result of ``make`` for a TOML file; all errors begin with the file's name."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -46,7 +46,7 @@ def read_toml(path: Path, make: Callable[[dict[str, Any]], _Made]) -> _Made:
 
 
 def values(type: type[_Values], path: str, value: Any, hook: Hook | None = None) -> _Values:
-    """A struct of the table ``value``, which stands at ``path``.
+    """A struct of the table ``value`` at ``path``.
 
     >>> class Costs(msgspec.Struct):
     ...     delay_s: float = 0.0
@@ -73,14 +73,14 @@ def converted(type: type[msgspec.Struct], prefix: str, table: Mapping[str, Any],
             found[name] = msgspec.convert(value, wanted[name], dec_hook=hook)
         except (msgspec.ValidationError, OverflowError):
             raise InvalidInput(f"{prefix}{name}: expected {_noun(wanted[name])}, got {value!r}") from None
-        # Only the end of the faults may be never.
+        # Only the end of faults may be infinite.
         if isinstance(found[name], float) and not math.isfinite(found[name]) and name != "until_s":
             raise InvalidInput(f"{prefix}{name}: expected a finite number, got {value!r}")
     return found
 
 
 def table(path: str, value: Any) -> Mapping[str, Any]:
-    """``value``, which has to be a table."""
+    """``value``, checked to be a table."""
     if not isinstance(value, Mapping):
         raise InvalidInput(f"{path}: expected a table [{path}], got {value!r}")
     return value
@@ -94,7 +94,7 @@ def rows(type: type[_Values], path: str, value: Any) -> list[_Values]:
 
 
 def check_keys(prefix: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Refuse keys that are not known."""
+    """Refuse unknown keys."""
     known = list(known)
     for name in table:
         if name not in known:
@@ -107,7 +107,7 @@ def fields(type: type[msgspec.Struct]) -> list[str]:
 
 
 def unknown(path: str, what: str, known: Iterable[str], quoted: bool = True) -> str:
-    """An error's text: a value that is not known, or the last part of the path.
+    """The text of an error about an unknown value, or an unknown last part of the path.
 
     >>> unknown("overlay.shape", "chian", ["chain", "star"])
     "overlay.shape: unknown 'chian', the nearest known one is 'chain'"
@@ -165,14 +165,14 @@ def modules(path: str, value: Any) -> dict[str, msgspec.Struct]:
             raise InvalidInput(unknown(f"{path}.{name}", "module", MODULES, quoted=False))
         try:
             found[name] = values(MODULES[name].options, f"{path}.{name}", options)
-        except InvalidInput as error:  # a module knows its options, not where they stand
+        except InvalidInput as error:  # a module does not know the path of its options
             text = str(error)
             raise InvalidInput(text if text.startswith(path) else f"{path}.{name}.{text}") from None
     return found
 
 
 def check_modules(path: str, names: Iterable[str], protocol: str) -> None:
-    """Refuse modules that can do nothing under a protocol of `PROTOCOLS`."""
+    """Refuse modules that need a protocol with knowledge of the overlay."""
     for name in names:
         if MODULES[name].needs_overlay and not PROTOCOLS[protocol].knows_overlay:
             fit = ", ".join(name for name, each in PROTOCOLS.items() if each.knows_overlay)

@@ -64,9 +64,9 @@ def address_of_publication(publication: Publication) -> tuple[int, int]:
     >>> address_of_publication(Publication({"volume": 7}))[1]
     18
     """
-    place = publication._place
+    place = publication._address
     if place is None:
-        place = publication._place = address_of_bytes(encode_publication(publication))
+        place = publication._address = address_of_bytes(encode_publication(publication))
     return place
 
 

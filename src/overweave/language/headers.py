@@ -11,7 +11,7 @@ import msgspec
 
 from overweave.errors import LanguageError
 
-#: More hops than any sensible overlay has: a message that took so many runs in circles.
+#: More hops than any sensible overlay has: a message with more is in a loop.
 TTL_DEFAULT = 255
 #: Lives of publishers are numbers below this.
 LIVES_MAX = 1 << 64
@@ -53,7 +53,7 @@ class Origin(NamedTuple):
 
 
 class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Where a message comes from, where it is to go and what it has seen on its way.
+    """The routing state of a message: its origin, its destinations and its path.
 
     >>> Header(publisher="p1", sequence=7).next_hop().next_hop().hops
     2

@@ -15,7 +15,7 @@ class Publication(Mapping[str, Value]):
     ('YHOO', "[class,'STOCK'],[symbol,'YHOO'],[closeEqualsLow,'false']")
     """
 
-    __slots__ = ("_attributes", "_encoded", "_place")
+    __slots__ = ("_address", "_attributes", "_encoded")
 
     def __init__(self, attributes: Mapping[str, object]) -> None:
         if not isinstance(attributes, Mapping):
@@ -28,7 +28,7 @@ class Publication(Mapping[str, Value]):
         #: The wire form, kept by `overweave.language.codec` once somebody asked for it: a publication crosses many brokers.
         self._encoded: bytes | None = None
         #: Where that lies in memory, kept likewise: address and length. So the wire form, once there, must stay the same object.
-        self._place: tuple[int, int] | None = None
+        self._address: tuple[int, int] | None = None
 
     def __reduce__(self) -> tuple[type["Publication"], tuple[dict[str, Value]]]:
         """By content alone: in another process the wire form lies elsewhere."""

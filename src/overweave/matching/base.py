@@ -1,4 +1,4 @@
-"""What every matcher offers; `overweave.testing.matching` checks that all of them answer alike."""
+"""The interface of matchers; `overweave.testing.matching` checks that all of them give the same answers."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Protocol
@@ -6,14 +6,15 @@ from typing import Protocol
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 
-#: An id names one filter in one matcher. A link names where the filter came from; None is the broker itself (its local clients).
+#: An id names one filter in one matcher. A link is the key by which filters are grouped: a neighbour,
+#: a client, a broker number; None is the broker itself.
 Id = Hashable
 Link = Hashable
 Entry = tuple[Id, Filter, Link]
 
 
 class Matcher(Protocol):
-    """A set of filters, each with an id and a link, that can be asked about publications at any time.
+    """A set of filters, each with an id and a link, to match publications against.
 
     >>> from overweave.language.syntax import parse_filter
     >>> from overweave.matching.naive import NaiveMatcher
@@ -24,19 +25,19 @@ class Matcher(Protocol):
     """
 
     def __len__(self) -> int:
-        """How many filters are in it."""
+        """The number of filters."""
 
     def __contains__(self, id: object) -> bool:
-        """Whether a filter with this id is in it."""
+        """Whether there is a filter with this id."""
 
     def add(self, id: Id, filter: Filter, link: Link = None) -> None:
-        """Take ``filter`` in. An id that is there already is a `DuplicateId`."""
+        """Add ``filter``. An id that is in use is a `DuplicateId`."""
 
     def add_many(self, entries: Iterable[Entry]) -> None:
-        """Take many filters in, much faster than one by one; all of them, or those before the one that was refused."""
+        """Add many filters, much faster than one by one; all of them, or those before the first refused one."""
 
     def remove(self, id: Id) -> None:
-        """Forget the filter with this id. One that is not there is an `UnknownId`."""
+        """Remove the filter with this id. An id that is not in use is an `UnknownId`."""
 
     def match(self, publication: Publication) -> set[Id]:
         """The ids of all filters that ``publication`` satisfies."""

@@ -209,7 +209,7 @@ def _opened(path: Path, _inode: int, _time_ns: int) -> MappedIndex:
     arrays = {name: _mapped(path, name, example) for name, example in expected.items()}
     ids, offsets = _mapped(path, _IDS, np.empty(0, np.uint8)), _mapped(path, _OFFSETS, np.empty(0, np.int64))
     names = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(ids))
-    return MappedIndex(Index.over(arrays), names)
+    return MappedIndex(Index.from_arrays(arrays), names)
 
 
 def _mapped(path: Path, name: str, example: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from overweave.errors import InvalidInput, WireError
 from overweave.language.values import excerpt
 from overweave.matching.index import Index
+from overweave.matching.search import PublicationView
 from overweave.pipeline.encode_texts import Wires, wires_of_column, wires_of_texts
 
 #: Publications per call of the matching kernel: their matches stay in the processor's cache.
@@ -56,7 +57,7 @@ def matched_slots(
     for at in range(0, len(readable), CHUNK):
         rows = readable[at : at + CHUNK]
         with named_errors(batch, wires, rows):
-            yield rows, *index.slots_of_rows(wires.data, wires.starts[rows], wires.ends[rows])
+            yield rows, *index.slots(PublicationView(wires.data, wires.starts[rows], wires.ends[rows]))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from overweave.pipeline.spark_errors import first_line, local_names, raise_colum
 _SUFFIXES = {".parquet": "parquet", ".csv": "csv", ".jsonl": "json", ".json": "json"}
 #: Additional columns: the address of a row's file, its row number (Parquet only), and the text of an unreadable row.
 #: They are in Spark's own form, since formatting takes longer than reading a row.
-FILE, PLACE, BROKEN = "_file", "_place", "_broken"
+FILE, PLACE, BROKEN = "_file", "_address", "_broken"
 #: Tables written concurrently.
 _TOGETHER = 4
 #: The folder name of a null value.

@@ -32,7 +32,7 @@ class Groups:
         room = 2 * count + 2
         self.size = 0
         #: Per group: where its rows are in the table, set bits, how many units it has, its component and place there.
-        self.profile, self.start, self.count, self.ones, self.sizes, self.component, self._place = np.zeros((7, room), np.int64)
+        self.profile, self.start, self.count, self.ones, self.sizes, self.component, self._address = np.zeros((7, room), np.int64)
         #: The output of a group's lightest unit.
         self.lightest = np.zeros(room, np.int64)
         self.units: list[list[tuple[int, int]]] = []
@@ -138,7 +138,7 @@ class Groups:
         place = self.active_count[component]
         if place == len(self._active[component]):
             self._active[component] = np.concatenate([self._active[component], np.zeros(place, np.int64)])
-        self._active[component][place], self._place[group] = group, place
+        self._active[component][place], self._address[group] = group, place
         self.active_count[component] += 1
 
     def _deactivate(self, group: int) -> None:
@@ -146,9 +146,9 @@ class Groups:
         if component < 0:
             return
         self.active_count[component] -= 1
-        active, place = self._active[component], int(self._place[group])
+        active, place = self._active[component], int(self._address[group])
         last = int(active[self.active_count[component]])
-        active[place], self._place[last] = last, place
+        active[place], self._address[last] = last, place
 
 
 def components_of(table: ProfileTable, profiles: Whole, one: bool) -> Whole:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from overweave.batches.base import Batch
+from overweave.batches.destinations import with_destinations
 from overweave.language.predicates import Filter
 from overweave.routing.destination_table import DestinationTable
 
@@ -73,7 +74,7 @@ class PathSet:
         main = self.main.destinations_of(batch)
         others = [*(self.backup.destinations_of(batch) if backups else ()), *self.hold_down.destinations_of(batch)]
         for found, tag in ((main, batch.tag), (others, DETOUR)):
-            some = batch.with_destinations(found) if found else None
+            some = with_destinations(batch, found) if found else None
             if some is not None:
                 yield some.with_tag(tag)
 

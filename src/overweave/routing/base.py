@@ -7,7 +7,7 @@ neighbour is a broker; any other peer is a client. A protocol owns its tables. S
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from overweave.batches.base import Batch
+from overweave.batches.base import Batch, split_by_link
 from overweave.contract.effects import OpenLink, RetireLink, SetTimer
 from overweave.contract.modules import TopologyView
 from overweave.contract.stimuli import LoadMeasured
@@ -190,4 +190,4 @@ class SubscriptionTable:
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """The peers whose subscriptions some publications match, but not back to the neighbour they came from."""
-        return batch.split_by_link(self._index, origin) if self._entries else []  # type: ignore[return-value]
+        return split_by_link(batch, self._index, origin) if self._entries else []  # type: ignore[return-value]

@@ -36,7 +36,7 @@ class MergedNextHops:
             for broker, (_, of) in nearest.items():
                 if of is node:
                     chosen |= 1 << (node.topology.number_of(broker) or 0)
-            for hop, bits in node.next_hops.reach:
+            for hop, bits in node.next_hops.by_neighbour:
                 if bits & chosen:
                     reach[hop] = reach.get(hop, 0) | bits & chosen
         return NextHops(reach.items())

@@ -6,11 +6,12 @@ snapshots of their advertisements (`StateSnapshot`), and updates from then on.
 """
 
 from overweave.batches.destinations import NextHops, bits_of
-from overweave.language.messages import Advertise, Control, LinkState, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Send
 from overweave.routing.cluster_state import ClusterEvents, ClusterState, Withdrawals
 from overweave.routing.cluster_updates import ClusterUpdates
 from overweave.routing.link_flooding import LinkFlooding
+from overweave.routing.messages import LinkState
 from overweave.routing.multicast import Multicast
 from overweave.routing.remote import RemoteTable, RouteEntry
 from overweave.routing.topology import Topology

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from overweave.language.messages import SnapshotEntry
+from overweave.routing.messages import SnapshotEntry
 from overweave.routing.remote import RemoteTable, RouteEntry, Tombstones
 from overweave.routing.replies import Replies
 from overweave.routing.topology import Topology

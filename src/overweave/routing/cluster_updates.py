@@ -1,9 +1,10 @@
 """Updates of other brokers in a cluster: how they change the remote tables, and the replies that they get (DEST III-A)."""
 
 from overweave.language.headers import Epoch
-from overweave.language.messages import Advertise, Control, SnapshotEntry, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.routing.base import Send
 from overweave.routing.cluster_state import ClusterState, any_intersects, snapshot_entries
+from overweave.routing.messages import SnapshotEntry, StateSnapshot
 from overweave.routing.multicast import Multicast
 from overweave.routing.remote import RouteEntry, Tombstones
 

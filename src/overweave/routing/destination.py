@@ -7,6 +7,7 @@ remote ones (R-SRT, R-PRT) and the multicasting layer in `ClusterNode`.
 from collections.abc import Iterable
 
 from overweave.batches.base import Batch
+from overweave.batches.destinations import split_by_next_hop, split_local, with_destinations
 from overweave.contract.modules import TopologyView
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.overlay.parts import LinkKind
@@ -86,20 +87,20 @@ class DestinationBased:
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
         if batch.has_destinations():
-            return batch.split_by_next_hop(self._node.next_hops)
+            return split_by_next_hop(batch, self._node.next_hops)
         if origin is not None:
             return self._subscriptions.route(batch, None)
         if not self._node.converged:
             return [(UNROUTABLE, batch)]
-        remote = batch.with_destinations(self._destinations.destinations_of(batch))
+        remote = with_destinations(batch, self._destinations.destinations_of(batch))
         local = self._subscriptions.route(batch, None)
-        return local if remote is None else [*local, *remote.split_by_next_hop(self._node.next_hops)]
+        return local if remote is None else [*local, *split_by_next_hop(remote, self._node.next_hops)]
 
     def match_cost(self, batch: Batch, origin: str | None) -> int:
         """See `Engine.match_cost`."""
         if origin is None:
             return len(self._subscriptions) + len(self._node.subscriptions)
-        local, _ = batch.split_local(self._number)
+        local, _ = split_local(batch, self._number)
         return 0 if local is None else len(self._subscriptions)
 
     def snapshot_for(self, neighbour: str) -> Iterable[Control]:

@@ -55,4 +55,4 @@ class DestinationTable:
 
     def destinations_of(self, batch: Batch) -> list[tuple[int, NDArray[np.int64]]]:
         """The destinations of publications, with the rows of each."""
-        return list(batch.match_rows(self._index)) if self._chosen else []  # type: ignore[arg-type]
+        return list(batch.match(self._index)) if self._chosen else []  # type: ignore[arg-type]

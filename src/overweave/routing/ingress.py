@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.batches.base import Batch
+from overweave.batches.destinations import split_local
 from overweave.routing.dedup import DedupWindow
 
 
@@ -67,7 +68,7 @@ class ByDestination:
 
     def admit(self, batch: Batch, origin: str | None) -> Admitted:
         """See `Ingress.admit`."""
-        here, transit = (batch, None) if origin is None else batch.split_local(self._number)
+        here, transit = (batch, None) if origin is None else split_local(batch, self._number)
         if here is None:
             return Admitted(transit, (), None)
         admitted = self._local.admit(here, origin)
@@ -92,7 +93,7 @@ class ByCluster:
 
     def admit(self, batch: Batch, origin: str | None) -> Admitted:
         """See `Ingress.admit`."""
-        here, transit = (batch, None) if origin is None else batch.split_local(self._number)
+        here, transit = (batch, None) if origin is None else split_local(batch, self._number)
         if here is None:
             return Admitted(transit, (), None)
         here.validate_layout()

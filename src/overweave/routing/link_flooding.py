@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import msgspec
 
 from overweave.language.headers import Header
-from overweave.language.messages import Control, LinkState
+from overweave.language.messages import Control
 from overweave.routing.base import Send
+from overweave.routing.messages import LinkState
 from overweave.routing.topology import UP, Topology
 
 

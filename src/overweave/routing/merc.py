@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from functools import partial
 
 from overweave.batches.base import Batch
+from overweave.batches.destinations import split_by_next_hop, split_local
 from overweave.language.headers import Epoch, Origin
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.overlay.graph import Overlay
@@ -149,10 +150,10 @@ class Merc:
     def _split(self, batch: Batch, node: ClusterNode | None) -> list[Forward]:
         """Rows by next hop, within one cluster as far as possible: the link shows in which cluster a publication travels."""
         if node is None or len(self._clusters) == 1:
-            return batch.split_by_next_hop(self._next_hops.get())
+            return split_by_next_hop(batch, self._next_hops.get())
         forwards: list[Forward] = []
-        for hop, some in batch.split_by_next_hop(node.next_hops):
-            forwards += [(hop, some)] if hop is not None else some.split_by_next_hop(self._next_hops.get())
+        for hop, some in split_by_next_hop(batch, node.next_hops):
+            forwards += [(hop, some)] if hop is not None else split_by_next_hop(some, self._next_hops.get())
         return forwards
 
     def redirects(self) -> Redirect | None:
@@ -165,14 +166,14 @@ class Merc:
 
     def _redirect(self, found: dict[Source, dict[int, PathSet]], batch: Batch, origin: str | None) -> Iterator[Batch]:
         for number, paths in found.get(self._source(origin), {}).items():
-            some, _ = batch.split_local(number)
+            some, _ = split_local(batch, number)
             if some is not None:
                 # On a detour: the next broker may have seen it, before it led to the subscription.
                 yield from paths.with_destinations(some.with_tag(DETOUR), backups=True)
 
     def match_cost(self, batch: Batch, origin: str | None) -> int:
         """See `Engine.match_cost`."""
-        if origin is not None and batch.split_local(self._number)[0] is None:
+        if origin is not None and split_local(batch, self._number)[0] is None:
             return 0
         if not self._other_clusters(origin):
             return len(self._subscriptions)

@@ -37,7 +37,7 @@ class Multicast:
         """A message by next hop, each with the part of its destination list that lies there."""
         return [
             (hop, msgspec.structs.replace(message, header=msgspec.structs.replace(message.header, destinations=numbers_of(part))))
-            for hop, part in self._topology.next_hops.parts(destinations)
+            for hop, part in self._topology.next_hops.split(destinations)
         ]
 
     def _bits(self, brokers: Iterable[str]) -> int:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from overweave.language.headers import NEVER, Epoch, Origin
-from overweave.language.messages import SnapshotEntry
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
+from overweave.routing.messages import SnapshotEntry
 
 _TOMBSTONES_MAX = 65_536
 

@@ -8,7 +8,7 @@ Among several neighbours all brokers choose the first by name: the paths of a me
 from collections import deque
 
 from overweave.batches.destinations import NextHops
-from overweave.language.messages import LinkState
+from overweave.routing.messages import LinkState
 
 #: The states of a link: up, down, or not tried yet.
 UP, DOWN, PENDING = "up", "down", "pending"
@@ -21,7 +21,7 @@ class Topology:
     >>> near.add("B2")
     >>> near.set("B2", UP), near.accept(far)
     (True, True)
-    >>> near.next_hops.reach, near.complete
+    >>> near.next_hops.by_neighbour, near.complete
     ((('B2', 2),), True)
     """
 

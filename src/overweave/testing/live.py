@@ -14,11 +14,13 @@ from typing import IO, Any
 
 import msgspec
 
+from overweave.drivers.tcp.client import Client
 from overweave.drivers.tcp.limits import raise_descriptor_limit as raise_descriptor_limit
 from overweave.drivers.tcp.node import BrokerNode, serve
 from overweave.drivers.tcp.ports import free_ports
 from overweave.drivers.tcp.processes import READY, stop_with_parent
 from overweave.drivers.tcp.settings import BrokerSettings
+from overweave.drivers.tcp.uplink import Uplink
 from overweave.drivers.tcp.warm import warm_up
 from overweave.overlay.graph import Overlay
 
@@ -187,3 +189,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def uplink_of(client: Client) -> Uplink:
+    """The uplink of a client, to break it."""
+    return client.attachments[0].uplink

@@ -34,11 +34,12 @@ from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.nodes import Channel, Node
 from overweave.language.headers import Header, Origin
-from overweave.language.messages import Advertise, Control, LinkState, StateSnapshot, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker, Link
 from overweave.routing import PROTOCOLS
+from overweave.routing.messages import LinkState, StateSnapshot
 
 RULE = "----"
 _LINK_DELAY_S = 0.001

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from overweave.batches.destinations import destination_counts
 from overweave.contract.effects import OpenLink, RetireLink, SetTimer
 from overweave.contract.modules import (
     Delivered,
@@ -140,7 +141,7 @@ class SelfOrganise:
             if to is not None and batch.has_destinations():
                 self._crossing[to] += batch.count
                 if own:
-                    self._counts.update(batch.destinations())
+                    self._counts.update(destination_counts(batch))
 
     # ---- evaluation
 

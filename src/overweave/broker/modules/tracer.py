@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.batches.base import Batch, Identity
+from overweave.batches.contents import matched_ids
 from overweave.batches.raw import RawRows
-from overweave.batches.trace_fields import Columns
+from overweave.batches.trace_fields import Columns, Receivers, trace_columns, trace_fields
 from overweave.contract.effects import Trace, TraceColumns, TraceStatement
 from overweave.contract.modules import ControlApplied, ModuleEffect, ModuleStimulus, Routed
 from overweave.contract.records import Record, Statement
@@ -102,10 +103,10 @@ class Tracer:
             client = self._clients[name]
             index = client.index()
             one = list(client.filters)
-            rows: Iterable[Sequence[object]] = repeat(one, some.count) if index is None else some.ids(index)
+            rows: Iterable[Sequence[object]] = repeat(one, some.count) if index is None else matched_ids(some, index)
             for identity, ids in zip(some.identities(), rows, strict=True):
                 found.setdefault(identity, []).extend((str(id), name) for id in ids)
-        for identity, arrival in zip(batch.identities(), batch.trace_fields(), strict=True):
+        for identity, arrival in zip(batch.identities(), trace_fields(batch), strict=True):
             publisher, sequence, hops, published_at_s, size = arrival
             where = publisher, sequence, self._broker
             # What has taken no hop came from a client.
@@ -119,7 +120,8 @@ class Tracer:
             (name, _), *_ = delivered
             filters = self._clients[name].filters
             if len(filters) == 1:
-                return batch.records(slice(None), list(filters), [name], np.zeros(batch.count, np.int32), now_s, peer)
+                receivers = Receivers(list(filters), [name], np.zeros(batch.count, np.int32))
+                return trace_columns(batch, slice(None), receivers, now_s, peer)
         texts: list[str] = []
         names: list[str] = []
         lonely = np.ones(batch.count, np.bool_)
@@ -134,7 +136,7 @@ class Tracer:
                 ids = list(client.filters)
                 codes.append(np.full(some.count, len(texts), np.int32))
             else:
-                slots, ends = some.slots(index)
+                slots, ends = index.slots(some.content_view())
                 of = np.repeat(of, np.diff(ends, prepend=0))
                 distinct, code = np.unique(slots, return_inverse=True)
                 ids = [str(index.id_of(slot)) for slot in distinct]
@@ -145,4 +147,5 @@ class Tracer:
         forwards = np.flatnonzero(lonely)
         rows.append(forwards)
         codes.append(np.full(len(forwards), -1, np.int32))
-        return batch.records(np.concatenate(rows), texts, names, np.concatenate(codes), now_s, peer)
+        receivers = Receivers(texts, names, np.concatenate(codes))
+        return trace_columns(batch, np.concatenate(rows), receivers, now_s, peer)

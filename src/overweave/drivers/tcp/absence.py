@@ -1,30 +1,30 @@
-"""Absence: how a process notices that it was paused (SIGSTOP, a suspended machine), and has heard nobody for that reason.
+"""Absence: detection of pauses of this process (SIGSTOP, a suspended machine), in which it received nothing.
 
-After a pause event loops run timers that are overdue before they read what has arrived meanwhile. Whoever judges by the clock
-that a peer is silent, or has not come back, has to give it the full time again.
+After a pause, event loops run overdue timers before they read messages that arrived meanwhile. So a timeout for a silent or
+disconnected peer must start again.
 """
 
 import asyncio
 import time
 
-#: A timer that is so late shows that the process was paused, or as busy.
+#: The delay of a timer that shows that the process was paused, or overloaded.
 LATE_S = 1.0
-#: The clock that goes on while the machine is suspended, where there is one; timers of event loops stand still then.
+#: The clock that includes suspended time, where there is one; timers of event loops do not.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def uptime_s() -> float:
-    """Seconds since the machine was started, those in which it was suspended included; it never goes back."""
+    """Seconds since the machine was started, suspended time included; it never goes back."""
     return time.clock_gettime(_CLOCK)
 
 
 def is_late(due_s: float) -> bool:
-    """Whether it is so long after a time of the event loop's clock that the process was paused."""
+    """Whether a timer is so late, by the event loop's clock, that the process was paused."""
     return asyncio.get_running_loop().time() - due_s > LATE_S
 
 
 async def sleep(delay_s: float) -> bool:
-    """Sleep; whether it took so long that the process was paused."""
+    """Sleep; whether the process was paused meanwhile."""
     due_s = uptime_s() + delay_s
     await asyncio.sleep(delay_s)
     return uptime_s() - due_s > LATE_S

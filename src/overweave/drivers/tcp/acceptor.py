@@ -1,7 +1,7 @@
-"""The acceptor: a listening socket whose owner decides whether there is room for another connection.
+"""The acceptor: a listening socket whose host decides whether there is room for another connection.
 
-asyncio's own server tries to accept a whole backlog of times when there are no file descriptors left, and logs a traceback for
-each. This one says it once, and waits.
+Without file descriptors, asyncio's own server tries to accept the whole backlog, and logs a traceback for each attempt. This one
+reports it once, and waits.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from typing import Protocol
 from overweave.drivers.tcp.connection import LINGER_S, Connection, ConnectionHandler
 
 BACKLOG = 1024
-#: So many are accepted in one turn of the loop.
+#: The most connections accepted in one turn of the loop.
 _AT_ONCE = 64
-#: How long to wait when there are no file descriptors.
+#: The delay before the next attempt without file descriptors.
 RETRY_S = 1.0
-#: How long a peer may take for the TLS handshake.
+#: The time limit of the TLS handshake.
 _HANDSHAKE_S = 10.0
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 class Host(ConnectionHandler, Protocol):
-    """Who takes connections."""
+    """The owner of accepted connections."""
 
     def may_accept(self) -> bool:
-        """Whether there is room for one more connection; who finds none is told so, or just closed."""
+        """Whether there is room for one more connection; else it is closed."""
 
     def exhausted(self, error: OSError) -> None:
-        """There are no file descriptors; said once, until one was accepted again."""
+        """There are no file descriptors; called once until the next accepted connection."""
 
 
 class Acceptor:
@@ -41,13 +41,13 @@ class Acceptor:
         self._host, self._context = host, context
         self._listeners: list[socket.socket] = []
         self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
-        #: Connections that are accepted and not open yet: over TLS it takes a while.
+        #: Accepted connections that are not open yet, as during a TLS handshake.
         self._opening: set[asyncio.Task[None]] = set()
         self._is_exhausted = False
 
     @property
     def opening(self) -> int:
-        """How many connections are accepted and not open yet."""
+        """The number of accepted connections that are not open yet."""
         return len(self._opening)
 
     async def listen(self, host: str, port: int) -> None:
@@ -98,12 +98,12 @@ class Acceptor:
     async def _open(self, accepted: socket.socket) -> None:
         times = {} if self._context is None else {"ssl_handshake_timeout": _HANDSHAKE_S, "ssl_shutdown_timeout": LINGER_S}
         make: Callable[[], Connection] = lambda: Connection(self._host)  # noqa: E731
-        # Whoever speaks no TLS, or goes before it is done, is no news.
+        # A failed TLS handshake is not an error of the broker.
         with contextlib.suppress(OSError, TimeoutError):
             await asyncio.get_running_loop().connect_accepted_socket(make, accepted, ssl=self._context, **times)
 
     def _wait(self, listener: socket.socket, error: OSError) -> None:
-        """The kernel says again and again that there is somebody: do not listen for a while."""
+        """Stop listening for a while, because the kernel reports the pending connection all the time."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(listener)
         self._retries[listener] = loop.call_later(RETRY_S, loop.add_reader, listener, self._accept, listener)

@@ -1,4 +1,4 @@
-"""Automatic advertisements: what a client has to advertise before it publishes something that is not advertised yet."""
+"""Automatic advertisements: the missing advertisement for a publication."""
 
 from overweave.language.codec import PREDICATES_MAX
 from overweave.language.predicates import Filter, Operator, Predicate
@@ -12,7 +12,7 @@ _Shape = frozenset[tuple[str, bool]]
 
 
 class Advertiser:
-    """Knows what one client has advertised, in its own words or automatically.
+    """The advertisements of one client, explicit or automatic.
 
     >>> advertiser = Advertiser()
     >>> quote = Publication({"class": "STOCK", "volume": 7})
@@ -25,49 +25,49 @@ class Advertiser:
     """
 
     def __init__(self) -> None:
-        #: The client's own words, by id.
-        self._own: dict[str, Filter] = {}
-        #: Of each class the shapes that were advertised automatically, and all that were seen to be within one of them.
+        #: Explicit advertisements, by id.
+        self._explicit: dict[str, Filter] = {}
+        #: By class, the shapes with automatic advertisements; and all shapes known to be within one of them.
         self._shapes: dict[object, list[_Shape]] = {}
         self._known: set[tuple[object, _Shape]] = set()
-        #: Those that are within the client's own words whatever the values are, but for the class.
-        self._within_own: set[tuple[object, _Shape]] = set()
+        #: Shapes within an explicit advertisement for all values except the class.
+        self._within_explicit: set[tuple[object, _Shape]] = set()
 
     def add(self, id: str, filter: Filter) -> None:
-        """The client advertises something itself."""
-        self._own[id] = filter
-        self._within_own.clear()
+        """Add an explicit advertisement."""
+        self._explicit[id] = filter
+        self._within_explicit.clear()
 
     def remove(self, id: str) -> None:
-        """The client withdraws what it advertised itself."""
-        self._own.pop(id, None)
-        self._within_own.clear()
+        """Remove an explicit advertisement."""
+        self._explicit.pop(id, None)
+        self._within_explicit.clear()
 
     def missing(self, publication: Publication) -> Filter | None:
-        """What to advertise before this is published; None when that is done already, or there can be no such filter."""
+        """The advertisement that a publication needs; None if it has one already, or if there can be no such filter."""
         kind, shape = _class(publication), _shape(publication)
         this = kind, shape
-        if this in self._known or this in self._within_own or len(shape) > PREDICATES_MAX:
+        if this in self._known or this in self._within_explicit or len(shape) > PREDICATES_MAX:
             return None
         if any(shape <= other for other in self._shapes.get(kind, ())):
             self._known.add(this)
             return None
-        for filter in self._own.values():
+        for filter in self._explicit.values():
             if admits(filter, publication):
                 if all(each.operator is Operator.PRESENT or each.attribute == _CLASS for each in filter.predicates):
-                    self._within_own.add(this)
+                    self._within_explicit.add(this)
                 return None
         return advertisement(publication)
 
     def advertised(self, publication: Publication) -> None:
-        """What was missing for a publication is advertised."""
+        """Record the automatic advertisement for a publication."""
         kind, shape = _class(publication), _shape(publication)
         self._shapes.setdefault(kind, []).append(shape)
         self._known.add((kind, shape))
 
 
 def advertisement(publication: Publication) -> Filter:
-    """All publications of the same class that have no other attributes.
+    """A filter for publications of the same class with no other attributes.
 
     >>> str(advertisement(Publication({"class": "STOCK", "symbol": "YHOO", "volume": 7})))
     "[class,eq,'STOCK'],[symbol,isPresent,''],[volume,isPresent,0]"
@@ -87,6 +87,6 @@ def _shape(publication: Publication) -> _Shape:
 
 
 def _class(publication: Publication) -> object:
-    """None for one that has none, or the number that is not equal to itself."""
+    """The class of a publication; None without one, or for NaN."""
     value = publication.get(_CLASS)
     return value if value == value else None

@@ -1,4 +1,4 @@
-"""Options of brokers in a network file: the table ``[brokers]``, in the terms of operators, and what it means to a broker."""
+"""Options of brokers in a network file: the table ``[brokers]``, and the settings that follow from it."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from overweave.drivers.tcp.settings import LimitSettings
 from overweave.errors import InvalidInput
 
 WINDOW_MAX = 65_536
-#: What one broker may have otherwise, in its ``[[broker]]``. In all else brokers rely on each other.
+#: Options that one broker may override in its ``[[broker]]``; the others must be the same everywhere.
 OVERRIDES = ("stall_timeout_s", "slow_consumer_timeout_s", "pending_max", "session_expiry_s", "drain_timeout_s")
-#: Those whose 0 means never.
+#: Options whose 0 means never.
 _NEVER = ("stall_timeout_s", "slow_consumer_timeout_s")
 
 
@@ -20,13 +20,13 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Publications in flight to a peer, and from a client, without an acknowledgement.
     window: int = 16_384
-    #: An acknowledgement goes out after so many settled publications, or after this delay.
+    #: An acknowledgement is sent after this number of settled publications, or after this delay.
     acknowledge_every: int = 256
     acknowledge_delay_s: float = 0.005
     #: Failure detection between brokers (`destination`, `merc`): the heartbeat, and the silence after which a link is down.
     heartbeat_s: float = 0.5
     link_timeout_s: float = 2.0
-    #: Publications for an unreachable broker are kept for so long.
+    #: Publications for an unreachable broker are buffered for this time.
     undeliverable_timeout_s: float = 10.0
     #: Any connection: the idle time after which a peer is pinged. After three times as long without an answer it is closed.
     ping_interval_s: float = 5.0
@@ -36,9 +36,9 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     slow_consumer_timeout_s: float = 5.0
     #: Messages that may wait for one client before it is disconnected.
     pending_max: int = 100_000
-    #: The session of a client that is disconnected expires after so long.
+    #: The session of a disconnected client expires after this time.
     session_expiry_s: float = 30.0
-    #: A broker that stops waits so long until what is in flight is settled.
+    #: The time limit for publications in flight to settle when the broker stops.
     drain_timeout_s: float = 5.0
 
     def __post_init__(self) -> None:
@@ -58,7 +58,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
         session = SessionConfig(
             window=self.window,
             window_bytes=limits.pending_bytes_max,
-            acknowledge_every=min(self.acknowledge_every, (self.window + 1) // 2),  # or a full window would wait for the delay
+            acknowledge_every=min(self.acknowledge_every, (self.window + 1) // 2),  # else a full window would wait for the delay
             acknowledge_delay_s=self.acknowledge_delay_s,
         )
         config = BrokerConfig(
@@ -76,7 +76,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
             "config": config,
             "limits": limits,
             "session_expiry_s": self.session_expiry_s,
-            "heartbeat_s": self.ping_interval_s,
+            "ping_interval_s": self.ping_interval_s,
             "drain_timeout_s": self.drain_timeout_s,
         }
 

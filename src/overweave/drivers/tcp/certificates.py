@@ -1,4 +1,4 @@
-"""What certificates say: which names they prove, which one a client takes that gives itself none, and when they expire.
+"""Certificates: the names they prove, the default name of a client, and their expiry.
 
 `ssl` tells of the certificates that a peer has shown, and not of one's own; so this reads the few fields of X.509 (RFC 5280,
 4.1) that are needed.
@@ -50,7 +50,7 @@ def common_name(file: Path | str) -> str | None:
         der = next(_certificates(Path(file)), None)
         return None if der is None else _common_name(der)
     except (OSError, ValueError, IndexError):
-        return None  # whoever is to present it says what is wrong
+        return None  # an error when it is presented
 
 
 def expiries(security: SecuritySettings) -> dict[str, float]:

@@ -1,8 +1,8 @@
-"""Keys of clients: by them clients come back to their sessions, and others take names over that are theirs or nobody's.
+"""Keys of clients: ownership of client names, session resumption and take-over.
 
-The same key resumes a session. Another key takes the name over, and the session that was there ends: at once if the name is
-proven (a token or certificate of its own), and else when nobody is connected under it. Who lost a name so does not get it back
-while the other has it.
+The same key resumes a session. Another key takes the name over and ends the former session: at once if the name is proven (by a
+token or certificate of its own), otherwise only while no client is connected under it. A key that lost the name this way cannot
+take it back while the other client has it.
 """
 
 from typing import NamedTuple
@@ -11,66 +11,45 @@ from overweave.drivers.tcp.lives import life_of
 from overweave.errors import Refused
 
 TAKEN_OVER = "session-taken-over"
-#: So many keys that lost a name are remembered as long as it is in use.
+#: Keys that lost a name are remembered as long as the name is in use, up to this number.
 _LOST_MAX = 16
 
 
-class _Held(NamedTuple):
+class NameClaim(NamedTuple):
+    """The ownership of a client name at one broker."""
+
     key: str | None
+    #: The incarnation in the header of the client's publications.
     life: int
+    #: Keys of former owners.
     lost: tuple[str, ...]
 
 
-class ClientKeys:
-    """Who has which name at one broker.
+def claim_name(held: NameClaim | None, name: str, key: str | None, *, connected: bool, proven: bool) -> NameClaim:
+    """The claim of a client with ``key`` to ``name``, or `Refused`; a claim other than ``held`` ends the former session.
 
-    >>> keys = ClientKeys()
-    >>> keys.claim("c", "one", connected=False, proven=False), keys.claim("c", "one", connected=True, proven=False)
-    (False, False)
-    >>> keys.claim("c", "two", connected=False, proven=False)
+    >>> one = claim_name(None, "c", "one", connected=False, proven=False)
+    >>> claim_name(one, "c", "one", connected=True, proven=False) is one
     True
-    >>> keys.claim("c", "one", connected=False, proven=True)
+    >>> two = claim_name(one, "c", "two", connected=False, proven=False)
+    >>> two.key, two.lost
+    ('two', ('one',))
+    >>> claim_name(two, "c", "one", connected=False, proven=True)
     Traceback (most recent call last):
     overweave.errors.Refused: session-taken-over: client 'c': another client has taken over this session
     """
-
-    def __init__(self) -> None:
-        self._held: dict[str, _Held] = {}
-
-    def claim(self, name: str, key: str | None, *, connected: bool, proven: bool) -> bool:
-        """Let a client with a key have a name, or raise `Refused`; whether it takes the place of another, whose session ends."""
-        held = self._held.get(name)
-        if held is not None and key is not None and held.key == key:
-            return False
-        if held is not None and key in held.lost:
-            raise taken_over(name)
-        if held is not None and connected and not proven:
-            raise Refused("name-in-use", f"client {name!r}: expected a name that nobody else has")
-        lost = () if held is None else (*held.lost, *((held.key,) if held.key is not None else ()))[-_LOST_MAX:]
-        self._held[name] = _Held(key, life_of(key), lost)
-        return held is not None
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._held
-
-    def key(self, name: str) -> str | None:
-        """The key by which a client has its name."""
-        return self._held[name].key
-
-    def life(self, name: str) -> int:
-        """The life that a client's publications must have."""
-        held = self._held.get(name)
-        return 0 if held is None else held.life
-
-    def forget(self, name: str) -> None:
-        """A client has left for good."""
-        self._held.pop(name, None)
-
-    def clear(self) -> None:
-        """All have."""
-        self._held.clear()
+    if held is None:
+        return NameClaim(key, life_of(key), ())
+    if key is not None and held.key == key:
+        return held
+    if key in held.lost:
+        raise taken_over(name)
+    if connected and not proven:
+        raise Refused("name-in-use", f"client {name!r}: expected a name that nobody else has")
+    lost = (*held.lost, *((held.key,) if held.key is not None else ()))[-_LOST_MAX:]
+    return NameClaim(key, life_of(key), lost)
 
 
 def taken_over(name: str) -> Refused:
-    """What a client is told that loses its name."""
+    """The error for a client that lost its name."""
     return Refused(TAKEN_OVER, f"client {name!r}: another client has taken over this session")

@@ -1,21 +1,21 @@
-"""Garbage collection without long pauses: what survives a long full collection is not looked at again.
+"""Garbage collection without long pauses: survivors of a long full collection are not scanned again.
 
-A full collection looks at every container in the process. With 100,000 subscriptions that takes most of a second, in which
-a broker does nothing else, and it finds nothing: tables are freed by reference counts. So survivors are frozen (`gc.freeze`).
-The price is that cycles among them are never freed; ours and asyncio's are broken by hand when a connection ends.
+A full collection scans every container in the process. With 100,000 subscriptions that blocks a broker for most of a second, and
+finds nothing: tables are freed by reference counts. So survivors are frozen (`gc.freeze`). The price is that cycles among them
+are never freed; those of connections are broken explicitly when a connection ends.
 """
 
 import gc
 import time
 
-#: A full collection that takes longer freezes what survives it.
+#: A full collection that takes longer freezes its survivors.
 LONG_S = 0.005
-#: Full collections are more frequent than by default (10), so that each has less to look at.
+#: Full collections are more frequent than by default (10), so that each scans less.
 _OLD = 3
 
 
 def freeze_survivors() -> None:
-    """From now on, freeze what survives long collections, and now what is there: kernels and modules."""
+    """Freeze all present objects (kernels and modules) now, and survivors of long collections from now on."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*gc.get_threshold()[:2], _OLD)

@@ -1,19 +1,19 @@
-"""SIGHUP: by convention a wish to reload, but also what a terminal that is closed sends to whoever runs in it."""
+"""SIGHUP: by convention a request to reload, but also the signal of a terminal that is closed."""
 
 import os
 import signal
 
 
 class Hangup:
-    """Tells the two meanings apart, from when it is made on."""
+    """Distinguishes the two meanings, from its creation on."""
 
     def __init__(self) -> None:
-        #: Whom ``nohup`` has started is to outlive its terminal.
+        #: A process started by ``nohup`` outlives its terminal.
         self._stays = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         self._had_terminal = _has_terminal()
 
     def is_real(self) -> bool:
-        """Whether there was a terminal and now is none, so that the process has to end."""
+        """Whether the terminal was closed, so that the process must stop."""
         return self._had_terminal and not self._stays and not _has_terminal()
 
 

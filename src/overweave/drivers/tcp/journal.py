@@ -1,8 +1,8 @@
-"""The journal file of a broker: what its clients said, in one file that survives crashes of process and machine.
+"""The journal file of a broker: its clients' subscriptions and advertisements, durable across crashes of process and machine.
 
 Records are appended and synced in groups (`JournalFile.commit`). When most of them are out of date the file is replaced by a
-snapshot, at the start and while the broker runs. What a crash left behind the last sync is cut off at the next start. All of this
-waits for the disk, so a running broker leaves it to the thread of its `JournalWriter`.
+snapshot, at the start and while the broker runs. Bytes after the last sync before a crash are cut off at the next start. All of
+this waits for the disk, so a running broker leaves it to the thread of its `JournalWriter`.
 """
 
 import contextlib
@@ -22,17 +22,17 @@ from overweave.errors import InvalidInput, OverweaveError
 from overweave.language.predicates import Filter
 from overweave.language.syntax import parse_filter
 
-#: A journal is replaced by a snapshot when it is longer than this and has so many records for each that is still needed.
+#: A journal is compacted if it is longer than this and has this ratio of all records to live ones.
 COMPACT_BYTES, COMPACT_RATIO = 1 << 20, 4
 _FLAGS = os.O_RDWR | os.O_CREAT
 
 Key = tuple[str, str]
-#: What a client said (None: it withdrew it) under a key.
+#: A key with a client and its filter (None: withdrawn).
 Entry = tuple[Key, tuple[str, Filter] | None]
 
 
 class _Record(msgspec.Struct, omit_defaults=True):
-    """What a client said (or, without a filter, withdrew)."""
+    """A subscription or advertisement (without a filter: its withdrawal)."""
 
     kind: str
     id: str
@@ -48,23 +48,23 @@ class JournalFile:
         self._log = log or Log(broker)
         self._lock: IO[bytes] | None = None
         self._descriptor: int | None = None
-        #: The records that are needed, as they are in the file; and how many records the file has.
+        #: The live records as they are in the file, and the number of all records.
         self._live: dict[Key, bytes] = {}
         self._records = 0
         self._salt = 0
-        #: How many bytes of the file are durable, and from how many on it is to be replaced.
+        #: The number of durable bytes, and the length from which on it is compacted.
         self._synced_bytes = 0
         self._compact_bytes = COMPACT_BYTES
-        #: A sync failed: nobody knows what is in the file, so it has to be replaced before anything is added.
+        #: A sync failed, so the contents are unknown: the file must be replaced before the next append.
         self._suspect = False
 
     def open(self) -> Journal:
-        """Read what was kept, and be ready to keep more. Nobody else can open it until it is closed."""
+        """Read the entries and get ready to append. The file is locked until it is closed."""
         try:
             if not self.path.parent.exists():
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 _sync_directory(self.path.parent.parent)
-            self._take_lock()
+            self._acquire_lock()
             contents = self._read()
             entries = self._restore(contents)
             self._begin(contents)
@@ -77,7 +77,7 @@ class JournalFile:
         return entries
 
     def commit(self, entries: Sequence[Entry]) -> None:
-        """Keep what clients said, or no longer; it is durable when this returns, and not to be relied on after an OSError."""
+        """Append entries. They are durable when this returns; after an OSError they may be or not."""
         if self._suspect:
             self.compact()
         assert self._descriptor is not None
@@ -126,7 +126,7 @@ class JournalFile:
         self._suspect, self._compact_bytes = False, COMPACT_BYTES
 
     def close(self) -> None:
-        """Let others open it."""
+        """Close the file and release the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -136,8 +136,8 @@ class JournalFile:
 
     # ---- helpers
 
-    def _take_lock(self) -> None:
-        # The journal is replaced now and then, so the lock is on a file of its own, which stays.
+    def _acquire_lock(self) -> None:
+        # Compaction replaces the journal, so the lock is on a file of its own.
         self._lock = self.path.with_suffix(".lock").open("ab")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -178,7 +178,7 @@ class JournalFile:
             yield (record.kind, record.id), None if record.filter is None else text
 
     def _begin(self, contents: Contents) -> None:
-        """Have a file without what is torn or out of date; on a full disk, one without what is torn."""
+        """Start with a compacted file; on a full disk, only the torn end is cut off."""
         length = self.path.stat().st_size if self.path.exists() else 0
         if length > contents.sound_bytes or contents.synced_bytes > length:
             is_lost = contents.synced_bytes > contents.sound_bytes
@@ -199,7 +199,7 @@ class JournalFile:
             self._suspect = False
 
     def _cut(self) -> None:
-        """Take back what was written in part."""
+        """Cut off a partial write."""
         assert self._descriptor is not None
         try:
             os.ftruncate(self._descriptor, self._synced_bytes)
@@ -211,13 +211,13 @@ class JournalFile:
         try:
             os.fsync(self._descriptor)
         except OSError:
-            # The system may have dropped what it could not write, and would call the next sync a success.
+            # The system may have dropped unwritten pages, and would report the next sync as a success.
             self._suspect = True
             raise
 
 
 def reason(error: BaseException) -> str:
-    """What is wrong, for people.
+    """The text of an error, for people.
 
     >>> reason(OSError(28, "No space left on device"))
     'No space left on device'
@@ -231,7 +231,7 @@ def _written(key: Key, value: tuple[str, Filter] | None) -> bytes:
 
 
 def _write(descriptor: int, data: bytes, at: int) -> None:
-    """Write all of it, however little the system takes at a time."""
+    """Write all of the data, in as many system calls as needed."""
     rest = memoryview(data)
     while rest:
         written = os.pwrite(descriptor, rest, at)

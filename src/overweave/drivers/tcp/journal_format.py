@@ -5,11 +5,10 @@
     overweave-journal 2 SALT LENGTH
     CRC SYNCED {"kind":"subscription","id":"c/s1","client":"c","filter":"[x,>,1]"}
 
-SALT is a random number of this file. LENGTH says how long the snapshot is that the file began with. CRC is of the salt, the
-offset of the line in the file, and all after it: a line left over from another file, or in another place, is no record.
-SYNCED says how many bytes of the file were durable when the record was written. So whatever is before the largest SYNCED must be
-sound, and whatever is after it may be torn: a crash leaves there what it likes, and none of it was acknowledged.
-All numbers are hexadecimal. An earlier form, lines of JSON alone, is read too.
+SALT is a random number of this file. LENGTH is the length of its initial snapshot. CRC covers the salt, the offset of the line
+in the file and the rest of the line: a line of another file, or at another offset, is no record. SYNCED is the number of
+durable bytes of the file when the record was written. So everything before the largest SYNCED must be sound. Everything after it
+may be torn by a crash, and was not acknowledged. All numbers are hexadecimal. An earlier format, lines of JSON, is read too.
 """
 
 import re
@@ -24,15 +23,15 @@ _LINE = re.compile(rb"([0-9a-f]{8}) ([0-9a-f]+) (.*)", re.DOTALL)
 
 
 class Contents(msgspec.Struct):
-    """What is in a journal: the records that are sound and in order, and what is wrong after them."""
+    """The contents of a journal: the sound records in order, and the damage after them."""
 
     salt: int
     #: The text of each record, with the number of its line.
     records: list[tuple[int, bytes]]
-    #: How many bytes are sound, and how many were durable as far as is known.
+    #: The number of sound bytes, and the known number of durable bytes.
     sound_bytes: int
     synced_bytes: int
-    #: Whether records follow that are sound, so that this is no torn end.
+    #: Whether sound records follow, so that this is no torn end.
     is_damaged: bool = False
     #: Without checksums.
     is_old: bool = False
@@ -60,7 +59,7 @@ def encode_records(records: Iterable[bytes], salt: int, at: int, synced_bytes: i
 
 
 def read(data: bytes) -> Contents | None:
-    """What is in a journal; None when it is none, nor one of which only the beginning was written."""
+    """The contents of a journal; None if it is neither a journal nor the beginning of one."""
     header = _HEADER.match(data)
     if header is None:
         if data.startswith(b"{"):
@@ -86,7 +85,7 @@ def read(data: bytes) -> Contents | None:
 
 
 def _lines(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """The lines after the header that have an end, with their number and offset."""
+    """The complete lines after the header, with their numbers and offsets."""
     number, at = 2, _HEADER_BYTES
     while (end := data.find(b"\n", at) + 1) > 0:
         yield number, at, data[at:end]

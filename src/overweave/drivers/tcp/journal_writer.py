@@ -1,4 +1,4 @@
-"""Group commit: a thread writes and syncs what a broker keeps, all that came meanwhile at a time, and retries what fails."""
+"""Group commit: a thread writes and syncs journal entries, all pending ones at a time, and retries after errors."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from typing import TypeVar
 from overweave.drivers.tcp.journal import Entry, JournalFile, reason
 from overweave.drivers.tcp.logs import Log
 
-#: How long to wait before a write that failed is tried again, and how long a write may take before the broker is unhealthy.
+#: The delay before a failed write is tried again, and the duration of a write after which the broker is unhealthy.
 RETRY_S, SLOW_S = 1.0, 5.0
 T = TypeVar("T")
 
@@ -18,15 +18,15 @@ T = TypeVar("T")
 class JournalWriter:
     """The journal of a running broker.
 
-    ``persisted`` is called with the number of entries, of all that were kept, that are durable; ``failed`` with the reason when
-    they cannot be written, at each try. Both are called in the loop's thread, which never waits for the disk.
+    ``persisted`` is called with the number of durable entries so far, ``failed`` with the reason of each failed write. Both are
+    called in the loop's thread, which never waits for the disk.
     """
 
     def __init__(self, file: JournalFile, log: Log, persisted: Callable[[int], None], failed: Callable[[str], None]) -> None:
         self._file = file
         self._log = log
         self._persisted, self._failed = persisted, failed
-        #: Not durable yet, in order; a commit takes all of them.
+        #: Entries that are not durable yet, in order; a commit writes all of them.
         self._pending: list[Entry] = []
         self._durable = 0
         self._failure: str | None = None
@@ -35,32 +35,32 @@ class JournalWriter:
         self._thread = ThreadPoolExecutor(1, "journal")
         self._closing = asyncio.Event()
 
-    def keep(self, entry: Entry) -> None:
+    def append(self, entry: Entry) -> None:
         """Make an entry durable before long."""
         self._pending.append(entry)
         if self._task is None and not self._closing.is_set():
             self._task = asyncio.get_running_loop().create_task(self._commit_all())
 
     @property
-    def kept(self) -> int:
-        """How many entries there were, durable or not."""
-        return self._durable + len(self._pending)
+    def durable(self) -> int:
+        """The number of durable entries."""
+        return self._durable
 
     @property
     def pending(self) -> int:
-        """How many entries are not durable."""
+        """The number of entries that are not durable."""
         return len(self._pending)
 
     @property
     def health_problem(self) -> str | None:
-        """What is wrong with the journal, if anything is."""
+        """Why the journal is unhealthy; None if it is healthy."""
         if self._failure is not None:
             return f"the journal {self._file.path} cannot be written: {self._failure}"
         waited_s = 0.0 if self._since_s is None else time.monotonic() - self._since_s
         return f"the journal {self._file.path} has waited for the disk for {waited_s:.0f} s" if waited_s > SLOW_S else None
 
     async def close(self) -> None:
-        """Commit what is pending, if that is possible, and close the file."""
+        """Commit pending entries, if possible, and close the file."""
         self._closing.set()
         if self._task is not None:
             await self._task
@@ -80,12 +80,12 @@ class JournalWriter:
             self._task = None
 
     async def _commit(self) -> bool:
-        """Commit all that is pending now; whether it is durable."""
+        """Commit all pending entries; whether they are durable."""
         group = self._pending[:]
         self._since_s = time.monotonic()
         try:
             await self._run(lambda: self._file.commit(group))
-        except Exception as error:  # whatever it is, the broker goes on
+        except Exception as error:  # the broker continues after any error
             self._report(error)
             return False
         finally:
@@ -108,7 +108,7 @@ class JournalWriter:
         self._failed(self._failure)
 
     async def _gives_up(self) -> bool:
-        """Wait until it is time to try again; True if there is none left."""
+        """Wait for the next attempt; True if there is none because the journal closes."""
         if not self._closing.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RETRY_S):
@@ -117,12 +117,12 @@ class JournalWriter:
         return True
 
     async def _compact(self) -> None:
-        """What is kept meanwhile waits for the next commit."""
+        """Compact a sparse file; new entries wait for the next commit."""
         if not self._file.is_sparse:
             return
         try:
             await self._run(self._file.compact)
-        except Exception as error:  # the file is as good as before
+        except Exception as error:  # the file is unchanged
             self._log.warning("journal-compaction-failed", file=str(self._file.path), text=reason(error))
 
     async def _run(self, work: Callable[[], T]) -> T:

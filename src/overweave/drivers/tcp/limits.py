@@ -1,7 +1,7 @@
-"""Limits of one broker: checks, and counters of how often each limit was exceeded.
+"""Limits of one broker: checks, and a counter for each exceeded limit.
 
-Whoever asks for too much gets `Refused` with a text that names the key of the limit, its value and what was asked for. Code
-``connection-limit``: the broker is full, and may have room later. Code ``limit-exceeded``: a client says more than one may.
+A request above a limit gets `Refused` with the key of the limit, its value and the requested value. Code ``connection-limit``:
+the broker is full, and may have room later. Code ``limit-exceeded``: a client has too many subscriptions or advertisements.
 """
 
 import resource
@@ -16,13 +16,13 @@ from overweave.language.codec import encode_filter
 from overweave.language.messages import Advertise, Subscribe
 
 CONNECTION_LIMIT, LIMIT_EXCEEDED = "connection-limit", "limit-exceeded"
-#: The counter of what no key limits: the operating system's file descriptors.
+#: A counter without a key: the operating system's file descriptors.
 FILE_DESCRIPTORS = "file_descriptors"
-#: Connections above the limit that may stay until they have said who they are: neighbours are let in.
+#: Unauthenticated connections above the limit: they may be neighbours, which are always admitted.
 SPARE = 16
-#: File descriptors for all but connections of peers: HTTP requests, files, pipes, and spare connections that come and go.
+#: File descriptors for all but peers: HTTP requests, files, pipes, and spare connections.
 _RESERVE = 160
-#: A broker that is full says so in its log, and no more often than this.
+#: The interval between two log entries of a full broker.
 _LOG_EVERY_S = 60.0
 
 
@@ -33,7 +33,7 @@ class Limits:
         self.settings = settings
         self._log = log
         self.connections_max = min(settings.connections_max, _connections_possible())
-        #: How often each was exceeded, by key.
+        #: Counters of exceeded limits, by key.
         self.exceeded = dict.fromkeys((*settings.__struct_fields__, FILE_DESCRIPTORS), 0)
         self._buckets: dict[str, TokenBucket] = {}
         self._logged_s = -_LOG_EVERY_S
@@ -43,47 +43,47 @@ class Limits:
     # ---- connections and clients
 
     def has_room(self, connections: int) -> bool:
-        """Whether one more connection may come, of a peer that has not said yet who it is."""
+        """Whether one more unauthenticated connection is accepted."""
         return connections < self.connections_max + SPARE
 
     def full(self, connections: int) -> Refused:
-        """Why a connection is not taken."""
+        """The error of a full broker."""
         refused = self._refused(CONNECTION_LIMIT, "connections_max", self.connections_max, "connections", connections)
-        self._log_now_and_then(refused)
+        self._log_rarely(refused)
         return refused
 
     def check_connection(self, connections: int) -> None:
-        """Raise `Refused` if a client came as one of so many connections that there is no room for it."""
+        """Raise `Refused` if this number of connections is too many."""
         if connections > self.connections_max:
             raise self.full(connections)
 
     def check_client(self, clients: int) -> None:
-        """Raise `Refused` if one more client is too many."""
+        """Raise `Refused` if another client is too many."""
         if clients >= self.settings.clients_max:
             refused = self._refused(CONNECTION_LIMIT, "clients_max", self.settings.clients_max, "clients", clients + 1)
-            self._log_now_and_then(refused)
+            self._log_rarely(refused)
             raise refused
 
-    # ---- what clients say
+    # ---- control messages and publications of clients
 
-    def check_word(self, frame: ControlFrame, client: str, core: BrokerCore) -> None:
+    def check_control(self, frame: ControlFrame, client: str, core: BrokerCore) -> None:
         """Raise `Refused` if a client advertises or subscribes too much."""
-        word, settings = frame.message, self.settings
-        if not isinstance(word, Advertise | Subscribe):
+        message, settings = frame.message, self.settings
+        if not isinstance(message, Advertise | Subscribe):
             return
-        size = len(encode_filter(word.filter))
+        size = len(encode_filter(message.filter))
         if size > settings.filter_bytes_max:
             raise self._refused(LIMIT_EXCEEDED, "filter_bytes_max", settings.filter_bytes_max, "bytes of a filter", size)
-        if core.is_registered(client, word):
+        if core.is_registered(client, message):
             return
-        if isinstance(word, Advertise):
+        if isinstance(message, Advertise):
             self._check("advertisements_per_client_max", "advertisements of a client", core.registered("advertisement", client))
             return
         self._check("subscriptions_per_client_max", "subscriptions of a client", core.registered("subscription", client))
         self._check("subscriptions_max", "subscriptions of all clients of a broker", core.registered("subscription"))
 
     def publish_pause_s(self, client: str, rows: int) -> float:
-        """For how long nothing is to be read from a client that has just published so many rows."""
+        """The time for which nothing is read from a client that has published ``rows`` now."""
         rate_hz = self.settings.publish_rate_hz_max
         if not rate_hz:
             return 0.0
@@ -99,12 +99,12 @@ class Limits:
         return pause_s
 
     def count_slow_consumer(self, why: str) -> None:
-        """A client was disconnected as a slow consumer; perhaps because of the bytes that waited for it."""
+        """Count a slow consumer that was disconnected because of its pending bytes."""
         if "bytes were pending" in why:
             self.exceeded["pending_bytes_max"] += 1
 
     def forget(self, client: str) -> None:
-        """A client has left."""
+        """Forget a client that has left."""
         self._buckets.pop(client, None)
 
     # ---- helpers
@@ -118,7 +118,7 @@ class Limits:
         self.exceeded[key] += 1
         return Refused(code, f"limits.{key}: expected at most {most:,} {what}, got {got:,}")
 
-    def _log_now_and_then(self, refused: Refused) -> None:
+    def _log_rarely(self, refused: Refused) -> None:
         now_s = time.monotonic()
         if now_s - self._logged_s >= _LOG_EVERY_S:
             self._logged_s = now_s
@@ -126,7 +126,7 @@ class Limits:
 
 
 class TokenBucket:
-    """A token bucket that holds a second's worth, and may owe some.
+    """A token bucket for bursts of one second, which may go into debt.
 
     >>> bucket = TokenBucket(10.0, now_s=0.0)
     >>> bucket.take(10, 0.0), bucket.take(5, 0.0), bucket.take(1, 0.5), bucket.take(1, 100.0)
@@ -138,11 +138,11 @@ class TokenBucket:
     def __init__(self, rate_hz: float, now_s: float) -> None:
         self._rate_hz, self._since_s = rate_hz, now_s
         self._tokens = max(rate_hz, 1.0)
-        #: Whether the owner has said that it owed some.
+        #: Whether its debt has been logged.
         self.warned = False
 
     def take(self, count: int, now_s: float) -> float:
-        """Take so many tokens; how long it is until none is owed."""
+        """Remove tokens; the time until the debt is paid."""
         earned = (now_s - self._since_s) * self._rate_hz
         self._since_s = now_s
         self._tokens = min(self._tokens + earned, max(self._rate_hz, 1.0)) - count
@@ -150,14 +150,14 @@ class TokenBucket:
 
 
 def raise_descriptor_limit() -> int:
-    """Have as many file descriptors as the system allows; how many those are."""
+    """Raise the limit on file descriptors as far as the system allows; the new limit."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most
 
 
 def _connections_possible() -> int:
-    """How many connections leave a reserve of file descriptors."""
+    """The number of connections that leaves a reserve of file descriptors."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return 1 << 30

@@ -1,10 +1,10 @@
-"""Lives of clients as publishers: each follows from the key by which a client comes back, which nobody else sees."""
+"""Incarnation ids of clients as publishers, derived from their secret session keys."""
 
 import hashlib
 
 
 def life_of(key: str | None) -> int:
-    """The life of a client with a key: a number of 64 bits, from which nobody finds the key. Clients without one have life 0.
+    """The incarnation id of a client: a one-way hash of its key in 64 bits; 0 without a key.
 
     >>> life_of("secret") == life_of("secret"), life_of("secret") == life_of("Secret"), life_of(None)
     (True, False, 0)

@@ -5,8 +5,8 @@
     {"time":"2026-01-31T12:00:00.000Z","level":"warning","broker":"B1","event":"link-down","fields":{"peer":"B2"}}
     2026-01-31T12:00:00.000Z warning B1 link-down peer=B2
 
-Much of what is logged was said by peers. So whatever cannot be printed is escaped, in names and values alike, and long texts
-are cut: nobody outside can add a line, move a cursor or fill a disk by what he calls himself.
+Much of the text comes from peers. So unprintable characters are escaped, in names and values alike, and long texts are cut: no
+peer can add a line, move a cursor or fill a disk by its choice of name.
 """
 
 import json
@@ -25,25 +25,25 @@ _INTEGER_BITS_MAX = 64
 
 
 class Log:
-    """What one broker says: ``Log("B1").info("link-up", peer="B2")``."""
+    """The log of one broker: ``Log("B1").info("link-up", peer="B2")``."""
 
     def __init__(self, broker: str) -> None:
         self._broker = broker
 
     def debug(self, event: str, /, **fields: object) -> None:
-        """For those who look for a fault."""
+        """Details for debugging."""
         self._log(logging.DEBUG, event, fields)
 
     def info(self, event: str, /, **fields: object) -> None:
-        """As it should be."""
+        """A normal event."""
         self._log(logging.INFO, event, fields)
 
     def warning(self, event: str, /, **fields: object) -> None:
-        """Not as it should be, but we can go on."""
+        """An abnormal event that the broker handles."""
         self._log(logging.WARNING, event, fields)
 
     def error(self, event: str, /, error: BaseException | None = None, **fields: object) -> None:
-        """Something is lost or broken; with ``error`` comes where it was raised."""
+        """A loss or defect; ``error`` adds its traceback."""
         self._log(logging.ERROR, event, fields, error)
 
     def _log(self, level: int, event: str, fields: Mapping[str, object], error: BaseException | None = None) -> None:

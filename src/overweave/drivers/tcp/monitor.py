@@ -1,4 +1,4 @@
-"""Observing a live broker over HTTP: what it serves, and how others ask for it.
+"""Monitoring of a live broker over HTTP: the server in the broker, and the client of ``status`` and ``top``.
 
 =============== ==========================================================================================
 ``/metrics``    the text format of Prometheus
@@ -6,9 +6,8 @@
 ``/statistics`` a `Snapshot` as JSON; this is what ``overweave status`` and ``top`` read
 =============== ==========================================================================================
 
-Nothing is counted here: every answer is made of the broker's own snapshot at that moment, in the broker's thread. The server
-knows just so much of HTTP/1.1 as it takes to answer a GET and close; whatever else is sent to it gets an error status or no
-answer at all.
+Nothing is counted here: every response is made from the broker's own snapshot at that moment, in the broker's thread. The server
+implements only as much of HTTP/1.1 as a GET needs, and closes the connection. Other input gets an error status or no response.
 """
 
 import asyncio
@@ -28,14 +27,14 @@ from overweave.drivers.tcp.logs import Log, printable
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.language.values import excerpt
 
-#: What a request may have before its body, and how long one exchange may take.
+#: The most bytes of a request before its body, and the time limit of one exchange.
 REQUEST_BYTES_MAX = 8192
 EXCHANGE_S_MAX = 5.0
-#: So many are answered at once, the others are sent away.
+#: The most concurrent requests; others get 503.
 CONNECTIONS_MAX = 64
-#: So many peers get a line of their own in the metrics, the rest one together: a client may call itself anything.
+#: Peers with a line of their own in the metrics; the rest share one, because clients choose their names.
 PEERS_MAX = 20
-#: What an answer may have, and how long one may wait for it.
+#: The most bytes of a response, and the time limit of a client.
 ANSWER_BYTES_MAX = 1 << 24
 ANSWER_S_MAX = 2.0
 
@@ -59,27 +58,27 @@ _COUNTERS = {
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """One broker at one moment. What is no number in JSON (an infinite gauge) is None."""
+    """One broker at one moment. An infinite gauge, which JSON cannot express, is None."""
 
     broker: str
     healthy: bool
     uptime_s: float
     statistics: Statistics
     gauges: dict[str, float | None]
-    #: Why it is not healthy, or degraded.
+    #: Why it is unhealthy or degraded.
     reason: str | None = None
-    #: How often each limit was exceeded, by its key in ``[limits]``.
+    #: Counters of exceeded limits, by key in ``[limits]``.
     limits_exceeded: dict[str, int] = {}
-    #: Whether it does all that is asked of it, but not as it should: traffic is routed around a neighbour.
+    #: Whether it works, but with traffic routed around a missing neighbour.
     degraded: bool = False
 
 
 class MonitorError(OverweaveError):
-    """Somebody could not be asked, or gave no answer of a broker; the text says why."""
+    """A broker that cannot be reached, or a response that is no broker's; the text has the reason."""
 
 
 class MonitorServer:
-    """What one broker shows: all arguments but its name are asked anew for every answer."""
+    """The monitoring endpoint of one broker; all arguments but its name are called for every response."""
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class MonitorServer:
         self._broker = broker
         self._statistics = statistics
         self._gauges = gauges
-        self._ailment, self._degradation = health_problem, degradation
+        self._health_problem, self._degradation = health_problem, degradation
         self._limits_exceeded = limits_exceeded
         self._log = Log(broker)
         self._since_s = time.monotonic()
@@ -105,23 +104,23 @@ class MonitorServer:
         self.registry.register(_Metrics(self.snapshot))
 
     def snapshot(self) -> Snapshot:
-        """The broker now."""
+        """The state of the broker now."""
         gauges: dict[str, float | None] = dict(self._gauges())
-        health_problem, degradation = self._ailment(), self._degradation()
+        health_problem, degradation = self._health_problem(), self._degradation()
         uptime_s, exceeded = time.monotonic() - self._since_s, dict(self._limits_exceeded())
         reason, degraded = health_problem or degradation, health_problem is None and degradation is not None
         return Snapshot(self._broker, health_problem is None, uptime_s, self._statistics(), gauges, reason, exceeded, degraded)
 
     async def serve_http(self, host: str, port: int) -> asyncio.Server:
-        """Answer from now on, in the running loop, until the server that this returns is closed."""
+        """Serve in the running loop until the returned server is closed."""
         return await asyncio.start_server(self._connected, host, port, limit=REQUEST_BYTES_MAX)
 
-    # ---- one connection: one request, one answer
+    # ---- one connection: one request, one response
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
         try:
-            # A peer that vanishes, or neither sends nor reads, is no news.
+            # A peer that vanishes, or neither sends nor reads, is not an error.
             with contextlib.suppress(OSError, TimeoutError):
                 async with asyncio.timeout(EXCHANGE_S_MAX):
                     await self._exchange(reader, writer)
@@ -134,14 +133,14 @@ class MonitorServer:
             writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.set_write_buffer_limits(0)  # or drain would not wait for the last bytes
+        writer.transport.set_write_buffer_limits(0)  # else drain would not wait for the last bytes
         if self._connections > CONNECTIONS_MAX:
             writer.write(_response(503, _TEXT, b"busy\n"))
         else:
-            writer.write(await self._heard(reader))
+            writer.write(await self._respond(reader))
         await writer.drain()
 
-    async def _heard(self, reader: asyncio.StreamReader) -> bytes:
+    async def _respond(self, reader: asyncio.StreamReader) -> bytes:
         try:
             return self._answer(await reader.readuntil(b"\r\n\r\n"))
         except asyncio.LimitOverrunError:
@@ -163,7 +162,7 @@ class MonitorServer:
             return _response(*page())
         except Exception as error:
             self._log.error("observe-failed", error, page=path)
-            return _response(500, _TEXT, b"the broker's log says why\n")
+            return _response(500, _TEXT, b"the reason is in the broker's log\n")
 
     # ---- pages
 
@@ -171,7 +170,7 @@ class MonitorServer:
         return 200, _PROMETHEUS, generate_latest(self.registry)
 
     def _health(self) -> tuple[int, str, bytes]:
-        health_problem, degradation = self._ailment(), self._degradation()
+        health_problem, degradation = self._health_problem(), self._degradation()
         if health_problem is not None:
             return 503, _JSON, msgspec.json.encode({"broker": self._broker, "status": "unhealthy", "reason": health_problem})
         if degradation is not None:
@@ -182,7 +181,7 @@ class MonitorServer:
         return 200, _JSON, msgspec.json.encode(self.snapshot())
 
 
-async def ask(address: str, timeout_s: float = ANSWER_S_MAX) -> Snapshot:
+async def fetch_snapshot(address: str, timeout_s: float = ANSWER_S_MAX) -> Snapshot:
     """The snapshot that a broker serves at ``HOST:PORT``, or `MonitorError`."""
     host, port = host_and_port(address)
     try:
@@ -214,7 +213,7 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 class _Metrics(Collector):
-    """Makes the families of metrics when somebody scrapes."""
+    """The metric families of a scrape."""
 
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self._snapshot = snapshot
@@ -225,7 +224,7 @@ class _Metrics(Collector):
             counter = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=["broker"])
             counter.add_metric([now.broker], getattr(now.statistics, name))
             yield counter
-        exceeded = CounterMetricFamily(f"{_PREFIX}_limit_exceeded", "How often a limit was exceeded.", labels=["broker", "limit"])
+        exceeded = CounterMetricFamily(f"{_PREFIX}_limit_exceeded", "Times a limit was exceeded.", labels=["broker", "limit"])
         for limit, count in now.limits_exceeded.items():
             exceeded.add_metric([now.broker, limit], count)
         yield exceeded
@@ -253,7 +252,7 @@ def _largest(unsettled: Mapping[str, int]) -> dict[str, int]:
 
 
 def _parsed(head: bytes) -> tuple[bytes, bytes] | None:
-    """Method and path, or None for what is no request."""
+    """Method and path; None if it is no request."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     request = _REQUEST.fullmatch(first)
     headers = [_HEADER.fullmatch(line) for line in lines]
@@ -282,6 +281,6 @@ async def _get(host: str, port: int, path: str) -> bytes:
 
 
 def _text(error: OSError) -> str:
-    """Why, in the system's words: asyncio has its own for a connection that failed, and others when several did."""
-    number = error.errno or 0  # below 0: that of a name that is not found
+    """The system's error text: asyncio has texts of its own for failed connections."""
+    number = error.errno or 0  # below 0: of a name lookup
     return os.strerror(number).lower() if number > 0 else error.strerror or str(error) or type(error).__name__

@@ -1,57 +1,56 @@
-"""Dialling: a broker calls a neighbour, and the connection is nobody's until the neighbour has said who it is."""
+"""The outbound handshake: a connection that a broker dialled, until the neighbour at its other end has answered."""
 
 import asyncio
 import ssl
 from typing import Protocol
 
-from overweave.contract.wire import Connect, Message
-from overweave.contract.wire import Refused as RefusedMessage
+from overweave.contract.wire import Connect, Error, Message
 from overweave.drivers.tcp.connection import Connection, ConnectionHandler
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.errors import OverweaveError, Refused
 
 
 class Caller(ConnectionHandler, Protocol):
-    """Who calls."""
+    """The owner of dialled connections."""
 
     settings: BrokerSettings
 
     def dialled(self, connection: Connection, neighbour: str) -> None:
-        """The neighbour has answered; `Refused` if there is a better connection to it."""
+        """The neighbour has answered; `Refused` if another connection to it is preferred."""
 
 
 class OutboundHandshake:
-    """Owns a connection until the neighbour at its other end has said who it is; then the node does."""
+    """The handler of a dialled connection until the neighbour answers; then ``caller`` is its handler."""
 
-    def __init__(self, node: Caller, neighbour: str) -> None:
-        self._node = node
+    def __init__(self, caller: Caller, neighbour: str) -> None:
+        self._caller = caller
         self._neighbour = neighbour
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connected(self, connection: Connection) -> None:
         """See `ConnectionHandler.connected`."""
-        connection.send(Connect("broker", self._node.settings.id, self._node.settings.security.token))
+        connection.send(Connect("broker", self._caller.settings.id, self._caller.settings.security.token))
 
     def received(self, connection: Connection, message: Message) -> None:
         """See `ConnectionHandler.received`."""
         if isinstance(message, Connect) and message.name == self._neighbour:
-            connection.owner = self._node
+            connection.owner = self._caller
             try:
-                self._node.dialled(connection, self._neighbour)
+                self._caller.dialled(connection, self._neighbour)
             except Refused as refused:
                 connection.close()
                 self._settle(refused)
             else:
                 self._settle(None)
         else:
-            text = message.text if isinstance(message, RefusedMessage) else f"expected {self._neighbour} to answer"
+            text = message.text if isinstance(message, Error) else f"expected {self._neighbour} to answer"
             self._settle(OverweaveError(text))
             connection.close()
 
     def lost(self, connection: Connection) -> None:
         """See `ConnectionHandler.lost`."""
         self._settle(OverweaveError("it closed the connection"))
-        self._node.lost(connection)
+        self._caller.lost(connection)
 
     def _settle(self, error: Exception | None) -> None:
         if not self.answered.done():
@@ -62,7 +61,7 @@ class OutboundHandshake:
 
 
 def connect_error(error: Exception) -> str:
-    """Why a connection could not be had, for people.
+    """The reason of a failed connection, for people.
 
     >>> connect_error(ConnectionRefusedError(111, "Connection refused"))
     'connection refused'

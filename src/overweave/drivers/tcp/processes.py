@@ -1,8 +1,8 @@
-"""Processes that live and die together: one for each broker of a network on this machine.
+"""Supervised processes: one for each broker of a network on this machine, started and stopped together.
 
-A child says ``ready`` in a line of its standard output when it is. Its standard input is a pipe of which its parent holds the
-other end and into which nothing is written: when that ends, the parent is gone, however it went, and the child has to go too
-(`stop_with_parent`). Children are sessions of their own, so that Ctrl-C reaches their parent alone, which stops them in order.
+A child writes the line ``ready`` to its standard output when it is ready. Its standard input is a pipe from its parent, into
+which nothing is written: when it ends, the parent has exited for whatever reason, and the child stops too (`stop_with_parent`).
+Children are sessions of their own, so that Ctrl-C reaches only their parent, which stops them in order.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from overweave.drivers.tcp.hangup import Hangup
 from overweave.errors import OverweaveError
 
 READY = b"ready"
-#: How long a child that was asked to stop may take.
+#: The time limit for a child to stop.
 STOP_S = 10.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _LINE_MAX = 1 << 16
 
 
 class ProcessExited(OverweaveError):
-    """A process that nobody had asked to stop; the text says which and why."""
+    """A process that exited without being stopped; the text has its name and reason."""
 
 
 def _ignore(_: str, __: str) -> None:
@@ -38,23 +38,23 @@ async def supervise(
     on_line: Callable[[str, str], None] = _ignore,
     stop_s: float = STOP_S,
 ) -> None:
-    """Run a command for each name until a signal asks us to stop, then stop them all; return when no child is left.
+    """Run a command for each name until a termination signal, then stop them all; return when no child is left.
 
     ``on_ready`` is called when all children are ready, ``on_line`` with every line that one writes on its standard error. If one
     exits early, the others are stopped and `ProcessExited` is raised. A second signal kills the children that still run.
-    SIGHUP is passed on to the children, unless it says that our terminal is gone.
+    SIGHUP is passed on to the children, unless the terminal was closed.
     """
     signals: asyncio.Queue[None] = asyncio.Queue()
     children: list[_Child] = []
     hangup = Hangup()
 
-    def hung_up() -> None:
+    def on_hangup() -> None:
         if hangup.is_real():
             signals.put_nowait(None)
-        else:  # who is not ready yet would die of it, and will read everything anyway
+        else:  # it would kill children that are not ready, and these read their files anyway
             _send([child for child in children if child.ready.is_set()], signal.SIGHUP)
 
-    with _received(signals, hung_up):
+    with _signals_in(signals, on_hangup):
         try:
             for name, command in commands.items():
                 if not signals.empty():
@@ -66,7 +66,7 @@ async def supervise(
 
 
 def stop_with_parent(stdin: int, stop_s: float = STOP_S) -> None:
-    """Ask this process to stop when its standard input ends, and make it stop if it takes too long."""
+    """Terminate this process when its standard input ends, by force if it takes too long."""
 
     def watch() -> None:
         # The descriptor, not the stream: a stream that is being read would be in the way when the interpreter shuts down.
@@ -81,7 +81,7 @@ def stop_with_parent(stdin: int, stop_s: float = STOP_S) -> None:
 
 
 class _Child:
-    """A process and what it has said."""
+    """A process and its output."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process, on_line: Callable[[str, str], None]) -> None:
         self.name = name
@@ -89,8 +89,8 @@ class _Child:
         self.ready = asyncio.Event()
         self._on_line = on_line
         self._last_line = ""
-        #: Ends when the process has ended and all that it said was read.
-        self.life = asyncio.gather(self._listen(), self._read_stderr(), process.wait())
+        #: Done when the process has exited and all its output was read.
+        self.exited = asyncio.gather(self._read_stdout(), self._read_stderr(), process.wait())
 
     @classmethod
     async def start(cls, name: str, command: Sequence[str], on_line: Callable[[str, str], None]) -> "_Child":
@@ -99,13 +99,13 @@ class _Child:
         return cls(name, process, on_line)
 
     @property
-    def died(self) -> ProcessExited:
-        """How it ended."""
+    def error(self) -> ProcessExited:
+        """The reason of its exit."""
         code = self.process.returncode or 0
         how = f"ended with status {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
         return ProcessExited(f"{self.name} {how}" + (f": {self._last_line}" if self._last_line else ""))
 
-    async def _listen(self) -> None:
+    async def _read_stdout(self) -> None:
         assert self.process.stdout is not None
         async for line in _lines(self.process.stdout):
             if line == READY:
@@ -121,17 +121,17 @@ class _Child:
 
 
 async def _watch(children: Sequence[_Child], signals: asyncio.Queue[None], on_ready: Callable[[], None]) -> None:
-    """Return when a signal comes, raise `ProcessExited` when a child ends."""
+    """Return at a termination signal; raise `ProcessExited` when a child exits."""
     stopped: asyncio.Future[Any] = asyncio.ensure_future(signals.get())
     all_ready: asyncio.Future[Any] = asyncio.gather(*(child.ready.wait() for child in children))
-    lives: list[asyncio.Future[Any]] = [child.life for child in children]
+    exits: list[asyncio.Future[Any]] = [child.exited for child in children]
     try:
-        await asyncio.wait([*lives, stopped, all_ready], return_when=asyncio.FIRST_COMPLETED)
-        if all_ready.done() and not (stopped.done() or any(life.done() for life in lives)):
+        await asyncio.wait([*exits, stopped, all_ready], return_when=asyncio.FIRST_COMPLETED)
+        if all_ready.done() and not (stopped.done() or any(each.done() for each in exits)):
             on_ready()
-            await asyncio.wait([*lives, stopped], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*exits, stopped], return_when=asyncio.FIRST_COMPLETED)
         if not stopped.done():
-            raise next(child for child in children if child.life.done()).died
+            raise next(child for child in children if child.exited.done()).error
     finally:
         for waiting in (stopped, all_ready):
             waiting.cancel()
@@ -139,12 +139,12 @@ async def _watch(children: Sequence[_Child], signals: asyncio.Queue[None], on_re
 
 
 async def _stop(children: Sequence[_Child], signals: asyncio.Queue[None], stop_s: float) -> None:
-    """Ask all to stop, wait for them, and kill those that do not in time, or at once at another signal."""
+    """Terminate all children, wait for them, and kill the rest after the time limit or at another signal."""
     _send(children, signal.SIGTERM)
-    impatient: asyncio.Future[Any] = asyncio.ensure_future(signals.get())
-    ended: asyncio.Future[Any] = asyncio.gather(*(child.life for child in children), return_exceptions=True)
-    await asyncio.wait([ended, impatient], timeout=stop_s, return_when=asyncio.FIRST_COMPLETED)
-    impatient.cancel()
+    signalled: asyncio.Future[Any] = asyncio.ensure_future(signals.get())
+    ended: asyncio.Future[Any] = asyncio.gather(*(child.exited for child in children), return_exceptions=True)
+    await asyncio.wait([ended, signalled], timeout=stop_s, return_when=asyncio.FIRST_COMPLETED)
+    signalled.cancel()
     _send(children, signal.SIGKILL)
     await ended
 
@@ -157,12 +157,12 @@ def _send(children: Sequence[_Child], number: signal.Signals) -> None:
 
 
 @contextlib.contextmanager
-def _received(signals: asyncio.Queue[None], hung_up: Callable[[], None]) -> Iterator[None]:
-    """Signals are put into the queue as long as the body runs, but for SIGHUP."""
+def _signals_in(signals: asyncio.Queue[None], on_hangup: Callable[[], None]) -> Iterator[None]:
+    """Put termination signals into the queue while the body runs."""
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, signals.put_nowait, None)
-    loop.add_signal_handler(signal.SIGHUP, hung_up)
+    loop.add_signal_handler(signal.SIGHUP, on_hangup)
     try:
         yield
     finally:
@@ -171,7 +171,7 @@ def _received(signals: asyncio.Queue[None], hung_up: Callable[[], None]) -> Iter
 
 
 async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[bytes]:
-    """The lines of a stream; of one that is too long, its end."""
+    """The lines of a stream; of a line that is too long, only its end."""
     rest = b""
     while piece := await stream.read(_LINE_MAX):
         *lines, rest = (rest + piece).split(b"\n")

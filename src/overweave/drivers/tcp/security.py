@@ -1,19 +1,19 @@
-"""Who may connect and what they may say: TLS by certificates, the gate by tokens, rights by class.
+"""Authentication and permissions of peers: TLS by certificates, names by tokens, permissions by class.
 
-The file of tokens (``security.tokens``) has a table for each client and broker. Without ``publish`` it may publish nothing::
+The file of tokens (``security.tokens``) has a table for each client and broker. The default of ``publish`` is no class::
 
     [[client]]
-    name = "ticker"                       # "*": whatever name it gives itself that no other table has
+    name = "ticker"                       # "*": any name that has no table of its own
     token = "…"                           # or token_sha256 = "…", the hexadecimal SHA-256 of it
-    publish = ["STOCK"]                   # classes; "*": whatever it likes
+    publish = ["STOCK"]                   # classes; "*": all
     subscribe = ["*"]
     [[broker]]
     id = "B1"
     token_sha256 = "…"
 
-Two tables of one name are two tokens that are good for it, so that tokens can be changed while both are in use.
+Two tables of one name are two valid tokens for it, so that tokens can be changed while both are in use.
 
-Where TLS is mutual, the name must also be in the certificate; a client may put ``~`` and something behind it.
+With mutual TLS the name must also be in the certificate; a client may append ``~`` and a suffix.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from overweave.batches.base import Batch
+from overweave.batches.base import Batch, split_by_link
 from overweave.drivers.tcp.certificates import SEPARATOR, names, proves
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.drivers.toml_config import check_keys, read_toml, rows
@@ -47,7 +47,7 @@ _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
 
 @dataclass(frozen=True)
 class Permissions:
-    """Which classes a peer may publish and subscribe to.
+    """The classes that a peer may publish and subscribe to.
 
     >>> from overweave.language.syntax import parse_filter
     >>> rights = Permissions(publish=("STOCK",))
@@ -62,7 +62,7 @@ class Permissions:
     subscribe: tuple[str, ...] = ()
 
     def allows_control(self, message: Control) -> bool:
-        """Whether an advertisement or subscription stays within the classes; whoever may say a thing may withdraw it."""
+        """Whether an advertisement or subscription is within the classes; withdrawals always are."""
         if isinstance(message, Advertise):
             classes = self.publish
         elif isinstance(message, Subscribe):
@@ -72,13 +72,13 @@ class Permissions:
         return ANY in classes or any(covers(_filter(each), message.filter) for each in classes)
 
     def allows_publish(self, batch: Batch) -> bool:
-        """Whether all rows are of classes that it may publish."""
+        """Whether all rows are of permitted classes."""
         if self._published is None:
             return True
-        return sum(allowed.count for _, allowed in batch.split_by_link(self._published)) == batch.count
+        return sum(allowed.count for _, allowed in split_by_link(batch, self._published)) == batch.count
 
     def includes_subscriptions_of(self, other: "Permissions") -> bool:
-        """Whether one may subscribe to all that ``other`` allows.
+        """Whether all subscriptions that ``other`` permits are permitted.
 
         >>> some, more = Permissions(subscribe=("A",)), Permissions(subscribe=("A", "B"))
         >>> more.includes_subscriptions_of(some), some.includes_subscriptions_of(more)
@@ -88,7 +88,7 @@ class Permissions:
 
     @cached_property
     def _published(self) -> Index | None:
-        """A filter for each class, all under one link, which a row therefore matches at most once. None: whatever it likes."""
+        """A filter for each class, all under one link, so that a row matches at most once. None: every class is permitted."""
         if ANY in self.publish:
             return None
         index = Index()
@@ -96,73 +96,83 @@ class Permissions:
         return index
 
 
-#: The rights of those who need not prove anything.
+#: The permissions of peers that need not prove anything.
 ALL = Permissions((ANY,), (ANY,))
+NONE = Permissions()
+
+
+class Identity(NamedTuple):
+    """What a peer presents: role (``client`` or ``broker``), name, token, and the certificate of its TLS connection."""
+
+    role: str
+    name: str
+    token: str | None
+    certificate: Mapping[str, Any] | None
 
 
 class Authenticator:
-    """Decides who comes in, by the file of tokens, or by certificates alone, or lets everybody in."""
+    """Admits peers by the file of tokens, or by certificates alone; without either, all peers."""
 
     def __init__(self, security: SecuritySettings) -> None:
-        self._passes = None if security.tokens is None else read_toml(security.tokens, _passes)
+        self._credentials = None if security.tokens is None else read_toml(security.tokens, _read_credentials)
         self._certificates = security.mutual
 
     def admit(self, role: str, name: str, token: str | None, certificate: Mapping[str, Any] | None) -> Permissions:
-        """The rights of a ``client`` or ``broker`` that calls itself ``name``, or `Refused`.
+        """The permissions of a ``client`` or ``broker`` with this ``name``, or `Refused`.
 
-        ``certificate`` is what `ssl.SSLObject.getpeercert` says of it. All tokens are compared, each in the same time, whatever
-        the name: how long it takes tells nothing about them.
+        ``certificate`` is the result of `ssl.SSLObject.getpeercert`. All tokens are compared, each in constant time and for every
+        name: the duration reveals nothing about them.
         """
         if self._certificates:
             _check_certificate(role, name, certificate or {})
-        if self._passes is None:
+        if self._credentials is None:
             return ALL
         digest = _digest(token or "")
-        good = [each for each in self._passes if hmac.compare_digest(each.digest, digest)]
-        # A name that has a table of its own is for those who have the token there, and nobody else.
+        valid = [each for each in self._credentials if hmac.compare_digest(each.digest, digest)]
+        # A name with a table of its own needs the token of that table.
         wanted = ANY if role == "client" and not self._is_listed(name) else name
-        for each in good:
+        for each in valid:
             if (each.role, each.name) == (role, wanted):
-                return each.rights
+                return each.permissions
         raise Refused(_UNAUTHORIZED, f"{role} {name!r}: expected a token that is good for this name")
 
     def proves(self, client: str) -> bool:
-        """Whether a client that was admitted has proved that this name is its own, and not just that it may come in."""
+        """Whether the admission of a client proves its name, and not only that it may connect."""
         return self._certificates or self._is_listed(client)
 
     def _is_listed(self, client: str) -> bool:
         """Whether a client's name has a table of its own."""
-        return client != ANY and any((each.role, each.name) == ("client", client) for each in self._passes or ())
+        return client != ANY and any((each.role, each.name) == ("client", client) for each in self._credentials or ())
 
 
 def server_context(security: SecuritySettings) -> ssl.SSLContext | None:
-    """How a broker speaks TLS with those who connect; None without a certificate. Peers have to show theirs if it is mutual."""
+    """The TLS context for inbound connections; None without a certificate. With mutual TLS peers must present theirs."""
     if security.certificate is None:
         return None
     check_security(security)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    _present(context, security)
+    _load_certificate(context, security)
     if security.mutual:
-        _trust(context, security.authorities)
+        _load_authorities(context, security.authorities)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 
 def client_context(security: SecuritySettings) -> ssl.SSLContext:
-    """How one who connects speaks TLS: the other side must be who the url says, by our authorities or else by the system's."""
+    """The TLS context for outbound connections: the host of the url is verified by our authorities, else by the system's."""
     check_security(security)
     if security.authorities is None:
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
     else:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        _trust(context, security.authorities)
+        _load_authorities(context, security.authorities)
     if security.mutual:
-        _present(context, security)
+        _load_certificate(context, security)
     return context
 
 
 def check_security(security: SecuritySettings) -> None:
-    """Refuse settings of which one needs another."""
+    """Refuse settings that need another one that is missing."""
     if security.key is not None and security.certificate is None:
         raise InvalidInput("security.certificate: expected a PEM file, as security.key is given")
     for name, value in (("certificate", security.certificate), ("authorities", security.authorities)):
@@ -189,21 +199,21 @@ class _Credential(NamedTuple):
     role: str
     name: str
     digest: bytes
-    rights: Permissions
+    permissions: Permissions
 
 
-def _passes(document: dict[str, Any]) -> list[_Credential]:
+def _read_credentials(document: dict[str, Any]) -> list[_Credential]:
     check_keys("", document, ("client", "broker"))
-    passes = []
+    credentials = []
     for number, client in enumerate(rows(_Client, "client", document.get("client", []))):
         path = f"client[{number}]"
         for field, classes in (("publish", client.publish), ("subscribe", client.subscribe)):
             _check_classes(f"{path}.{field}", classes)
-        rights = Permissions(tuple(client.publish), tuple(client.subscribe))
-        passes.append(_Credential("client", client.name, _secret(path, client), rights))
+        permissions = Permissions(tuple(client.publish), tuple(client.subscribe))
+        credentials.append(_Credential("client", client.name, _secret(path, client), permissions))
     for number, broker in enumerate(rows(_Broker, "broker", document.get("broker", []))):
-        passes.append(_Credential("broker", broker.id, _secret(f"broker[{number}]", broker), ALL))
-    return passes
+        credentials.append(_Credential("broker", broker.id, _secret(f"broker[{number}]", broker), ALL))
+    return credentials
 
 
 def _check_classes(path: str, classes: Iterable[str]) -> None:
@@ -247,7 +257,7 @@ def _check_certificate(role: str, name: str, certificate: Mapping[str, Any]) -> 
     )
 
 
-def _present(context: ssl.SSLContext, security: SecuritySettings) -> None:
+def _load_certificate(context: ssl.SSLContext, security: SecuritySettings) -> None:
     certificate, key = security.certificate, security.key
     assert certificate is not None
     for field, file in (("certificate", certificate), ("key", key)):
@@ -261,11 +271,11 @@ def _present(context: ssl.SSLContext, security: SecuritySettings) -> None:
 
 
 def _no_password() -> NoReturn:
-    # Without this OpenSSL asks on the terminal, and a broker in the background would wait for ever.
+    # Without this OpenSSL asks on the terminal, and a background broker would wait for ever.
     raise ValueError("the key needs a passphrase")
 
 
-def _trust(context: ssl.SSLContext, authorities: Path | None) -> None:
+def _load_authorities(context: ssl.SSLContext, authorities: Path | None) -> None:
     assert authorities is not None
     _check_readable("authorities", authorities)
     try:

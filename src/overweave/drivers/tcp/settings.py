@@ -1,4 +1,4 @@
-"""Settings of one live broker: everything that its process depends on, as one value. Files and flags are read elsewhere."""
+"""Settings of one live broker as one value. Files and flags are read elsewhere."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,24 +12,24 @@ from overweave.routing.options import RoutingOptions
 
 
 class SecuritySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a broker and its peers prove who they are. Nothing set: nobody has to, which only loopback addresses allow."""
+    """Authentication between a broker and its peers. By default there is none, which only loopback addresses allow."""
 
-    #: PEM files of the broker's certificate and key (for ``tls://``), and of the authorities that others' certificates need.
+    #: PEM files of the broker's certificate and key (for ``tls://``), and of the authorities for peers' certificates.
     certificate: Path | None = None
     key: Path | None = None
     authorities: Path | None = None
-    #: Peers must show a certificate of those authorities (mutual TLS).
+    #: Peers must present a certificate of those authorities (mutual TLS).
     mutual: bool = False
-    #: A TOML file of clients and brokers with their tokens and rights. None: anybody may do anything.
+    #: A TOML file of clients and brokers with their tokens and permissions. None: everything is allowed.
     tokens: Path | None = None
-    #: What this broker shows to its neighbours.
+    #: The token of this broker for its neighbours.
     token: str | None = None
-    #: Listen on an address that is not loopback though nobody has to prove anything.
+    #: Listen on a non-loopback address without authentication.
     insecure: bool = False
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What one broker takes on, at most. Who asks for more gets an error that names the limit, and the broker counts it."""
+    """Limits of one broker. A request above a limit gets an error with the limit's name, and is counted."""
 
     #: Connections, those of peers that are not authenticated yet included. The limit on file descriptors may lower it.
     connections_max: int = 50_000
@@ -67,11 +67,11 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     routing_options: RoutingOptions | None = None
     #: By name (of `MODULES`), with their options.
     modules: Mapping[str, msgspec.Struct] = {}
-    #: Directory for the trace (None: no trace), with the name of the run, and how long a file is open before readers see it.
+    #: Directory for the trace (None: no trace), the name of the run, and the time until a file is complete for readers.
     trace: Path | None = None
     run: str = "live"
     trace_every_s: float = 5.0
-    #: Directory for what must survive a crash (None: nothing does).
+    #: Directory for durable state (None: nothing survives a crash).
     state: Path | None = None
     #: ``HOST:PORT`` where metrics and health are served over HTTP (None: nowhere).
     metrics: str | None = None
@@ -84,9 +84,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         publisher_window=CLIENT_WINDOW,
     )
     limits: LimitSettings = LimitSettings()
-    #: A client that is gone for so long is taken to have left.
+    #: The session of a disconnected client expires after this time.
     session_expiry_s: float = 30.0
-    #: A peer is pinged after so long without a word, and taken for dead after three times as long.
-    heartbeat_s: float = 5.0
-    #: A broker that stops waits so long until what is in flight is settled.
+    #: The idle time after which a peer is pinged. After three times as long without a message it is disconnected.
+    ping_interval_s: float = 5.0
+    #: The time limit for publications in flight to settle when the broker stops.
     drain_timeout_s: float = 5.0

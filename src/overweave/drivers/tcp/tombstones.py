@@ -1,11 +1,11 @@
-"""Tombstones of sessions: why a broker ended a client's session, until that client comes back and is told."""
+"""Tombstones of sessions: why a broker ended a client's session, until the client reconnects."""
 
 from collections import OrderedDict
 from typing import NamedTuple
 
 from overweave.contract.wire import Gap
 
-#: The oldest are forgotten when there are more.
+#: The oldest are removed when there are more.
 TOMBSTONES_MAX = 10_000
 
 
@@ -17,13 +17,13 @@ class _Tombstone(NamedTuple):
 
 
 class Tombstones:
-    """Of the clients of one broker, by name and by the key of their session, which nobody else knows.
+    """The tombstones of one broker, by client name and secret session key.
 
     >>> tombstones = Tombstones()
     >>> tombstones.add("c", "key", "session-expired", "it was away for 30 s", at_s=100.0, rows=7)
-    >>> tombstones.take("c", "another", 103.0), tombstones.take("c", "key", 103.0)
+    >>> tombstones.pop("c", "another", 103.0), tombstones.pop("c", "key", 103.0)
     (None, Gap(code='session-expired', text='it was away for 30 s', ago_s=3.0, rows=7))
-    >>> tombstones.take("c", "key", 104.0)
+    >>> tombstones.pop("c", "key", 104.0)
     """
 
     def __init__(self, count_max: int = TOMBSTONES_MAX) -> None:
@@ -34,13 +34,13 @@ class Tombstones:
         return len(self._tombstones)
 
     def add(self, client: str, key: str | None, code: str, text: str, at_s: float, rows: int) -> None:
-        """A session was ended by the broker, with so many rows that its client has not got."""
+        """Record that the broker ended a session, with ``rows`` that were not delivered."""
         self._tombstones[client, key] = _Tombstone(code, text, at_s, rows)
         self._tombstones.move_to_end((client, key))
         if len(self._tombstones) > self._count_max:
             self._tombstones.popitem(last=False)
 
-    def take(self, client: str, key: str | None, now_s: float) -> Gap | None:
-        """What to tell a client that comes, once."""
+    def pop(self, client: str, key: str | None, now_s: float) -> Gap | None:
+        """The gap for a client that connects, once."""
         found = self._tombstones.pop((client, key), None)
         return None if found is None else Gap(found.code, found.text, max(now_s - found.at_s, 0.0), found.rows)

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from overweave.batches.destinations import NextHops
+from overweave.batches.base import split_by_link
+from overweave.batches.contents import matched_ids, not_admitted
+from overweave.batches.destinations import NextHops, split_by_next_hop, split_local, with_destinations
 from overweave.batches.objects import Rows
 from overweave.batches.plain_filters import PlainFilters
 from overweave.batches.raw import RawRows
@@ -30,17 +32,17 @@ def warm_up() -> None:
     # Rows as they are received, which nobody may write to, and copies of them.
     for some in (batch, RawRows(batch.data.copy(), batch.count)):
         some.mark_seen(DedupWindow(window=64))
-        some.not_admitted(plain)
-        for _, part in some.next_hop().split_by_link(index, "B3"):
+        not_admitted(some, plain)
+        for _, part in split_by_link(some.next_hop(), index, "B3"):
             part.take(np.array([0]))
-        addressed = some.with_destinations([(1, np.array([0, 2])), (2, np.array([2]))])
-        if addressed is not None:
+        addressed = with_destinations(some, [(1, np.array([0, 2])), (2, np.array([2]))])
+        if isinstance(addressed, RawRows):
             for bound in (addressed, RawRows(addressed.data.tobytes(), addressed.count)):
-                bound.split_by_next_hop(NextHops([("B2", 0b10)]))
-                bound.split_local(1)
-        list(some.ids(index))
+                split_by_next_hop(bound, NextHops([("B2", 0b10)]))
+                split_local(bound, 1)
+        list(matched_ids(some, index))
     index.links(publishes[0].publication)
-    Rows(tuple(publishes)).split_by_link(index, "B3")  # as routing by trees of advertisements does
+    Rows(tuple(publishes)).match(index, "B3")  # as routing by trees of advertisements does
     index.remove(0)
     # As routing looks up what calls for a subscription, and what an advertisement calls for.
     intersections = IntersectionIndex[int](holds_advertisements=True)

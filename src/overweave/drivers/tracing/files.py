@@ -1,11 +1,11 @@
 """Traces: rows of the table ``deliveries`` as Parquet, ``DIR/run=RUN/part-00000.parquet`` and so on.
 
 A run appears in the directory when it is complete, and not at all when it fails: its files are written in a hidden folder
-beside their place, which readers pass over, and moved by one rename. As tables partitioned by folders have it,
+beside their place, which readers ignore, and moved by one rename. As usual for tables partitioned by folders,
 the column ``run`` is in the folder's name and not in the files; readers (Arrow, Spark) put it back.
 
-The table ``statements`` of a run, what its clients advertised and subscribed to, is in a folder of its own in it,
-``DIR/run=RUN/_statements/part-00000.parquet``, which readers of the deliveries pass over; it is small, and has all its columns.
+The table ``statements`` of a run, the advertisements and subscriptions of its clients, is in a folder of its own,
+``DIR/run=RUN/_statements/part-00000.parquet``, which readers of the deliveries ignore; it is small, and has all its columns.
 """
 
 import os
@@ -49,7 +49,7 @@ STATEMENTS_SCHEMA = pyarrow.schema(
         pyarrow.field("withdrawn", pyarrow.bool_(), nullable=False),
     ]
 )
-#: A file is closed and the next one begun after so many rows; so many at a time are held in memory.
+#: The rows of a file, and the rows that are held in memory.
 ROWS_PER_FILE = 1_000_000
 ROWS_PER_GROUP = 100_000
 
@@ -81,7 +81,7 @@ class TraceWriter:
         return self._directory / f"run={self._run}"
 
     def add_statement(self, statement: Statement) -> None:
-        """Take a row of the table ``statements``, inside the ``with`` block."""
+        """Add a row of the table ``statements``, inside the ``with`` block."""
         self._statements.append(statement)
         if len(self._statements) >= self._rows_per_file:
             self._flush_statements()

@@ -1,11 +1,11 @@
 """Traces of live brokers: the table of `overweave.drivers.tracing.files`, ``DIR/run=RUN/part-BROKER-00000.parquet`` and so on.
 
 Unlike a simulated run, a live one has many writers and no end. Every broker writes files of its own, and a file appears when it
-is complete: it is written under a hidden name, which readers pass over, and renamed after so many rows or seconds.
+is complete: it is written under a hidden name, which readers ignore, and renamed after a number of rows or seconds.
 
-The broker only puts rows into buffers, which a process of its own makes files of (`overweave.drivers.tracing.writer_main`). Where
-that cannot keep up, or the disk is full, rows are dropped and counted: a trace may have gaps, but it never holds up a
-publication. A crash of the broker loses the buffer that was being filled, a crash of that process the file that was open.
+The broker only fills buffers; a writer process makes files of them (`overweave.drivers.tracing.writer_main`). If the writer is
+too slow, or the disk is full, rows are dropped and counted: a trace may have gaps, but it never delays a publication. A crash
+of the broker loses the current buffer, a crash of the writer the open file.
 """
 
 import contextlib
@@ -22,13 +22,13 @@ from overweave.contract.records import Record, Statement
 from overweave.drivers.tracing.kernels import enter_rows
 from overweave.drivers.tracing.names import check_directory, run_name
 from overweave.drivers.tracing.writer_process import WriterProcess
-from overweave.drivers.tracing.writer_wire import CODES, MISSING, NUMBERS, Answer, Buffer, Order
+from overweave.drivers.tracing.writer_wire import CODES, MISSING, NUMBERS, Buffer, WriteReply, WriteRequest
 from overweave.errors import OverweaveError
 
-#: A file is closed and the next one begun after so many rows, or so long after its first row came.
+#: The rows of a file, and the time from its first row until it is closed.
 ROWS_PER_FILE = 1_000_000
 SECONDS_PER_FILE = 60.0
-#: So many rows are in a buffer, 5 MB, and in all buffers together.
+#: The rows of one buffer (5 MB), and of all buffers together.
 ROWS_PER_BUFFER = 100_000
 ROWS_WAITING_MAX = 1_000_000
 
@@ -36,7 +36,7 @@ _TICK_S_MAX = 1.0
 
 
 class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
-    """Writes what one broker of one run saw. All methods but `close` return at once, and are for one thread."""
+    """The trace of one broker in one run. All methods but `close` return at once; they must be called by one thread."""
 
     def __init__(
         self,
@@ -50,24 +50,24 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
     ) -> None:
         check_directory(directory)
         _warm_up()
-        #: Where the files of the run are.
+        #: The directory of the run.
         self.path = directory / f"run={run_name(run)}"
         rows = min(ROWS_PER_BUFFER, rows_per_file)
         count = max(rows_waiting_max // rows, 1)
         self._process = WriterProcess(self.path, broker, rows_per_file, count, rows)
         self._seconds_per_file = seconds_per_file
-        #: Guards what both threads change: buffers, since when there are rows for a file, and how many were dropped.
+        #: Guards the state of both threads: buffers, times of first rows, and the count of dropped rows.
         self._lock = threading.Lock()
-        #: What was used last is used next, so that few buffers take up memory as long as few are needed.
+        #: The last one is used next, so that rarely needed buffers occupy no memory.
         self._free = list(range(count))
-        self._filling: _Filling | None = None
-        self._full: deque[_Filling] = deque()
-        #: Few, so that they need no buffer but this; more than fit into one are dropped.
+        self._current: _WriteBuffer | None = None
+        self._full: deque[_WriteBuffer] = deque()
+        #: Statements are few and need no other buffer; rows above its capacity are dropped.
         self._statements: list[Statement] = []
         self._statements_since_s: float | None = None
         self._since_s: float | None = None
         self._dropped = 0
-        #: Why rows were dropped last, if it was not for the lack of time.
+        #: The last write error.
         self.failure: Exception | None = None
         self._wake = threading.Event()
         self._closing = False
@@ -76,15 +76,15 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
 
     @property
     def dropped(self) -> int:
-        """How many rows are lost so far."""
+        """The number of rows lost so far."""
         return self._dropped
 
     def add(self, record: Record) -> None:
-        """Take one row; its run and broker are those of this trace."""
+        """Add one row; run and broker are those of this trace."""
         self.add_columns(_columns(record))
 
     def add_columns(self, columns: Columns) -> None:
-        """Take many rows."""
+        """Add many rows."""
         _, publisher, sequence, _, subscription, _, client, hops, published_at_s, _, size, _ = columns
         count = len(sequence)
         if not count == len(publisher) == len(subscription) == len(client) == len(hops) == len(published_at_s) == len(size):
@@ -94,18 +94,18 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
                 self._since_s = time.monotonic()
             done = 0
             while done < count:
-                filling = self._filling or self._next()
-                if filling is None:
+                buffer = self._current or self._next()
+                if buffer is None:
                     self._dropped += count - done
                     return
-                done += filling.take(columns, done)
-                if filling.is_full():
-                    self._full.append(filling)
-                    self._filling = None
+                done += buffer.copy_rows(columns, done)
+                if buffer.is_full():
+                    self._full.append(buffer)
+                    self._current = None
                     self._wake.set()
 
     def add_statement(self, statement: Statement) -> None:
-        """Take a row of the table ``statements``."""
+        """Add a row of the table ``statements``."""
         with self._lock:
             if self._closing or len(self._statements) >= ROWS_WAITING_MAX:
                 self._dropped += 1
@@ -115,7 +115,7 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
             self._statements.append(statement)
 
     def close(self) -> None:
-        """Write all that waits, and wait until it is on disk."""
+        """Write all pending rows to the disk, and wait for it."""
         with self._lock:
             self._closing = True
         self._wake.set()
@@ -124,15 +124,15 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _next(self) -> "_Filling | None":
-        """Begin a buffer, if one is free and the trace is not at its end."""
+    def _next(self) -> "_WriteBuffer | None":
+        """Start a buffer, if one is free and the trace is open."""
         if self._closing or not self._free:
             return None
         number = self._free.pop()
-        self._filling = _Filling(number, self._process.buffers[number])
-        return self._filling
+        self._current = _WriteBuffer(number, self._process.buffers[number])
+        return self._current
 
-    # ---- the thread: it gives orders for full buffers, and looks at the clock now and then; others do the work
+    # ---- the thread: it passes full buffers to the writer process, and finishes files when they are due
 
     def _work(self) -> None:
         self._process.start()
@@ -140,31 +140,31 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
         while not self._closing:
             self._wake.wait(tick_s)
             self._wake.clear()
-            self._turn()
-        self._turn()
-        self._heed(self._process.end())
+            self._flush()
+        self._flush()
+        self._apply_reply(self._process.end())
 
-    def _turn(self) -> None:
+    def _flush(self) -> None:
         if statements := self._statements_due():
-            self._heed(self._process.ask(Order(0, 0, [], [], [], statements=statements)))
+            self._apply_reply(self._process.request(WriteRequest(0, 0, [], [], [], statements=statements)))
         with self._lock:
             due = self._since_s is not None and time.monotonic() - self._since_s >= self._seconds_per_file
             if due:
                 self._since_s = None
-            if (due or self._closing) and self._filling is not None:
-                self._full.append(self._filling)
-                self._filling = None
+            if (due or self._closing) and self._current is not None:
+                self._full.append(self._current)
+                self._current = None
         while self._full:
-            filling = self._full[0]
-            self._heed(self._process.ask(filling.order()))
+            buffer = self._full[0]
+            self._apply_reply(self._process.request(buffer.request()))
             with self._lock:
                 self._full.popleft()
-                self._free.append(filling.number)
+                self._free.append(buffer.number)
         if due:
-            self._heed(self._process.ask(Order(0, 0, [], [], [], finish=True)))
+            self._apply_reply(self._process.request(WriteRequest(0, 0, [], [], [], finish=True)))
 
     def _statements_due(self) -> list[Statement]:
-        """What is to become a file now."""
+        """The statements that are due to become a file."""
         with self._lock:
             since_s = self._statements_since_s
             if since_s is None or not (self._closing or time.monotonic() - since_s >= self._seconds_per_file):
@@ -172,17 +172,17 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
             statements, self._statements, self._statements_since_s = self._statements, [], None
             return statements
 
-    def _heed(self, answer: Answer) -> None:
+    def _apply_reply(self, reply: WriteReply) -> None:
         with self._lock:
-            self._dropped += answer.rows_lost
-            if answer.full:
+            self._dropped += reply.rows_lost
+            if reply.full:
                 self._since_s = time.monotonic()
-        if answer.failure is not None:
-            self.failure = OverweaveError(answer.failure)
+        if reply.failure is not None:
+            self.failure = OverweaveError(reply.failure)
 
 
-class _Filling:
-    """A buffer that is being filled, with the texts that occur in it and their codes."""
+class _WriteBuffer:
+    """A buffer with the texts that occur in it and their codes."""
 
     def __init__(self, number: int, buffer: Buffer) -> None:
         self.number = number
@@ -193,8 +193,8 @@ class _Filling:
         self._clients: dict[str, int] = {}
         self._previous_hops: dict[str, int] = {}
 
-    def take(self, columns: Columns, first: int) -> int:
-        """Copy rows from ``first`` on as far as there is room; how many those are."""
+    def copy_rows(self, columns: Columns, first: int) -> int:
+        """Copy rows from ``first`` on as far as there is room; the number of rows copied."""
         numbers, codes = self._buffer
         count = min(len(columns.sequence) - first, self._room)
         table = [_code(self._publishers, text) for text in columns.publishers]
@@ -216,15 +216,15 @@ class _Filling:
     def is_full(self) -> bool:
         return not self._room
 
-    def order(self) -> Order:
+    def request(self) -> WriteRequest:
         subscriptions, clients = [*self._subscriptions], [*self._clients]
-        return Order(self.number, self._rows, [*self._publishers], subscriptions, clients, [*self._previous_hops])
+        return WriteRequest(self.number, self._rows, [*self._publishers], subscriptions, clients, [*self._previous_hops])
 
 
 def _warm_up() -> None:
-    """Have the kernel loaded, or compiled the first time ever, before the first row comes."""
+    """Load the kernel, or compile it, before the first row arrives."""
     room = Buffer(np.empty((NUMBERS, 1), np.int64), np.empty((CODES, 1), np.int32))
-    _Filling(0, room).take(_columns(Record("", "p", 0, "B", None, None, 0, 0.0, 0.0, 0)), 0)
+    _WriteBuffer(0, room).copy_rows(_columns(Record("", "p", 0, "B", None, None, 0, 0.0, 0.0, 0)), 0)
 
 
 def _code(known: dict[str, int], text: str) -> int:
@@ -232,7 +232,7 @@ def _code(known: dict[str, int], text: str) -> int:
 
 
 def _columns(record: Record) -> Columns:
-    """One row by columns."""
+    """The columns of one row."""
     here, nowhere = np.zeros(1, np.int32), np.full(1, MISSING, np.int32)
     return Columns(
         [record.publisher], here, np.array([record.sequence]),

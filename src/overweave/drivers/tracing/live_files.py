@@ -1,7 +1,7 @@
 """The files of a live trace, one after the other: each is written under a hidden name, and renamed when it is complete.
 
-Who writes a hidden file holds a lock on it. What no one holds was left by a crash, and is removed by the broker's next life;
-what is still being finished by the writer of a killed broker is left alone, and its name is not taken.
+The writer of a hidden file holds a lock on it. An unlocked hidden file was left by a crash, and is removed by the broker's next
+incarnation. A locked one still has a writer, that of a killed broker; it stays, and its name is not reused.
 """
 
 import contextlib
@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from overweave.contract.records import Statement
 from overweave.drivers.tracing.files import SCHEMA, STATEMENTS_SCHEMA, statements_table
 from overweave.drivers.tracing.names import STATEMENTS, run_name
-from overweave.drivers.tracing.writer_wire import CODES, NUMBERS, Buffer, Order
+from overweave.drivers.tracing.writer_wire import CODES, NUMBERS, Buffer, WriteRequest
 
 _NAME_MAX = 100
 _TEXTS = ("publisher", "broker", "subscription", "client", "previous_hop")
-#: Texts go into the file as codes with a dictionary, as they come. Readers see the types of `SCHEMA`: the file does not tell.
+#: Texts are written as dictionary codes. Readers see the types of `SCHEMA`, because the file does not store this schema.
 _CODED = pyarrow.schema(
     [each.with_type(pyarrow.dictionary(pyarrow.int32(), each.type)) if each.name in _TEXTS else each for each in SCHEMA]
 )
-#: What is quickest to write, a third quicker than what is smallest; statistics only where readers look for a range.
+#: The fastest format to write, by a third against the smallest; statistics only for columns with range queries.
 _FORMAT: dict[str, Any] = {
     "store_schema": False,
     "compression": "lz4",
@@ -40,26 +40,26 @@ _FORMAT: dict[str, Any] = {
 
 
 class Files:
-    """The file that is open, if any, and how many there were."""
+    """The open file of one broker, if any, and its number."""
 
     _schema, _format = _CODED, _FORMAT
 
     def __init__(self, path: Path, broker: str) -> None:
         self._path = path
         self._name = _file_name(broker)
-        #: How many rows are in the open file.
+        #: The number of rows in the open file.
         self.rows = 0
         self._number: int | None = None
         self._lock: int | None = None
         self._writer: pyarrow.parquet.ParquetWriter | None = None
 
     def write(self, table: pyarrow.Table) -> None:
-        """Put rows into the open file."""
+        """Write rows to the open file."""
         self._opened().write_table(table)
         self.rows += table.num_rows
 
     def finish(self) -> None:
-        """Close the file, put it onto the disk and in its place."""
+        """Close the file, sync it to the disk and rename it."""
         writer, self._writer = self._writer, None
         if writer is None or self._lock is None:
             return
@@ -71,13 +71,13 @@ class Files:
         self.rows = 0
 
     def end(self) -> None:
-        """Finish; who saw nothing leaves an empty table, as a run without rows does."""
+        """Finish; without rows there is an empty table, as for a simulated run without rows."""
         if self._number is None:
             self._opened()
         self.finish()
 
     def abandon(self) -> int:
-        """Give the open file up, and say how many rows were in it."""
+        """Discard the open file; the number of its rows."""
         writer, self._writer = self._writer, None
         rows, self.rows = self.rows, 0
         with contextlib.suppress(Exception):
@@ -104,7 +104,7 @@ class Files:
         return self._path / f".part-{self._name}-{self._number or 0:05}.parquet"
 
     def _first_number(self) -> int:
-        """After those of an earlier life of the broker, whose open file, if it crashed, is removed."""
+        """The number after the files of earlier incarnations; their unlocked hidden files are removed."""
         ours = re.compile(rf"(\.?)part-{re.escape(self._name)}-([0-9]+)\.parquet")
         found = [match for match in (ours.fullmatch(path.name) for path in self._path.iterdir()) if match]
         kept = [match for match in found if not (match[1] and _removed(self._path / match[0]))]
@@ -134,21 +134,21 @@ class StatementFiles(Files):
             raise
 
 
-def table_of(buffer: Buffer, order: Order, broker: str) -> pyarrow.Table:
+def table_of(buffer: Buffer, request: WriteRequest, broker: str) -> pyarrow.Table:
     """The rows of a buffer, to be written before it is filled again."""
-    sequences, sizes, published, arrived = buffer.numbers[:, : order.rows]
-    publishers, subscriptions, clients, hops, previous_hops = buffer.codes[:, : order.rows]
+    sequences, sizes, published, arrived = buffer.numbers[:, : request.rows]
+    publishers, subscriptions, clients, hops, previous_hops = buffer.codes[:, : request.rows]
     columns = [
-        _coded(order.publishers, publishers),
+        _coded(request.publishers, publishers),
         sequences,
-        _coded([broker], np.zeros(order.rows, np.int32)),
-        _coded(order.subscriptions, subscriptions),
-        _coded(order.clients, clients),
+        _coded([broker], np.zeros(request.rows, np.int32)),
+        _coded(request.subscriptions, subscriptions),
+        _coded(request.clients, clients),
         hops,
         published.view(np.float64),
         arrived.view(np.float64),
         sizes,
-        _coded(order.previous_hops, previous_hops),
+        _coded(request.previous_hops, previous_hops),
     ]
     return pyarrow.table(columns, schema=_CODED)
 
@@ -157,7 +157,7 @@ def warm_up() -> None:
     """Write something to nowhere: the first time Arrow takes a quarter of a second to get ready, at the worst of times."""
     buffer = Buffer(np.zeros((NUMBERS, 1), np.int64), np.zeros((CODES, 1), np.int32))
     with contextlib.suppress(pyarrow.ArrowException), pyarrow.BufferOutputStream() as nowhere:
-        pyarrow.parquet.write_table(table_of(buffer, Order(0, 1, ["p"], ["s"], ["c"], ["B"]), "B"), nowhere, **_FORMAT)
+        pyarrow.parquet.write_table(table_of(buffer, WriteRequest(0, 1, ["p"], ["s"], ["c"], ["B"]), "B"), nowhere, **_FORMAT)
 
 
 def _coded(texts: Sequence[str], codes: NDArray[np.int32]) -> Any:
@@ -180,7 +180,7 @@ def _created(path: Path) -> int | None:
 
 
 def _removed(path: Path) -> bool:
-    """Remove a file if no one holds it."""
+    """Remove a file unless it is locked; whether it is gone."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:
@@ -195,7 +195,7 @@ def _removed(path: Path) -> bool:
 
 
 def _locked(descriptor: int) -> bool:
-    """Whether we have the lock; where the file system has no locks everybody has it."""
+    """Whether this process got the lock; always, if the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -206,6 +206,6 @@ def _locked(descriptor: int) -> bool:
 
 
 def _file_name(broker: str) -> str:
-    """A name for files that no other broker has: where characters are replaced or cut, a checksum tells them apart."""
+    """A unique name for a broker's files: with a checksum if characters had to be replaced or cut."""
     name = run_name(broker)[:_NAME_MAX]
     return name if name == broker else f"{name}-{zlib.crc32(broker.encode()):08x}"

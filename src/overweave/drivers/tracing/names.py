@@ -1,16 +1,16 @@
-"""Names and places of traces, for whoever has to know them without the means to write tables."""
+"""Names and places of traces, without the libraries that write tables."""
 
 import re
 from pathlib import Path
 
 from overweave.errors import InvalidInput
 
-#: The folder of a run's table ``statements``; readers of tables pass over names that begin like this.
+#: The folder of a run's table ``statements``; readers of tables ignore names that begin with an underscore.
 STATEMENTS = "_statements"
 
 
 def check_directory(directory: Path) -> None:
-    """Refuse what cannot become a directory for traces, before anything long is begun."""
+    """Refuse a path that cannot become a directory for traces, before any long work."""
     taken = next((path for path in (directory, *directory.parents) if path.exists()), None)
     if taken is not None and not taken.is_dir():
         raise InvalidInput(f"{taken}: expected a directory for traces, found a file")

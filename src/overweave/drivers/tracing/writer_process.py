@@ -1,4 +1,4 @@
-"""The broker's end of the process that writes its trace: it is started, asked, and started again when it has died."""
+"""The writer process as its broker sees it: started, given requests, and restarted after a crash."""
 
 import contextlib
 import os
@@ -7,76 +7,76 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from overweave.drivers.tracing.writer_wire import Answer, Buffers, Order, Start, receive, send, shared_memory
+from overweave.drivers.tracing.writer_wire import Buffers, WriterConfig, WriteReply, WriteRequest, receive, send, shared_memory
 
-#: How often an order is given, if the process dies of it.
+#: The number of attempts for a request that crashes the process.
 _ATTEMPTS = 2
 _DIED = "the process that writes the trace has died"
 
 
 class WriterProcess:
-    """Takes orders, one at a time; for one thread, which may have to wait."""
+    """The writer process; one thread uses it, and blocks for each reply."""
 
     def __init__(self, path: Path, broker: str, rows_per_file: int, buffers: int, rows_per_buffer: int) -> None:
         memory = shared_memory(buffers, rows_per_buffer)
         self.buffers = Buffers(memory, buffers, rows_per_buffer)
-        self._start = Start(str(path), broker, rows_per_file, memory, buffers, rows_per_buffer)
+        self._config = WriterConfig(str(path), broker, rows_per_file, memory, buffers, rows_per_buffer)
         self._process: subprocess.Popen[bytes] | None = None
-        #: How many rows are lost when it dies: those in the file that is not finished.
+        #: Rows in the unfinished file, which a crash loses.
         self._rows_open = 0
 
     @property
     def pid(self) -> int | None:
-        """Which process it is now, if there is one."""
+        """The id of the running process; None if there is none."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the process, so that it is ready when it is needed; where that fails it is tried again with the next order."""
+        """Start the process ahead of the first request; a failure is tried again with that request."""
         with contextlib.suppress(OSError):
             self._running()
 
-    def ask(self, order: Order) -> Answer:
-        """Have an order carried out. If the process dies meanwhile, another one does it."""
+    def request(self, request: WriteRequest) -> WriteReply:
+        """Have a request carried out, by a new process if the first one crashes."""
         lost = _Lost(0, "")
         for _ in range(_ATTEMPTS):
             try:
                 process = self._running()
-                send(process.stdin, order)  # type: ignore[arg-type]
-                answer = receive(process.stdout, Answer)  # type: ignore[arg-type]
+                send(process.stdin, request)  # type: ignore[arg-type]
+                reply = receive(process.stdout, WriteReply)  # type: ignore[arg-type]
             except OSError as error:
                 lost = self._died(lost, str(error))
                 continue
-            if answer is None:
+            if reply is None:
                 lost = self._died(lost, _DIED)
                 continue
-            self._rows_open = answer.rows_open
-            return Answer(answer.rows_lost + lost.rows, answer.rows_open, answer.full, answer.failure or lost.why or None)
-        return Answer(lost.rows + order.rows + len(order.statements), 0, False, lost.why)
+            self._rows_open = reply.rows_open
+            return WriteReply(reply.rows_lost + lost.rows, reply.rows_open, reply.full, reply.failure or lost.why or None)
+        return WriteReply(lost.rows + request.rows + len(request.statements), 0, False, lost.why)
 
-    def end(self) -> Answer:
-        """Have all finished, and the process end."""
-        answer, why = None, _DIED
+    def end(self) -> WriteReply:
+        """Finish all files, and wait for the process to exit."""
+        reply, why = None, _DIED
         try:
             process = self._running()
             process.stdin.close()  # type: ignore[union-attr]
-            answer = receive(process.stdout, Answer)  # type: ignore[arg-type]
+            reply = receive(process.stdout, WriteReply)  # type: ignore[arg-type]
         except OSError as error:
             why = str(error)
-        if answer is None:
+        if reply is None:
             lost = self._died(_Lost(0, ""), why)
-            answer = Answer(lost.rows, 0, False, lost.why)
+            reply = WriteReply(lost.rows, 0, False, lost.why)
         self._collect()
-        os.close(self._start.memory)
-        return answer
+        os.close(self._config.memory)
+        return reply
 
     def _running(self) -> "subprocess.Popen[bytes]":
-        """The process. Ctrl-C in a terminal goes to the group that the broker is in: this one is not."""
+        """The running process. Its process group is its own, so Ctrl-C in the broker's terminal does not reach it."""
         if self._process is None:
-            # -P, or a file in this directory could stand in for ours.
+            # -P, or a file in the current directory could shadow a module.
             command = [sys.executable, "-P", "-m", "overweave.drivers.tracing.writer_main"]
-            pipe, memory = subprocess.PIPE, self._start.memory
+            pipe, memory = subprocess.PIPE, self._config.memory
             self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, pass_fds=[memory], process_group=0)
-            send(self._process.stdin, self._start)  # type: ignore[arg-type]
+            send(self._process.stdin, self._config)  # type: ignore[arg-type]
         return self._process
 
     def _died(self, before: "_Lost", why: str) -> "_Lost":

@@ -1,7 +1,7 @@
-"""What a broker and the process that writes its trace share: buffers of rows in memory, and words on pipes.
+"""The protocol between a broker and its trace writer: buffers of rows in shared memory, and messages on pipes.
 
-The broker fills a buffer, gives an `Order` to write it, and may fill it again after the `Answer`. A buffer is understood
-without any other: the texts that its codes stand for come with the order. So whoever writes it may be a new process.
+The broker fills a buffer, sends a `WriteRequest`, and may fill the buffer again after the `WriteReply`. Each request is
+self-contained: it carries the texts of the buffer's codes, so that a new process can handle it.
 """
 
 import mmap
@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 
 from overweave.contract.records import Statement
 
-#: The code of no text.
+#: The code of a missing text.
 MISSING = -1
 
 _LENGTH_BYTES = 8
-#: So many a buffer has of each kind.
+#: The number of columns of each kind.
 NUMBERS, CODES = 4, 5
-_Word = TypeVar("_Word", "Start", "Order", "Answer")
+_Message = TypeVar("_Message", "WriterConfig", "WriteRequest", "WriteReply")
 
 
 class Buffer(NamedTuple):
-    """Rows of a trace by columns. The broker is one for all rows, and not here."""
+    """Rows of a trace by columns, without the broker, which is the same for all rows."""
 
     #: Sequences, sizes, and the bits of when rows were published and arrived.
     numbers: NDArray[np.int64]
@@ -35,12 +35,12 @@ class Buffer(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows there is room for."""
+        """The capacity in rows."""
         return len(self.numbers[0])
 
 
-class Start(msgspec.Struct, frozen=True):
-    """The first word: where the trace is, and which descriptor is that of the buffers."""
+class WriterConfig(msgspec.Struct, frozen=True):
+    """The first message: the place of the trace, and the descriptor of the buffers."""
 
     path: str
     broker: str
@@ -50,8 +50,8 @@ class Start(msgspec.Struct, frozen=True):
     rows_per_buffer: int
 
 
-class Order(msgspec.Struct, frozen=True):
-    """Write so many rows of a buffer, whose texts are these, and then perhaps finish the file."""
+class WriteRequest(msgspec.Struct, frozen=True):
+    """Write rows of a buffer with these texts, and optionally finish the file."""
 
     buffer: int
     rows: int
@@ -64,8 +64,8 @@ class Order(msgspec.Struct, frozen=True):
     statements: list[Statement] = []
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """An order was carried out, except for rows that are lost; so many are in a file that is not finished."""
+class WriteReply(msgspec.Struct, frozen=True):
+    """The result of a request: lost rows, and rows in the unfinished file."""
 
     rows_lost: int
     rows_open: int
@@ -90,7 +90,7 @@ class Buffers:
 
 
 def shared_memory(buffers: int, rows: int) -> int:
-    """A descriptor of memory for buffers, which takes room only as it is used, and none on a disk where the system has such."""
+    """A descriptor of memory for buffers, which is allocated as it is used; on Linux it is not on a disk."""
     if sys.platform == "linux":
         descriptor = os.memfd_create("trace")
     else:
@@ -100,15 +100,15 @@ def shared_memory(buffers: int, rows: int) -> int:
     return descriptor
 
 
-def send(pipe: IO[bytes], word: "Start | Order | Answer") -> None:
-    """Put a word into a pipe."""
-    data = msgspec.msgpack.encode(word)
+def send(pipe: IO[bytes], message: "WriterConfig | WriteRequest | WriteReply") -> None:
+    """Write a message to a pipe."""
+    data = msgspec.msgpack.encode(message)
     pipe.write(len(data).to_bytes(_LENGTH_BYTES, "little") + data)
     pipe.flush()
 
 
-def receive(pipe: IO[bytes], kind: type[_Word]) -> _Word | None:
-    """The next word from a pipe; None when it has ended, be it within a word."""
+def receive(pipe: IO[bytes], kind: type[_Message]) -> _Message | None:
+    """The next message from a pipe; None at its end, even within a message."""
     head = pipe.read(_LENGTH_BYTES)
     length = int.from_bytes(head, "little")
     data = pipe.read(length) if len(head) == _LENGTH_BYTES else b""

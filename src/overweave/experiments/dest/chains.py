@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from overweave.batches.trace_fields import trace_fields
 from overweave.contract.effects import Parts
 from overweave.drivers.sim.costs import Costs
 from overweave.experiments.dest.networks import LINK_DELAY_S, available, quieten, spread, started
@@ -62,7 +63,7 @@ def measure(chain: Chain) -> pd.DataFrame:
     latencies_s: list[float] = []
 
     def delivered(parts: Parts) -> None:
-        arrivals = (arrival for _, batch in parts for arrival in batch.trace_fields())
+        arrivals = (arrival for _, batch in parts for arrival in trace_fields(batch))
         latencies_s.extend(network.scheduler.now_s - arrival.published_at_s for arrival in arrivals)
 
     network = started(overlay, chain.protocol, COSTS, on_delivery=delivered)

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import pandas as pd
 
+from overweave.batches.trace_fields import trace_fields
 from overweave.contract.effects import Parts
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
@@ -123,7 +124,7 @@ class _Run:
         return RATES[self._setup.protocol] if self._setup.duration_s else ()
 
     def _delivered(self, parts: Parts) -> None:
-        arrivals = (arrival for _, batch in parts for arrival in batch.trace_fields())
+        arrivals = (arrival for _, batch in parts for arrival in trace_fields(batch))
         self._latencies_s.extend(self._network.scheduler.now_s - arrival.published_at_s for arrival in arrivals)
 
     def _advertise(self) -> None:

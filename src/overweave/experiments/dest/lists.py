@@ -8,9 +8,9 @@ import pandas as pd
 
 from overweave.batches.destinations import NextHops, bits_of
 from overweave.experiments.dest.networks import spread
-from overweave.language.messages import LinkState
 from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import make_overlay
+from overweave.routing.messages import LinkState
 from overweave.routing.topology import UP, Topology
 
 BROKERS = (100, 200, 300, 400, 500, 600, 700)
@@ -78,7 +78,7 @@ def carried(ways: dict[str, NextHops], source: str, overlay: Overlay, destinatio
     pending = [(source, destinations)]
     while pending:
         at, rest = pending.pop()
-        for hop, part in ways[at].parts(rest):
+        for hop, part in ways[at].split(rest):
             assert hop is not None, "the overlay is connected"
             yield at, part.bit_count()
             if further := part & ~(1 << overlay.position(hop)):

@@ -35,7 +35,7 @@ def measure(brokers: int = 100, degree: float = 6, seed: int = 1) -> pd.DataFram
 
 def weights(topology: Topology) -> dict[str, int]:
     """Bytes of both tables: on the wire with a bit per broker and next hop, and as Python objects."""
-    states, reach = topology.states(), topology.next_hops.reach
+    states, reach = topology.states(), topology.next_hops.by_neighbour
     rows = sum((len(states) + 7) // 8 + len(hop) for hop, _ in reach)
     return {"bytes_said": len(msgspec.msgpack.encode(states)) + rows, "bytes_in_python": _deep_bytes([states, reach], set())}
 

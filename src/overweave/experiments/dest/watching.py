@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from overweave.contract.modules import ControlApplied, ModuleEffect, ModuleStimulus, Routed
-from overweave.language.messages import Advertise, LinkState
+from overweave.language.messages import Advertise
+from overweave.routing.messages import LinkState
 
 
 class Counts:

@@ -1,4 +1,4 @@
-"""How a kernel is made: compiled by numba on first use and kept on disk.
+"""How a kernel is made: compiled by numba on first use and cached on disk. Nothing is read or written before.
 
 Numba's own cache notices a change of the file in which a kernel stands, but not of the files from which it calls others.
 Ours therefore lies in a directory named after the contents of all kernel files.
@@ -6,14 +6,14 @@ Ours therefore lies in a directory named after the contents of all kernel files.
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from llvmlite import ir
 from numba import core, njit, types
-from numba.core import cgutils
+from numba.core import caching, cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
@@ -23,6 +23,7 @@ WORDS = 16
 LANES = 8
 #: Kernels take arrays, state and numbers; numba infers which.
 Kernel = Callable[..., Any]
+_config: Any = core.config
 
 
 def kernel(function: Kernel) -> Kernel:
@@ -54,9 +55,32 @@ def direct(function: Kernel) -> Kernel:
 
 def _compiled(function: Kernel, **options: Any) -> Kernel:
     options.update(nogil=True, error_model="numpy", boundscheck=False, _nrt=False)
-    with _cache_directory() as found:
-        made: Kernel = njit(cache=found, **options)(function)
-    return made
+    made: Any = njit(**options)(function)
+    made._cache = _LazyCache(function)
+    kernel: Kernel = made
+    return kernel
+
+
+class _LazyCache:
+    """A kernel's cache on disk, opened when the kernel is first compiled: an import has no side effects."""
+
+    def __init__(self, function: Kernel) -> None:
+        self._function = function
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._opened, name)
+
+    @functools.cached_property
+    def _opened(self) -> Any:
+        directory = _directory()
+        if directory is None:
+            return caching.NullCache()
+        before = _config.CACHE_DIR
+        _config.CACHE_DIR = str(directory)  # numba reads the setting when a cache is made
+        try:
+            return caching.FunctionCache(self._function)
+        finally:
+            _config.CACHE_DIR = before
 
 
 def _trailing_zeros(_context, _word):
@@ -169,8 +193,9 @@ def _fingerprint() -> str:
     return digest.hexdigest()[:16]
 
 
-def _writable_directory() -> Path | None:
-    """Where kernels are kept: what is there already, else beside the package or in the user's cache, else nowhere."""
+@functools.cache
+def _directory() -> Path | None:
+    """The cache directory: one with kernels, else a writable one beside the package or in the user's cache, else none."""
     name = f"overweave-kernels-{_fingerprint()}"
     parents = [Path(__file__).parent / "__pycache__"]
     with suppress(RuntimeError):  # a user without a home
@@ -187,18 +212,3 @@ def _writable_directory() -> Path | None:
                 continue
         return directory
     return None
-
-
-_DIRECTORY = _writable_directory()
-_config: Any = core.config
-
-
-@contextmanager
-def _cache_directory() -> Iterator[bool]:
-    """Our directory; numba reads the setting when a function is decorated."""
-    before = _config.CACHE_DIR
-    _config.CACHE_DIR = "" if _DIRECTORY is None else str(_DIRECTORY)
-    try:
-        yield _DIRECTORY is not None
-    finally:
-        _config.CACHE_DIR = before

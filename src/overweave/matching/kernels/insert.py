@@ -48,7 +48,7 @@ _OPERATORS = len(Operator)
 _RARE = 32
 
 #: Why `insert_filters` stopped.
-DONE, NO_ROOM, MALFORMED, LOOK = 0, 1, 2, 3
+DONE, NO_ROOM, MALFORMED, REBALANCE = 0, 1, 2, 3
 
 
 @kernel
@@ -60,7 +60,7 @@ def insert_filters(address, data, offsets, links, slots, start):
     state = state_at(address)
     for i in range(start, len(slots)):
         why, slots[i] = _insert_one(state, data, offsets[i], offsets[i + 1], links[i])
-        if why == LOOK:
+        if why == REBALANCE:
             return why, i + 1
         if why != DONE:
             return why, i
@@ -83,7 +83,7 @@ def _insert_one(state, data, start, end, link):
     if lacks_room(state) or _tables_full(state):
         return NO_ROOM, np.int32(0)
     slot = _insert(state, data, start, count, link)
-    return DONE if _due_column(state, slot) == NONE else LOOK, slot
+    return DONE if _due_column(state, slot) == NONE else REBALANCE, slot
 
 
 @kernel

@@ -14,8 +14,8 @@ from overweave.matching.kernels.partitions import find_equality
 from overweave.matching.kernels.rows import row_matches
 from overweave.matching.kernels.state import FILTERS, MASKED, MATCHES, NONE, ROWS, SHARED, TILE
 
-#: What is wanted of a link.
-NOTHING, WHETHER, WHICH, HOW_MANY = 0, 1, 2, 3
+#: The mode of a link in a query: skip it, find whether any filter matches, list all that do, or count them.
+SKIP, ANY, ALL, COUNT = 0, 1, 2, 3
 #: After so many matches among members, and twice as many each time, it is looked whether something is left to find.
 _LOOK_FIRST = 128
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
@@ -54,7 +54,7 @@ def match_publications(address, data, starts, stops, row, wanted, hits, found, s
 
 @kernel
 def count_matches(address, data, starts, stops, wanted, hits, counts):
-    """How many filters each publication satisfies, of links wanted by HOW_MANY; the row of the first malformed one, or their end.
+    """How many filters each publication satisfies, of links wanted by COUNT; the row of the first malformed one, or their end.
 
     ``hits`` has room for as many publications as are matched together. Nothing is listed.
     """
@@ -78,7 +78,7 @@ def hit_links(address, place, length, exclude):
     NONE when it is malformed. Where links are too many for that, NONE less one more than how many there are in `link_found`.
     """
     state = state_at(address)
-    if not _match_alone(state, bytes_at(place, length), WHETHER, exclude):
+    if not _match_alone(state, bytes_at(place, length), ANY, exclude):
         return np.int64(NONE)
     hits, mask, count = state.link_hits, np.int64(0), 0
     if len(hits) <= MASKED:
@@ -121,7 +121,7 @@ def rows_by_mask(masks, united, links, ends, rows):
 def hit_filters(address, place, length):
     """How many filters the publication at ``place`` matches, NONE when it is malformed; their slots are in `found`."""
     state = state_at(address)
-    matched = _match_alone(state, bytes_at(place, length), WHICH, NONE)
+    matched = _match_alone(state, bytes_at(place, length), ALL, NONE)
     return state.counters[MATCHES] if matched else np.int64(NONE)
 
 
@@ -135,9 +135,9 @@ def _match_alone(state, data, want, exclude):
     for link in range(len(hits)):
         wanted[link] = want
         hits[link] = False
-    if want == WHETHER:
-        wanted[0] = NOTHING
-        wanted[exclude] = NOTHING
+    if want == ANY:
+        wanted[0] = SKIP
+        wanted[exclude] = SKIP
     found, counts = state.found, state.counters[MATCHES : MATCHES + 1]
     _match_tile(state, data, 1, wanted, hits.reshape((1, len(hits))), found.reshape((1, len(found))), counts)
     return True
@@ -225,14 +225,14 @@ def _match_partition(state, which, data, partition, wanted, hits, found, counts)
 def _match_rows(state, which, data, number, wanted, hits, found, counts):
     segment = state.segments[number]
     want, link, count = wanted[segment.link], segment.link, counts[which]
-    if want == NOTHING or (want == WHETHER and hits[link]):
+    if want == SKIP or (want == ANY and hits[link]):
         return
     for at in range(segment.first, segment.first + segment.count):
         if row_matches(state, which, data, at):
             hits[link] = True
-            if want == WHETHER:
+            if want == ANY:
                 return
-            if want == WHICH:
+            if want == ALL:
                 found[count] = state.rows[at].slot
             count += 1
     counts[which] = count
@@ -242,13 +242,13 @@ def _match_rows(state, which, data, number, wanted, hits, found, counts):
 def _match_block(state, which, data, number, block, wanted, hits, found, counts):
     link = state.segments[number].link
     want = wanted[link]
-    if want == WHICH:
+    if want == ALL:
         count = list_block(state, which, data, block, found, counts[which])
         hits[link] |= count > counts[which]
         counts[which] = count
-    elif want == HOW_MANY:
+    elif want == COUNT:
         counts[which] += count_block(state, which, data, block)
-    elif want == WHETHER and not hits[link]:
+    elif want == ANY and not hits[link]:
         hits[link] = block_has_match(state, which, data, block)
 
 
@@ -284,12 +284,12 @@ def _match_shared(state, which, data, number, wanted, hits, found, counts):
 def _hit(slot, link, which, wanted, hits, found, counts):
     """A filter of a member matches."""
     want = wanted[link]
-    if want == NOTHING:
+    if want == SKIP:
         return
     hits[link] = True
-    if want == WHICH:
+    if want == ALL:
         found[counts[which]] = slot
-    if want != WHETHER:
+    if want != ANY:
         counts[which] += 1
 
 
@@ -298,7 +298,7 @@ def _nothing_left(state, member, wanted, hits):
     """Whether nothing more can be found for one member and those after it."""
     while member != NONE:
         link = state.segments[member].link
-        if wanted[link] > WHETHER or (wanted[link] == WHETHER and not hits[link]):
+        if wanted[link] > ANY or (wanted[link] == ANY and not hits[link]):
             return False
         member = state.segments[member].next
     return True

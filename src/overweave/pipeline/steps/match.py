@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
+from overweave.matching.search import PublicationView
 from overweave.pipeline.index_file import open_index
 from overweave.pipeline.publication_batches import (
     Batches,
@@ -55,7 +56,7 @@ def match_counts(publications: DataFrame, index_directory: Path | str, *, skip_b
         for batch, wires in read_wires(batches, skip_bad):
             rows = readable_rows(wires)
             with named_errors(batch, wires, rows):
-                counts = index.counts_of_rows(wires.data, wires.starts[rows], wires.ends[rows])
+                counts = index.counts(PublicationView(wires.data, wires.starts[rows], wires.ends[rows]))
             yield _with_keys(batch, rows, "count", pa.array(counts))
 
     return map_publications(publications, match, COUNTS)

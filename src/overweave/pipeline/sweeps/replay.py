@@ -17,7 +17,8 @@ from overweave.drivers.sim.scenario import Scenario, scenario_of
 from overweave.drivers.sim.workload import Publisher, Workload, make_workload
 from overweave.errors import InvalidInput
 from overweave.language.publications import Publication
-from overweave.matching.index import Index, encoded_batch
+from overweave.matching.index import Index
+from overweave.matching.search import view_of
 from overweave.overlay.graph import Overlay
 from overweave.overlay.paths import next_hops
 from overweave.pipeline.publication_batches import CHUNK
@@ -94,7 +95,7 @@ def _walked(scenario: Scenario, overlay: Overlay, workload: Workload) -> tuple[d
     for publisher in workload.publishers:
         published = _published(publisher, scenario.duration_s)
         while some := list(itertools.islice(published, CHUNK)):
-            slots, ends = index.slots_of_rows(*encoded_batch(some))
+            slots, ends = index.slots(view_of(some))
             sources = np.full(len(some), position[publisher.broker], np.int64)
             everywhere = REPLAYED[scenario.routing.protocol]
             walk(sources, slots, ends, placed, towards, distances, everywhere, number, scratch, counts)

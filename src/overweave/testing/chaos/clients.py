@@ -148,7 +148,7 @@ class Clients:
             await asyncio.wait((taking, leaving), return_when=asyncio.FIRST_COMPLETED)
             left_s = time.monotonic()
             # What was acknowledged until now is here, but perhaps not taken; a gap may be among it.
-            while subscription.waiting and not taking.done():
+            while subscription.pending and not taking.done():
                 await asyncio.sleep(0.01)
             await asyncio.sleep(0.01)
         finally:

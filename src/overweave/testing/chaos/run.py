@@ -84,7 +84,7 @@ class _Run:
         )
         settings = with_changes(
             network_settings(configuration.overlay, routing=schedule.protocol, config=config),
-            state=state, session_expiry_s=SESSION_S, heartbeat_s=1.0,
+            state=state, session_expiry_s=SESSION_S, ping_interval_s=1.0,
         )  # fmt: skip
         ports = {id: parse_address(each.listen).port for id, each in settings.items()}
         self._processes = [f"{kind}{i}" for kind, count in PROCESSES.items() for i in range(count)]

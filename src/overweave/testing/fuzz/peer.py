@@ -13,7 +13,7 @@ from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Effect, SendFrame
 from overweave.contract.frames import Acknowledgement, BatchFrame, Hello, SyncEnd
 from overweave.contract.wire import FRAME_BYTES_MAX, Connect, Message, encode
-from overweave.drivers.tcp.connection import FrameReader
+from overweave.drivers.tcp.frame_reader import FrameReader
 from overweave.drivers.tcp.lives import life_of
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe

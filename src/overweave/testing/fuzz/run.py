@@ -73,7 +73,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 def fuzz(seconds: float, seed: int) -> Report:
     """Attack a broker of its own for a while; an AssertionError if it does not bear it."""
     raise_descriptor_limit()
-    settings = network_settings(Overlay(["B1"]), session_expiry_s=1.0, heartbeat_s=1.0, config=_CONFIG)
+    settings = network_settings(Overlay(["B1"]), session_expiry_s=1.0, ping_interval_s=1.0, config=_CONFIG)
     with processes(settings) as brokers:
         broker = brokers["B1"]
         report = asyncio.run(_fuzz(broker, seconds, seed))

@@ -1,4 +1,4 @@
-"""What a live broker shows over HTTP, and that nothing sent to it does harm."""
+"""The monitoring endpoint of a live broker, and its resistance to malformed requests."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from overweave.broker.counters import Statistics
 from overweave.drivers.tcp import monitor
-from overweave.drivers.tcp.monitor import PEERS_MAX, REQUEST_BYTES_MAX, MonitorError, MonitorServer, ask, host_and_port
+from overweave.drivers.tcp.monitor import PEERS_MAX, REQUEST_BYTES_MAX, MonitorError, MonitorServer, fetch_snapshot, host_and_port
 from overweave.errors import InvalidInput
 
 STATISTICS = Statistics(10, 20, 30, 4, 5, 6, {"subscriptions": 7, "advertisements": 1}, {"B2": 3})
@@ -223,7 +223,7 @@ def test_a_broker_that_fails_to_say_is_500_and_in_the_log(path, caplog):
 
 
 def test_ask():
-    snapshot = served(observatory(healthy=False, gauges={"x": float("inf")}), lambda port: ask(f"127.0.0.1:{port}"))
+    snapshot = served(observatory(healthy=False, gauges={"x": float("inf")}), lambda port: fetch_snapshot(f"127.0.0.1:{port}"))
     assert (snapshot.broker, snapshot.healthy, snapshot.statistics) == ("B1", False, STATISTICS)
     assert snapshot.gauges == {"x": None}
 
@@ -252,7 +252,7 @@ def test_ask_somebody_else(answer, reason):
         server = await asyncio.start_server(other, "127.0.0.1", 0)
         async with server:
             try:
-                await ask(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout_s=0.1)
+                await fetch_snapshot(f"127.0.0.1:{server.sockets[0].getsockname()[1]}", timeout_s=0.1)
             finally:
                 opened[0].close()
 
@@ -265,7 +265,7 @@ def test_ask_nobody():
     async def go():
         async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-        await ask(f"127.0.0.1:{port}")
+        await fetch_snapshot(f"127.0.0.1:{port}")
 
     with pytest.raises(MonitorError, match=r"^connection refused$"):
         asyncio.run(go())

@@ -1,4 +1,4 @@
-"""What is wrong with a live broker is said: in its log, and to those who ask how it is."""
+"""Problems of a live broker: in its log and its health report."""
 
 import asyncio
 import contextlib
@@ -7,11 +7,12 @@ import logging
 import pytest
 import trustme
 
+from overweave.batches.base import BatchHead
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.wire import Connect, encode
-from overweave.drivers.tcp import node as node_module
+from overweave.drivers.tcp import dialler
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.node import BrokerNode
@@ -107,7 +108,7 @@ async def publish_around(garbage, ttl, settings):
         for number in range(50):
             if number == 10:
                 effects = []
-                bound = RawRows(garbage, 1, bound=1 << chain.position("B3"), ttl=ttl)
+                bound = RawRows(garbage, 1, BatchHead(0, ttl, 0, 1 << chain.position("B3")))
                 nodes["B1"].core._sessions["B2"].relay(bound, None, effects)
                 nodes["B1"]._runner.run(effects)
             await publisher.publish({"n": number})
@@ -127,7 +128,7 @@ def test_garbage_of_a_defective_broker_stops_nobody_for_long(garbage, ttl, trace
 
 
 def test_who_answers_a_call_that_was_given_up_is_not_connected(monkeypatch):
-    monkeypatch.setattr(node_module, "_DIAL_S", 0.1)
+    monkeypatch.setattr(dialler, "DIAL_S", 0.1)
 
     async def work():
         settings, writers = network_settings(PAIR), []

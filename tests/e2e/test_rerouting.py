@@ -1,4 +1,4 @@
-"""Live brokers that are killed for good, where another way leads round them: everything settled arrives, once."""
+"""Rerouting around live brokers that are killed for good: every settled publication arrives exactly once."""
 
 import asyncio
 import contextlib
