@@ -37,9 +37,14 @@ class Links:
         self._settings, self._log = settings, log
         self._planned = tuple(settings.overlay.neighbours(settings.id))
         #: The brokers that may connect: the neighbours, or all brokers if the overlay organises itself.
+<<<<<<< HEAD
         self._allowed_brokers = (
             settings.overlay.ids if any(MODULES[name].opens_links for name in settings.modules) else self._planned
         )
+=======
+        opens_links = any(MODULES[name].opens_links for name in settings.modules)
+        self._allowed_brokers = settings.overlay.ids if opens_links else self._planned
+>>>>>>> main
         self._links = {neighbour: NeighbourLink() for neighbour in self._planned}
         self._caller: Caller | None = None
 
