@@ -59,8 +59,8 @@ numbers = st.integers(0, 2**64 - 1)
 texts = st.text(max_size=20)
 ids = st.text(min_size=1, max_size=20)
 some_texts = st.lists(texts, max_size=3).map(tuple)
-epochs = st.builds(Epoch, st.integers(0, 9), st.integers(0, 99))
-origins = st.none() | st.builds(Origin, texts, epochs)
+route_epochs = st.builds(Epoch, st.integers(0, 2**43), st.integers(0, 2**40))
+origins = st.none() | st.builds(Origin, texts, route_epochs)
 plain_headers = st.just(Header()) | st.builds(
     Header, source=texts, destinations=st.sets(st.integers(0, 2000), max_size=3).map(sorted).map(tuple),
     path=some_texts, tree=texts,
@@ -76,7 +76,7 @@ words = (
     | st.builds(
         StateSnapshot, ids,
         st.lists(st.tuples(texts, any_filters, some_texts, st.booleans(), origins), max_size=3).map(tuple), plain_headers,
-        st.booleans(), st.none() | st.lists(st.tuples(texts, epochs), max_size=2).map(tuple),
+        st.booleans(), st.none() | st.lists(st.tuples(texts, route_epochs), max_size=2).map(tuple),
     )
 )  # fmt: skip
 publishes = st.builds(

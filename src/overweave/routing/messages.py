@@ -35,10 +35,9 @@ class LinkState(RoutingMessage, frozen=True, tag="link-state"):
 class StateSnapshot(RoutingMessage, frozen=True, tag="standing"):
     """The full state of the broker ``id`` for another one: its advertisements, or its subscriptions that intersect the other's.
 
-    Each entry has an id, a filter, the clusters on its path, whether it is a backup, and its origin (see `Header`). All updates
-    up to the header's number are replaced. The sender ``asks`` for the other's advertisements in return. Subscriptions answer
-    advertisements: ``answers`` are the ids of these with the numbers of their updates, and only intersecting subscriptions are
-    replaced.
+    It replaces all updates up to the header's epoch. The sender ``asks`` for the other's advertisements in return. Subscriptions
+    answer advertisements: ``answers`` are the ids of these with the epochs of their updates, and only intersecting subscriptions
+    are replaced.
     """
 
     id: str

@@ -103,7 +103,7 @@ class EffectPerformers:
         self._outcomes.refusals.append(Reject(effect.peer, effect.code, effect.text))
 
     def _open_link(self, node: Node, effect: OpenLink) -> None:
-        self._host.open_link((node.id, effect.peer))
+        self._host.open_link((node.id, effect.peer), effect.kind)
 
     def _close_link(self, node: Node, effect: CloseLink) -> None:
         self._host.close_link((node.id, effect.peer))

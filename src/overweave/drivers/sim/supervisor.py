@@ -94,7 +94,7 @@ class BrokerSupervisor:
         core = BrokerCore(
             broker,
             self._make_routing(broker, self._overlay, incarnation),
-            self._overlay.neighbours(broker),
+            {peer: self._overlay.link(broker, peer).kind for peer in self._overlay.neighbours(broker)},
             self._config,
             incarnation,
             self._journals.entries(broker),

@@ -192,7 +192,7 @@ class BrokerNode:
         return BrokerCore(
             settings.id,
             PROTOCOLS[settings.routing].make(settings.id, settings.overlay, incarnation, settings.routing_options),
-            self.links.neighbours,
+            self.links.kinds,
             settings.config,
             incarnation=incarnation,
             journal=journal,
@@ -253,7 +253,7 @@ class BrokerNode:
             connection.send(notice)
 
     def _open_link(self, effect: OpenLink) -> None:
-        self.links.open(effect.peer)
+        self.links.open(effect.peer, effect.kind)
 
     def _close_link(self, effect: CloseLink) -> None:
         """Remove the link now; disconnect when the core has handled its stimulus."""
