@@ -23,6 +23,7 @@ from overweave.language.publications import Publication
 from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
+from overweave.overlay.parts import LinkKind
 from overweave.routing.base import Engine, Output
 
 SYMBOLS = ("IBM", "YHOO", "MSFT")
@@ -73,7 +74,7 @@ class ToyNetwork:
         self._queues: dict[tuple[str, str], deque[Control | Batch]] = {}
         for id, routing in self.brokers.items():
             for neighbour in overlay.neighbours(id):
-                routing.add_neighbour(neighbour)
+                routing.add_neighbour(neighbour, LinkKind.PRIMARY)
                 self._queues[id, neighbour] = deque()
         #: What has nowhere to go at present.
         self._held: list[tuple[str, Control | Batch, str | None]] = []
