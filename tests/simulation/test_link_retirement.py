@@ -6,6 +6,7 @@ from overweave.broker.forwarder import Forwarder
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import RetireLink, SetTimer
 from overweave.contract.modules import Started
+from overweave.contract.stimuli import TimerFired
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.messages import Advertise, Subscribe
@@ -29,7 +30,7 @@ class Retirer:
     def handle(self, stimulus, now_s):
         if isinstance(stimulus, Started) and self._broker == "B1":
             yield SetTimer("retire", RETIRE_S)
-        elif not isinstance(stimulus, Started):
+        elif isinstance(stimulus, TimerFired):
             yield RetireLink("B3")
 
 
