@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from overweave.batches.base import split_by_link
 from overweave.batches.contents import matched_ids
 from overweave.batches.objects import Rows
-from overweave.broker.dedup import DedupWindow
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter
 from overweave.matching.index import Index
+from overweave.routing.dedup import DedupWindow
 
 
 def batch(*numbers, ttl=9):

@@ -12,7 +12,6 @@ from overweave.batches.objects import Rows
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
 from overweave.batches.trace_fields import trace_fields
-from overweave.broker.dedup import DedupWindow
 from overweave.broker.modules.tracer import Tracer
 from overweave.contract.modules import ControlApplied, Routed
 from overweave.errors import LanguageError, WireError
@@ -23,6 +22,7 @@ from overweave.language.publications import Publication
 from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter
 from overweave.matching.index import Index
+from overweave.routing.dedup import DedupWindow
 from overweave.testing.strategies import publications
 
 FILTERS = ["[x,isPresent,0]", "[price,>,0]", "[class,isPresent,'']", "[volume,<,9]", "[symbol,isPresent,'']"]
@@ -106,9 +106,10 @@ def test_a_trace_by_columns_says_what_records_say(rows, filters):
         routes.add(i, filter, f"c{i % 2}")
         list(tracer.handle(ControlApplied(Subscribe(f"s{i}", filter), f"c{i % 2}", True), 0.0))
     records = [
-        effect.record for effect in tracer.handle(Routed(objects, "p", list(split_by_link(objects.next_hop(), routes))), 7.0)
+        effect.record
+        for effect in tracer.handle(Routed(objects, "p", list(split_by_link(objects.next_hop(), routes)), objects), 7.0)
     ]
-    (noted,) = tracer.handle(Routed(raw, "p", list(split_by_link(raw.next_hop(), routes))), 7.0)
+    (noted,) = tracer.handle(Routed(raw, "p", list(split_by_link(raw.next_hop(), routes)), raw), 7.0)
     by_identity = {(publish.header.publisher, publish.header.sequence): publish.publication for publish in rows}
     for record in records:
         publication = by_identity[record.publisher, record.sequence]

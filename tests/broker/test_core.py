@@ -7,7 +7,6 @@ from overweave.batches.objects import Rows
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
 from overweave.broker.core import BrokerCore
-from overweave.broker.dedup import DedupWindow
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Persist, Reject, SendFrame
 from overweave.contract.frames import BatchFrame
@@ -18,6 +17,8 @@ from overweave.language.messages import Advertise, Publish, Subscribe, Unsubscri
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
+from overweave.routing.base import Engine
+from overweave.routing.dedup import DedupWindow
 from overweave.routing.filter import FilterBased
 
 STOCK = parse_filter("[class,eq,'STOCK'],[x,isPresent,0]")
@@ -126,7 +127,7 @@ def test_an_id_is_free_again_when_it_was_withdrawn():
 
 def test_what_a_client_says_is_kept_and_restored():
     journal = {("subscription", "s1"): ("c", STOCK), ("advertisement", "a1"): ("c", STOCK)}
-    core = BrokerCore("B1", FilterBased(), ["B2"], incarnation=2, journal=journal)
+    core = BrokerCore("B1", Engine(FilterBased(), needs_advertisements=True), ["B2"], incarnation=2, journal=journal)
     assert core.statistics().tables == {"advertisements": 1, "subscriptions": 1, "offers": 0}
     gone = core.handle(PeerLeft("c"), 1.0)
     assert [effect.key for effect in gone if isinstance(effect, Persist) and effect.value is None] == list(journal)
@@ -134,7 +135,7 @@ def test_what_a_client_says_is_kept_and_restored():
 
 
 def test_strangers_are_not_heard():
-    core = BrokerCore("B1", FilterBased(), [])
+    core = BrokerCore("B1", Engine(FilterBased(), needs_advertisements=True), [])
     assert core.handle(FrameArrived("nobody", None), 0.0) == []
     assert not [effect for effect in core.handle(PeerLeft("nobody"), 0.0) if isinstance(effect, Reject)]
 

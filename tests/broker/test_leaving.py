@@ -124,13 +124,13 @@ def test_who_comes_back_while_it_leaves_has_what_it_says_then(protocol, seed):
 
 def test_what_a_client_says_while_its_old_messages_are_withdrawn_stays():
     core = network("filter").broker("B1")
-    core._leave("s", core._registry.said("s"))
+    core._parts.clients._leave("s", core._registry.keys_of("s"))
     rest = core.registered("subscription", "s")
     session = core._sessions["s"]
     again = Subscribe(f"s/{MANY - 1}", parse_filter(f"[class,eq,'STOCK'],[x,=,{MANY - 1}]"))
     frame = ControlFrame(session.peer_epoch, session.epoch, session.inbound.expected, 0, again)
     core.handle(FrameArrived("s", frame), 1e6)
-    while core._leaving:
+    while core._parts.clients.leaving:
         core.handle(TimerFired(leaving.LEAVE), 1e6)
     assert rest == MANY - leaving.SLICE
     assert core.registered("subscription", "s") == 1
@@ -148,7 +148,7 @@ def test_of_a_client_that_is_back_nothing_is_withdrawn_before_it_has_said_all():
     core.handle(TimerFired(leaving.LEAVE), 1e6)
     assert core.registered("subscription", "s") == rest == MANY - leaving.SLICE
     core.handle(FrameArrived("s", ControlFrame(SessionEpoch(9, 0), session.epoch, 0, 0, SyncEnd())), 1e6)
-    while core._leaving:
+    while core._parts.clients.leaving:
         core.handle(TimerFired(leaving.LEAVE), 1e6)
     assert core.registered("subscription", "s") == 0
     assert "s" in core.clients()

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from overweave.broker.core import Statistics
+from overweave.broker.counters import Statistics
 from overweave.cli import broker_lines as verb
 from overweave.cli import status as status_verb
 from overweave.drivers.tcp.monitor import MonitorServer, Snapshot

@@ -11,7 +11,7 @@ import termios
 
 import pytest
 
-from overweave.broker.core import Statistics
+from overweave.broker.counters import Statistics
 from overweave.cli import top as verb
 from overweave.drivers.tcp.monitor import Snapshot
 

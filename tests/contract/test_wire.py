@@ -49,7 +49,7 @@ from overweave.contract.wire import (
 )
 from overweave.drivers.tcp.frame_reader import FrameReader
 from overweave.errors import InvalidInput, WireError
-from overweave.language.headers import Header
+from overweave.language.headers import Epoch, Header, Origin
 from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
 from overweave.routing.messages import LinkState, StateSnapshot
@@ -59,7 +59,8 @@ numbers = st.integers(0, 2**64 - 1)
 texts = st.text(max_size=20)
 ids = st.text(min_size=1, max_size=20)
 some_texts = st.lists(texts, max_size=3).map(tuple)
-origins = st.none() | st.tuples(texts, st.integers(0, 99))
+route_epochs = st.builds(Epoch, st.integers(0, 2**43), st.integers(0, 2**40))
+origins = st.none() | st.builds(Origin, texts, route_epochs)
 plain_headers = st.just(Header()) | st.builds(
     Header, source=texts, destinations=st.sets(st.integers(0, 2000), max_size=3).map(sorted).map(tuple),
     path=some_texts, tree=texts,
@@ -75,7 +76,7 @@ words = (
     | st.builds(
         StateSnapshot, ids,
         st.lists(st.tuples(texts, any_filters, some_texts, st.booleans(), origins), max_size=3).map(tuple), plain_headers,
-        st.booleans(), st.none() | st.lists(st.tuples(texts, st.integers(0, 99)), max_size=2).map(tuple),
+        st.booleans(), st.none() | st.lists(st.tuples(texts, route_epochs), max_size=2).map(tuple),
     )
 )  # fmt: skip
 publishes = st.builds(

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from overweave.broker.core import INCARNATIONS_MAX, BrokerCore
+from overweave.broker.control_plane import INCARNATIONS_MAX
+from overweave.broker.core import BrokerCore
 from overweave.contract.effects import Restart
 from overweave.contract.frames import NO_EPOCH, Hello, SessionEpoch
 from overweave.contract.stimuli import FrameArrived, PeerConnected

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from overweave.broker.core import Statistics
+from overweave.broker.counters import Statistics
 from overweave.drivers.tcp import monitor
 from overweave.drivers.tcp.monitor import PEERS_MAX, REQUEST_BYTES_MAX, MonitorError, MonitorServer, fetch_snapshot, host_and_port
 from overweave.errors import InvalidInput

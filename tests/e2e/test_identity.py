@@ -359,15 +359,15 @@ def test_a_broker_that_restarts_with_its_clock_a_minute_back_goes_on(monkeypatch
             heard = [await stack.enter_async_context(listening(urls[id])) for id in ("B2", "B3")]
             publisher = await comes(stack, urls["B1"], name="p")
             await says(publisher, "p", range(3))
-            first, now_ns = nodes["B2"].core._incarnation, time.time_ns
+            first, now_ns = nodes["B2"].core.incarnation, time.time_ns
             for connection in nodes["B2"].peers.values():
                 connection.abort()
             await nodes["B2"].stop()
             monkeypatch.setattr(time, "time_ns", lambda: now_ns() - 60 * 10**9)
             nodes["B2"] = BrokerNode(settings["B2"])
-            assert (nodes["B2"].core._incarnation > first) is state
+            assert (nodes["B2"].core.incarnation > first) is state
             await nodes["B2"].start()
-            await until(lambda: nodes["B2"].core._incarnation > first)
+            await until(lambda: nodes["B2"].core.incarnation > first)
             await until(lambda: all(node.health_problem() is node.degradation() is None for node in nodes.values()))
             await until(lambda: nodes["B2"].gauges()["connected_clients"] == 1)
             await until(lambda: nodes["B1"].core.statistics().tables["subscriptions"] > 0)

@@ -95,7 +95,7 @@ def test_publishers_publish_what_they_advertise_and_subscriptions_may_match(kind
 def test_a_workload_in_a_directory(spark, tmp_path):
     kind, shown, out = WORKLOADS["stock"], [], tmp_path / "new" / "w"
     options = kind.read_options({"publishers": 2, "subscriptions": 3, "publications": 5, "brokers": 1})
-    write = partial(write_workload, where=out, note=Manifest(kind="stock", seed=1, options={}), on_table=shown.append)
+    write = partial(write_workload, where=out, manifest=Manifest(kind="stock", seed=1, options={}), on_table=shown.append)
     note = write(kind.make(Source(spark, 1), options))
     assert shown == list(note.rows) == ["brokers", "publishers", "subscriptions", "publications"]
     assert list(note.rows.values()) == [1, 2, 3, 5]

@@ -8,6 +8,7 @@ from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsub
 from overweave.language.relations import intersects
 from overweave.language.syntax import parse_filter
 from overweave.overlay.shapes import make_overlay
+from overweave.routing.base import Engine
 from overweave.routing.filter import FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
 from overweave.testing.routing import check_routing
@@ -103,9 +104,9 @@ def test_indexes_change_nothing_on_the_wire(seed, boxes):
             ours.add_neighbour(peer)
             plain.add_neighbour(peer)
             continue
-        sends = list(ours.handle(message, peer))
+        sends = list(ours.on_control(message, peer))
         ours.validate()
-        assert sends == list(plain.handle(message, peer)), f"{message} of {peer}"
+        assert sends == list(plain.on_control(message, peer)), f"{message} of {peer}"
         said += len(sends)
         assert ours.table_sizes() == plain.table_sizes()
     assert said > 300
@@ -122,12 +123,12 @@ def test_indexes_change_nothing_in_a_network():
             trace = []
 
             class Traced(routing):
-                def handle(self, message, peer, trace=trace):
-                    sends = list(super().handle(message, peer))
+                def on_control(self, message, peer, trace=trace):
+                    sends = list(super().on_control(message, peer))
                     trace.append((message, peer, sends))
                     return sends
 
-            check_routing(lambda *_, traced=Traced: traced(), overlay, seed, steps=120)
+            check_routing(lambda *_, traced=Traced: Engine(traced()), overlay, seed, steps=120)
             traces.append(trace)
         assert traces[0] == traces[1]
 
@@ -136,14 +137,14 @@ def test_trees_are_looked_up_by_the_paths_they_have():
     overlay, brokers = make_overlay("random-graph", brokers=9, degree=4, seed=5), []
 
     class Checked(FilterBasedGeneral):
-        def handle(self, message, peer):
-            sends = list(super().handle(message, peer))
+        def on_control(self, message, peer):
+            sends = list(super().on_control(message, peer))
             self.validate()
             return sends
 
-    def make(broker, _overlay):
+    def make(broker, _overlay, _incarnation):
         brokers.append(Checked(broker))
-        return brokers[-1]
+        return brokers[-1].engine()
 
     check_routing(make, overlay, seed=1, steps=120)
-    assert not any(len(broker._routed) or len(broker._wanted) for broker in brokers)
+    assert not any(len(broker._routed) or len(broker._subscriptions.local_index) for broker in brokers)

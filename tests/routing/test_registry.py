@@ -27,10 +27,11 @@ SCENARIO = {
     "workload": {"publishers": 1, "subscriptions_per_publisher": 2},
 }
 FINE = """
+from overweave.routing.base import Engine
 from overweave.routing.flooding import Flooding
 from overweave.routing.registry import RoutingProtocol
 
-PROTOCOL = RoutingProtocol(lambda broker, overlay, incarnation, options: Flooding())
+PROTOCOL = RoutingProtocol(lambda broker, overlay, incarnation, options: Engine(Flooding()))
 NUMBER = 7
 """
 ANY = parse_filter("[x,>,1]")
@@ -168,13 +169,13 @@ def test_publications_climb_to_the_root_that_is_given(name):
 @pytest.mark.parametrize("ticks", [1, 3])
 def test_a_former_parent_keeps_subscriptions_for_the_ticks_that_are_given(ticks):
     options = AdvertisementTreeOptions(parent_hold_ticks=ticks, startup_ticks=1)
-    routing = protocol("filter-general").make("B1", make_overlay("chain", brokers=3), options=options)
+    routing = protocol("filter-general").make("B1", make_overlay("chain", brokers=3), options=options).routing
     for neighbour in ("B2", "B3"):
         routing.add_neighbour(neighbour)
     list(routing.tick())
-    routing.handle(Subscribe("s", ANY), "client")
-    routing.handle(Advertise("a", ANY, Header(path=("B9", "B5", "B2"))), "B2")
-    moved = routing.handle(Advertise("a", ANY, Header(path=("B9", "B3"))), "B3")
+    routing.on_control(Subscribe("s", ANY), "client")
+    routing.on_control(Advertise("a", ANY, Header(path=("B9", "B5", "B2"))), "B2")
+    moved = routing.on_control(Advertise("a", ANY, Header(path=("B9", "B3"))), "B3")
     assert ("B3", "s") in [(to, message.id) for to, message in moved if isinstance(message, Subscribe)]
     ended = [[to for to, message in routing.tick() if isinstance(message, Unsubscribe)] for _ in range(ticks)]
     assert ended == [[]] * (ticks - 1) + [["B2"]]
@@ -183,11 +184,11 @@ def test_a_former_parent_keeps_subscriptions_for_the_ticks_that_are_given(ticks)
 @pytest.mark.parametrize("ticks", [1, 3])
 def test_a_lost_path_is_held_down_for_the_ticks_that_are_given(ticks):
     overlay = make_overlay("clustered-chain", brokers=6, clusters=2)
-    paths = protocol("merc").make("B1", overlay, options=ClusterOptions(hold_down_ticks=ticks))._addresses.of(None)
+    paths = protocol("merc").make("B1", overlay, options=ClusterOptions(hold_down_ticks=ticks)).routing._exchange.paths.of(None)
     assert isinstance(paths, PathSet)
     paths.set("s", [Path(2, ANY, 1, False)])
     paths.set("s", [], lambda: [Path(3, ANY, 1, False)])
     for _ in range(ticks):
-        assert list(paths.since.of("s")) == [3]
+        assert list(paths.hold_down.of("s")) == [3]
         paths.tick()
-    assert not list(paths.since.of("s"))
+    assert not list(paths.hold_down.of("s"))

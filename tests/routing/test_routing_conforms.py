@@ -5,6 +5,7 @@ import pytest
 from overweave.errors import InvalidInput
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
+from overweave.routing.base import Engine
 from overweave.routing.filter import FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
 from overweave.routing.forwarded import ForwardedSubscriptions
@@ -82,11 +83,11 @@ class KeepsDuplicates(FilterBasedGeneral):
 
 
 def with_offers(offers):
-    def make(_broker, _overlay):
+    def make(_broker, _overlay, _incarnation):
         routing = FilterBased()
         add = routing.add_neighbour
-        routing.add_neighbour = lambda neighbour: (add(neighbour), routing._offers.update({neighbour: offers()}))
-        return routing
+        routing.add_neighbour = lambda neighbour, kind=None: (add(neighbour), routing._offers.update({neighbour: offers()}))
+        return Engine(routing)
 
     return make
 
@@ -95,9 +96,9 @@ def with_offers(offers):
     ("make", "overlay"),
     [
         (with_offers(NoHeirs), TREES["balanced"]),
-        (lambda *_: Echo(), TREES["chain"]),
-        (lambda *_: DeafToLateAdvertisements(), TREES["chain"]),
-        (lambda *_: KeepsDuplicates(), GRAPHS["random-graph"]),
+        (lambda *_: Engine(Echo()), TREES["chain"]),
+        (lambda *_: Engine(DeafToLateAdvertisements()), TREES["chain"]),
+        (lambda *_: KeepsDuplicates().engine(), GRAPHS["random-graph"]),
     ],
     ids=["no heirs", "echo", "deaf", "keeps duplicates"],
 )

@@ -19,6 +19,7 @@ from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import BUILT_IN, PROTOCOLS, RoutingProtocol
+from overweave.routing.base import Engine
 from overweave.routing.filter import FilterBased
 
 EPOCH = SessionEpoch(1, 0)
@@ -61,7 +62,7 @@ class Forgetful(FilterBased):
 
 
 def test_a_simulation_that_loses_something_fails(monkeypatch):
-    monkeypatch.setitem(BUILT_IN, "filter", RoutingProtocol(lambda *_: Forgetful(), acyclic=True))
+    monkeypatch.setitem(BUILT_IN, "filter", RoutingProtocol(lambda *_: Engine(Forgetful()), acyclic=True))
     with pytest.raises(OverweaveError, match=r"deliveries are wrong: subscription .* missing"):
         simulate(scenario_of(SCENARIO))
     simulate(scenario_of(SCENARIO | {"checks": {"deliveries": False}}))

@@ -107,7 +107,7 @@ class World:
 
     def check_trees(self):
         """The trees of `filter-general`: each broker has a path, and all that intersects is known all the way."""
-        routings = {id: self.network.broker(id)._routing for id in self.overlay.ids}
+        routings = {id: self.network.broker(id).routing for id in self.overlay.ids}
         for id, number in self.advertised.items():
             trees = {at: routing._trees[f"a{id}"] for at, routing in routings.items()}
             for at, tree in trees.items():
@@ -215,13 +215,13 @@ def test_a_former_parent_is_told_until_the_new_path_is_in_force():
     world.advertise("p", "B0", 0)
     world.subscribe("s", "B2", "[x,>=,0]")
     world.go_on(4.5)
-    assert world.network.broker("B2")._routing._trees["ap"].parent == "B3"
+    assert world.network.broker("B2").routing._trees["ap"].parent == "B3"
     expected = Counter()
     for _ in range(200):
         expected += world.publish()
         world.go_on(0.02)
     world.heal()
-    assert world.network.broker("B2")._routing._trees["ap"].parent == "B1"
+    assert world.network.broker("B2").routing._trees["ap"].parent == "B1"
     world.network.run_until_quiescent()
     assert world.network.deliveries == expected
     world.check_trees()

@@ -81,9 +81,9 @@ def test_a_link_that_is_not_tried_delays_word_of_the_others_for_a_heartbeat_only
     )
     network.crash("B3")
     network.scheduler.run(0.05)
-    assert set(network.broker("B1")._routing.overlay().members) == set()
+    assert set(network.broker("B1").topology.members) == set()
     network.scheduler.run(0.25)  # long before B2 gives the link to B3 up
-    assert set(network.broker("B1")._routing.overlay().members) == {"B2"}
+    assert set(network.broker("B1").topology.members) == {"B2"}
 
 
 @pytest.mark.parametrize("how", ["one by one", "batch", "word"])
@@ -107,7 +107,7 @@ def test_a_publisher_never_has_more_on_its_way_than_can_be_told_from_duplicates(
     events = [parse_publication(f"[x,{number}]") for number in range(count)]
     for event in events[:first]:
         network.publish("p", event)
-    while network.broker("B0")._routing.overlay().distances["B4"] == 2:
+    while network.broker("B0").topology.distances["B4"] == 2:
         network.scheduler.run(network.scheduler.now_s + 0.0001)
     if how == "batch":
         network.publish("p", *events[first:])

@@ -71,7 +71,7 @@ def run(overlay, options, periods, seed=1, talks=3):
 
 
 def mean_distance(network, partners):
-    distances = {id: network.broker(id)._routing.overlay().distances for id in network.running()}
+    distances = {id: network.broker(id).topology.distances for id in network.running()}
     return np.mean([distances[id][other] for id, others in partners.items() for other in others if other != id])
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from overweave.broker.client import ClientCore
-from overweave.broker.core import BrokerCore
+from overweave.broker.client_control import ClientControl
+from overweave.broker.lifecycle import PeerLifecycle
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.performers import EffectPerformers
@@ -84,12 +85,12 @@ def test_clients_that_never_settle_are_found(monkeypatch):
 
 
 def test_brokers_that_forget_to_forget_are_found(monkeypatch):
-    monkeypatch.setattr(BrokerCore, "_withdraw", lambda self, peer, message: None)
+    monkeypatch.setattr(ClientControl, "withdraw_slice", lambda self: None)
     assert "state" in failing()
 
 
 def test_errors_of_cores_are_found(monkeypatch):
-    monkeypatch.setattr(BrokerCore, "_left", lambda self, stimulus: 1 / 0)
+    monkeypatch.setattr(PeerLifecycle, "on_left", lambda self, stimulus: 1 / 0)
     assert "error" in failing()
 
 

@@ -24,7 +24,7 @@ Rows64 = NDArray[np.int64]
 
 
 class SeenRows(Protocol):
-    """A dedup window by publisher, incarnation and sequence number (`overweave.broker.dedup`)."""
+    """A dedup window by publisher, incarnation and sequence number (`overweave.routing.dedup`)."""
 
     def add(self, publisher: str, life: int, sequence: int) -> bool:
         """Whether a publication is new; it is not from now on."""

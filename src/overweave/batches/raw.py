@@ -75,9 +75,9 @@ def encode_batch(batch: Batch) -> EncodedBatch:
     """The wire form of any batch."""
     raw = batch if isinstance(batch, RawRows) else RawRows(encode_rows(batch.publishes()), batch.count)
     head = raw.head
-    return EncodedBatch(
-        raw.data, min(head.hops_added, _U8_MAX), head.ttl_written, batch.head.tag, encode_list(numbers_of(head.destinations))
-    )
+    hops = head.hops_added if head.hops_added < _U8_MAX else _U8_MAX
+    destinations = encode_list(numbers_of(head.destinations)) if head.destinations else b""
+    return EncodedBatch(raw.rows.data, hops, head.ttl_written, batch.head.tag, destinations)
 
 
 class RawRows(Batch):

@@ -92,11 +92,11 @@ def _at_a_broker(title: str, filters: _Filters, largest: bool) -> list[Row]:
     wanted = subscriptions[:ROUNDS]
     again = [(id, filter, NEIGHBOURS[id % len(NEIGHBOURS)]) for id, filter in enumerate(advertisements[:ROUNDS])]
     for id, filter in enumerate(wanted):  # what comes once more is new to the tables, not to the caches
-        routing.handle(Subscribe(f"warm {id}", filter), "c2")
-        routing.handle(Unsubscribe(f"warm {id}"), "c2")
+        routing.on_control(Subscribe(f"warm {id}", filter), "c2")
+        routing.on_control(Unsubscribe(f"warm {id}"), "c2")
     subscribe_s = _each_s(routing, [(Subscribe(f"more {id}", filter), "c2") for id, filter in enumerate(wanted)])
     for id in range(len(wanted)):
-        routing.handle(Unsubscribe(f"more {id}"), "c2")
+        routing.on_control(Unsubscribe(f"more {id}"), "c2")
     unadvertise_s = _each_s(routing, [(Unadvertise(f"a{id}"), peer) for id, _, peer in again])
     advertise_s = _each_s(routing, [(Advertise(f"a{id}", filter), peer) for id, filter, peer in again])
     plain_subscribe_s = _seconds(lambda: [_plain_towards(advertisements, each) for each in wanted]) / len(wanted)
@@ -113,14 +113,14 @@ def _at_a_broker(title: str, filters: _Filters, largest: bool) -> list[Row]:
 
 def _loaded(filters: _Filters) -> Routing:
     """A broker that knows all of them, each neighbour its share of the advertisements and half of the subscriptions."""
-    routing = PROTOCOLS["filter"].make("B1", make_overlay("star", brokers=len(NEIGHBOURS) + 1))
+    routing = PROTOCOLS["filter"].make("B1", make_overlay("star", brokers=len(NEIGHBOURS) + 1)).routing
     for neighbour in NEIGHBOURS:
         routing.add_neighbour(neighbour)
     peers = (*NEIGHBOURS, *["c1"] * len(NEIGHBOURS))
     for id, filter in enumerate(filters.advertisements):
-        routing.handle(Advertise(f"a{id}", filter), NEIGHBOURS[id % len(NEIGHBOURS)])
+        routing.on_control(Advertise(f"a{id}", filter), NEIGHBOURS[id % len(NEIGHBOURS)])
     for id, filter in enumerate(filters.subscriptions):
-        routing.handle(Subscribe(f"s{id}", filter), peers[id % len(peers)])
+        routing.on_control(Subscribe(f"s{id}", filter), peers[id % len(peers)])
     return routing
 
 
@@ -136,7 +136,7 @@ def _plain_candidates(advertisement: Filter, subscriptions: list[Filter]) -> lis
 
 def _each_s(routing: Routing, messages: list[tuple[Control, str]]) -> float:
     """What one of them takes; all that is sent because of it is made, too."""
-    return _seconds(lambda: [list(routing.handle(message, peer)) for message, peer in messages]) / len(messages)
+    return _seconds(lambda: [list(routing.on_control(message, peer)) for message, peer in messages]) / len(messages)
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -1,4 +1,4 @@
-"""What clients have advertised, to see which of their publications no advertisement covers: others would never get those."""
+"""The advertisements of clients, and the publications that none of them covers: these would reach no other broker."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from overweave.matching.index import Index
 
 #: Limit of learned advertisement parts per client; then the index is rebuilt.
 _PARTS_MAX = 1_000
-#: Fewer rows are looked at one by one.
+#: Fewer rows are checked one by one.
 _FEW = 8
 #: Limits of a publication's excerpt in messages.
 _ATTRIBUTES_SHOWN, _CHARACTERS_SHOWN = 3, 120
@@ -27,21 +27,21 @@ class Advertised:
         self._clients: dict[str, _Advertisements] = {}
 
     def add(self, client: str, id: str, filter: Filter) -> None:
-        """A client advertises, perhaps something else under an id that it has used."""
+        """Add an advertisement, or replace its filter."""
         self._clients.setdefault(client, _Advertisements()).add(id, filter)
 
     def remove(self, client: str, id: str) -> None:
-        """A client withdraws an advertisement."""
+        """Remove an advertisement."""
         advertisements = self._clients.get(client)
         if advertisements is not None:
             advertisements.remove(id)
 
     def forget(self, client: str) -> None:
-        """A client is gone."""
+        """Remove a client."""
         self._clients.pop(client, None)
 
     def uncovered(self, client: str, batch: Batch) -> NDArray[np.int64] | None:
-        """The rows that no advertisement of their client covers; None when there are none."""
+        """The rows that no advertisement of their client covers, or None."""
         advertisements = self._clients.get(client)
         return np.arange(batch.count) if advertisements is None else advertisements.uncovered(batch)
 
@@ -49,18 +49,18 @@ class Advertised:
 class _Advertisements:
     """The advertisements of one client.
 
-    A row is covered if it has no other attributes than one of them, with values that this admits. Of plain ones a kernel sees
-    it. Others are found by an index, which asks for all attributes: so it holds advertisements as they are and, once seen, the
-    parts of them that rows have.
+    A row is covered if its attributes are among those of an advertisement, with admitted values. A kernel checks plain
+    advertisements. An index finds others; it matches all attributes of a filter, so it holds each advertisement and the parts
+    of it that rows have had.
     """
 
     __slots__ = ("_filters", "_index", "_learned", "_parts", "_plain")
 
     def __init__(self) -> None:
         self._filters: dict[str, Filter] = {}
-        #: Made when they are needed first: most clients never publish, or publish what is plain.
+        #: Built on demand: most clients never publish, or have plain advertisements only.
         self._plain: PlainFilters | None = None
-        #: By how many attributes each has.
+        #: Filters by their number of attributes.
         self._index: Index | None = None
         self._parts = self._learned = 0
 
@@ -84,7 +84,7 @@ class _Advertisements:
         return np.array(uncovered, np.int64) if uncovered else None
 
     def _not_in_index(self, batch: Batch, rows: NDArray[np.int64]) -> NDArray[np.int64] | None:
-        """Those of some rows that the index does not find an advertisement for; None when there are none."""
+        """The rows for which the index finds no advertisement, or None."""
         some = batch.take(rows)
         sizes, missing = attribute_counts(some), np.ones(some.count, np.bool_)
         for size, found in some.match(self._index or self._new_index()):
@@ -93,7 +93,7 @@ class _Advertisements:
         return rest if len(rest) else None
 
     def _is_covered(self, publication: Publication) -> bool:
-        """Whether some advertisement covers a publication; then the index finds others like it."""
+        """Whether an advertisement covers a publication; the index then finds others like it."""
         for filter in self._filters.values():
             if admits(filter, publication):
                 if self._index is not None:
@@ -106,7 +106,7 @@ class _Advertisements:
     def _new_index(self) -> Index:
         self._index, self._parts, self._learned = Index(), 0, 0
         for filter in self._filters.values():
-            if constraints(filter) is not None:  # else it tells of nothing
+            if constraints(filter) is not None:  # else it admits nothing
                 self._enter(filter, self._index)
         return self._index
 

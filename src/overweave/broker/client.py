@@ -10,7 +10,6 @@ import numpy as np
 
 from overweave.batches.base import Batch, split_by_link
 from overweave.batches.objects import Rows
-from overweave.broker.dedup import DedupWindow
 from overweave.broker.session import AckScheduler, Barrier, EpochCounter, Session
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Deliver, Effect, Rejection, SetTimer
@@ -20,6 +19,7 @@ from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
 from overweave.matching.index import Index
+from overweave.routing.dedup import DedupWindow
 
 ACKNOWLEDGE, RETRANSMIT = "acknowledge", "resend"
 

@@ -1,4 +1,4 @@
-"""Acknowledgements that wait for the journal: what a client said is acknowledged when it is durable, not before."""
+"""Acks that wait for the journal: a control message of a client is acked when it is durable, not before."""
 
 from overweave.broker.pending_ack import PendingAck
 from overweave.contract.frames import Rejected
@@ -10,12 +10,12 @@ UNAVAILABLE = "journal-unavailable"
 
 
 class Durability:
-    """The custodies of control messages by the number of the last `Persist` that has to be durable for them."""
+    """Pending acks by the number of the `Persist` effect that they wait for."""
 
     __slots__ = ("_durable", "_failure", "_pending", "_persisted")
 
     def __init__(self, durable: bool) -> None:
-        #: False: the driver has no journal, or none that says when something is durable, so nothing waits for it.
+        #: False: the driver has no journal, or does not report durability, so no ack waits.
         self._durable = durable
         self._persisted = 0
         self._pending: dict[int, list[PendingAck]] = {}
@@ -27,13 +27,13 @@ class Durability:
         return self._failure is not None
 
     def hold(self, ack: PendingAck, number: int) -> None:
-        """Hold an acknowledgement until the `Persist` effect of this number, counted from 1, is durable."""
+        """Hold an ack until the `Persist` effect of this number, counted from 1, is durable."""
         if self._durable and number > self._persisted:
             ack.retain()
             self._pending.setdefault(number, []).append(ack)
 
     def persisted(self, stimulus: Persisted) -> None:
-        """Release what has waited for this; the journal works."""
+        """Release the acks that waited; the journal works."""
         self._failure = None
         for number in range(self._persisted + 1, stimulus.count + 1):
             for ack in self._pending.pop(number, ()):
@@ -41,10 +41,10 @@ class Durability:
         self._persisted = max(self._persisted, stimulus.count)
 
     def failed(self, stimulus: JournalFailed) -> None:
-        """Reject new control messages from now on. What is applied already stays so, and waits until it is durable."""
+        """Reject new control messages from now on. Applied ones stay in force, and their acks wait."""
         self._failure = stimulus.reason
 
     def rejection(self, message: Control) -> Rejected:
-        """The answer to a control message that would have to be kept."""
+        """The answer to a control message that changes the journal."""
         text = f"{message.id!r} is not in force: the broker cannot write its journal ({self._failure})"
         return Rejected(message.id, UNAVAILABLE, text, isinstance(message, Unadvertise | Unsubscribe))

@@ -1,14 +1,15 @@
-"""The desk: where modules sit in a broker. It hands them what concerns them, and does what they ask for.
+"""The host of a broker's modules: it dispatches stimuli to them and performs their effects.
 
 To the rest of the broker a module is a client without a connection.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 from overweave.batches.base import Batch
 from overweave.batches.objects import Rows
 from overweave.broker.step import StepContext
-from overweave.contract.effects import SetTimer
+from overweave.contract.effects import RetireLink, SetTimer
 from overweave.contract.modules import (
     ControlApplied,
     Delivered,
@@ -25,59 +26,66 @@ from overweave.language.headers import Header, Priority
 from overweave.language.messages import Control, Publish, Subscribe, Unsubscribe
 from overweave.language.relations import matches
 
-#: So many publications a module has in a life of its broker.
-_PUBLICATIONS_MAX = 1 << 20
+
+class ModuleOutlet(Protocol):
+    """The parts of a broker that modules act on."""
+
+    def send_control(self, module: str, message: Control) -> None:
+        """Apply a control message of a module."""
+
+    def publish(self, module: str, batch: Batch) -> None:
+        """Route a publication of a module."""
+
+    def retire_link(self, neighbour: str) -> None:
+        """Retire a link."""
 
 
 class ModuleHost:
-    """The modules of one broker, by name."""
+    """The modules of one broker, by name; ``life`` is their incarnation as publishers."""
 
-    def __init__(
-        self,
-        broker: str,
-        modules: Mapping[str, Module],
-        step: StepContext,
-        say: Callable[[str, Control], None],
-        publish: Callable[[str, Batch], None],
-        incarnation: int = 1,
-        life: int = 0,
-    ) -> None:
+    def __init__(self, broker: str, modules: Mapping[str, Module], step: StepContext, life: int) -> None:
         self._modules = {f"{broker}/{name}": module for name, module in modules.items()}
-        #: Whether there are any.
         self.has_modules = bool(modules)
-        self._step, self._say, self._publish = step, say, publish
+        self._step = step
+        self._outlet: ModuleOutlet | None = None
         self._subscriptions: dict[str, dict[str, Subscribe]] = {peer: {} for peer in self._modules}
-        #: What was published in an earlier life has been seen: none of it must have the same identity, nor number in traces.
+        #: Publications of an earlier incarnation have been seen: they differ in the life, not in their numbers.
         self._life = life
-        self._sequences = dict.fromkeys(self._modules, incarnation * _PUBLICATIONS_MAX)
+        self._sequences = dict.fromkeys(self._modules, 0)
+        #: The module and the own name of each timer, by its name outside.
+        self._timers: dict[str, tuple[str, str]] = {}
         self._watching = {
             kind: [peer for peer, module in self._modules.items() if kind in module.watches] for kind in (Routed, ControlApplied)
         }
-        self.watches_passed = bool(self._watching[Routed])
+        self.watches_routed = bool(self._watching[Routed])
 
-    def start(self, overlay: TopologyView | None) -> None:
-        """Tell all modules that they are in place."""
+    def connect(self, outlet: ModuleOutlet) -> None:
+        """Perform the effects of modules on these parts."""
+        self._outlet = outlet
+
+    def start(self, topology: TopologyView | None) -> None:
+        """Start all modules."""
         for peer in self._modules:
-            self._tell(peer, Started(overlay))
+            self._handle(peer, Started(topology))
 
     def watch(self, stimulus: Routed | ControlApplied) -> None:
-        """Show something to those who watch for it."""
+        """Show a stimulus to the modules that watch its kind."""
         for peer in self._watching[type(stimulus)]:
-            self._tell(peer, stimulus)
+            self._handle(peer, stimulus)
 
     def measured(self, stimulus: LoadMeasured) -> None:
-        """Show a measurement to all."""
+        """Show a load measurement to all modules."""
         for peer in self._modules:
-            self._tell(peer, stimulus)
+            self._handle(peer, stimulus)
 
-    def timer(self, name: str) -> None:
-        """A timer of a module has fired; its name begins with the module's."""
-        peer, _, rest = name.partition(":")
-        if peer in self._modules:
-            self._tell(peer, TimerFired(rest))
+    def on_timer(self, name: str) -> None:
+        """A timer has fired; one of no module is ignored."""
+        peer, own = self._timers.pop(name, ("", ""))
+        if peer:
+            self._handle(peer, TimerFired(own))
 
     def receive(self, peer: str, batch: Batch) -> None:
-        """Publications for a module, not those of clients, whatever they look like; for a client that is leaving, nobody's."""
+        """Deliver publications of modules to a module; a peer that is none is a client on its leave."""
         if peer not in self._modules:
             return
         for publish in batch.publishes():
@@ -85,25 +93,34 @@ class ModuleHost:
                 continue
             for subscription in list(self._subscriptions[peer].values()):
                 if matches(subscription.filter, publish.publication):
-                    self._tell(peer, Delivered(publish, subscription.id))
+                    self._handle(peer, Delivered(publish, subscription.id))
 
-    def _tell(self, peer: str, stimulus: ModuleStimulus) -> None:
+    def _handle(self, peer: str, stimulus: ModuleStimulus) -> None:
+        outlet = self._outlet
+        assert outlet is not None
         for effect in self._modules[peer].handle(stimulus, self._step.now_s):
             match effect:
                 case SendControl(message):
-                    self._note(peer, message)
-                    self._say(peer, message)
-                case PublishControl(publication, urgent):
-                    priority = Priority.URGENT if urgent else Priority.CONTROL
-                    header = Header(peer, self._sequences[peer], self._step.now_s, self._life, priority=priority)
-                    self._sequences[peer] += 1
-                    self._publish(peer, Rows((Publish(publication, header),)))
+                    self._register(peer, message)
+                    outlet.send_control(peer, message)
+                case PublishControl():
+                    outlet.publish(peer, Rows((self._publish(peer, effect),)))
                 case SetTimer(name, at_s):
-                    self._step.effects.append(SetTimer(f"{peer}:{name}", at_s))
+                    full = f"{peer}:{name}"
+                    self._timers[full] = peer, name
+                    self._step.effects.append(SetTimer(full, at_s))
+                case RetireLink(neighbour):
+                    outlet.retire_link(neighbour)
                 case _:
                     self._step.effects.append(effect)
 
-    def _note(self, peer: str, message: Control) -> None:
+    def _publish(self, peer: str, effect: PublishControl) -> Publish:
+        priority = Priority.URGENT if effect.urgent else Priority.CONTROL
+        header = Header(peer, self._sequences[peer], self._step.now_s, self._life, priority=priority)
+        self._sequences[peer] += 1
+        return Publish(effect.publication, header)
+
+    def _register(self, peer: str, message: Control) -> None:
         if isinstance(message, Subscribe):
             self._subscriptions[peer][message.id] = message
         elif isinstance(message, Unsubscribe):

@@ -1,4 +1,4 @@
-"""The registry: what this broker's own clients have said, and whose it is. All of it is in the journal."""
+"""The registry of this broker's clients: their advertisements and subscriptions, as they are in the journal."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from overweave.contract.effects import Effect, Persist, Reject
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 
-#: The journal: what a client said, by kind and id, with the client's name.
+#: The journal: client and filter of each registration, by kind and id.
 Journal = Mapping[tuple[str, str], tuple[str, Filter]]
 KINDS = ("advertisement", "subscription")
 
@@ -23,16 +23,16 @@ class Registry:
         self._last_kept: dict[str, int] = {}
         self._owners: dict[tuple[str, str], str] = {}
         self._clients: dict[str, dict[tuple[str, str], Filter]] = {}
-        #: How many there are of a kind, of one client or (None) of all.
+        #: The number of registrations of a kind, of one client or (None) of all.
         self._counts: Counter[tuple[str, str | None]] = Counter()
         self.advertised = Advertised()
 
     def add(self, client: str) -> None:
-        """A client that has said nothing yet."""
+        """Add a client without registrations."""
         self._clients.setdefault(client, {})
 
     def remove(self, client: str) -> None:
-        """A client whose messages are all withdrawn."""
+        """Remove a client whose registrations are all withdrawn."""
         del self._clients[client]
         self._last_kept.pop(client, None)
         for kind in KINDS:
@@ -48,19 +48,19 @@ class Registry:
         return list(self._clients)
 
     def count(self, kind: str, client: str | None = None) -> int:
-        """How many of a kind one client has registered, or all together."""
+        """The number of registrations of a kind, of one client or of all."""
         return self._counts[kind, client]
 
     def has(self, client: str, message: Control) -> bool:
-        """Whether a client has registered something under the id of this message."""
+        """Whether a client has a registration under the id of this message."""
         return (kind_of(message), message.id) in self._clients.get(client, ())
 
-    def said(self, client: str) -> list[tuple[str, str]]:
-        """Kind and id of all that a client has registered."""
+    def keys_of(self, client: str) -> list[tuple[str, str]]:
+        """Kind and id of each registration of a client."""
         return list(self._clients[client])
 
     def register(self, client: str, message: Control, effects: list[Effect]) -> bool:
-        """Note what a client says; False when it speaks of what is not its own."""
+        """Register or withdraw for a client; False if the id belongs to another one."""
         key = kind_of(message), message.id
         owner = self._owners.get(key)
         if isinstance(message, Advertise | Subscribe):
@@ -85,17 +85,17 @@ class Registry:
         return self._last_kept.get(client, 0)
 
     def is_change(self, client: str, message: Control) -> bool:
-        """Whether the journal would have to keep what a client says: it is new, other than before, or a withdrawal."""
+        """Whether a message changes the journal: it is new, has another filter, or is a withdrawal."""
         known = self._clients[client].get((kind_of(message), message.id))
         return known != message.filter if isinstance(message, Advertise | Subscribe) else known is not None
 
     def replaces(self, client: str, message: Control) -> bool:
-        """Whether a client has said something else under this id: it may have withdrawn it while this broker was down."""
+        """Whether a message replaces another filter under its id: this broker may have missed the withdrawal."""
         known = self._clients[client].get((kind_of(message), message.id))
         return known is not None and isinstance(message, Advertise | Subscribe) and known != message.filter
 
     def restore(self, journal: Journal) -> Iterator[tuple[str, Control]]:
-        """Take in what an earlier incarnation kept; each client with what it said."""
+        """Register the journal of an earlier incarnation; the clients and messages."""
         for key, (client, filter) in journal.items():
             self.add(client)
             self._enter(client, key, filter)
@@ -103,18 +103,14 @@ class Registry:
             yield client, Advertise(key[1], filter) if key[0] == "advertisement" else Subscribe(key[1], filter)
 
     def entries(self) -> Journal:
-        """All that clients said, as the journal has it."""
-        return {key: (client, filter) for client, said in self._clients.items() for key, filter in said.items()}
-
-    def withdrawals(self, client: str) -> list[Control]:
-        """What would withdraw all that a client has said."""
-        return [Unadvertise(id) if kind == "advertisement" else Unsubscribe(id) for kind, id in self._clients[client]]
+        """All registrations, as in the journal."""
+        return {key: (client, filter) for client, filters in self._clients.items() for key, filter in filters.items()}
 
     def validate(self) -> None:
-        """Check what must always hold."""
-        assert {(key, client) for client, said in self._clients.items() for key in said} == set(self._owners.items())
-        for client, said in self._clients.items():
-            assert all(self._counts[kind, client] == sum(key[0] == kind for key in said) for kind in KINDS)
+        """Check the invariants."""
+        assert {(key, client) for client, keys in self._clients.items() for key in keys} == set(self._owners.items())
+        for client, keys in self._clients.items():
+            assert all(self._counts[kind, client] == sum(key[0] == kind for key in keys) for kind in KINDS)
         assert all(self._counts[kind, None] == sum(key[0] == kind for key in self._owners) for kind in KINDS)
 
     def _add_to_counts(self, client: str, kind: str, count: int) -> None:
@@ -136,5 +132,12 @@ class Registry:
 
 
 def kind_of(message: Control) -> str:
-    """What a message is about."""
+    """The kind of registration that a message is about."""
     return "advertisement" if isinstance(message, Advertise | Unadvertise) else "subscription"
+
+
+def withdrawal_of(message: Control) -> Control:
+    """The message that withdraws an advertisement or a subscription."""
+    if isinstance(message, Advertise | Unadvertise):
+        return Unadvertise(message.id, message.header)
+    return Unsubscribe(message.id, message.header)

@@ -15,39 +15,72 @@ parents, subscriptions may still wait for each other in a cycle, or for a broker
 """
 
 from collections import deque
-from collections.abc import Mapping
+from typing import Protocol
 
-from overweave.broker.neighbour_sync import NeighbourSync
+from overweave.broker.peers import Peers
 from overweave.broker.pending_ack import ControlKey, PendingAck, control_key
-from overweave.broker.session import Session
 from overweave.language.messages import Advertise, Control, Subscribe, Unsubscribe
+from overweave.routing.sync import NeighbourSync, SyncKind
 
 #: Settled ends of chains are pruned each time the number of chains has grown by this.
 _CHAINS_MORE = 256
 
 
-class ControlSettlement:
-    """What holds back the settlement of control at one broker; sessions and neighbours are the broker's own."""
+class Settlement(Protocol):
+    """The conditions under which control messages of peers are settled."""
 
-    def __init__(
-        self, telling: NeighbourSync, sessions: Mapping[str, Session], neighbours: Mapping[str, None], acyclic: bool
-    ) -> None:
-        self._sync, self._sessions, self._neighbours, self._acyclic = telling, sessions, neighbours, acyclic
+    def add(self, message: Control, peer: str, ack: PendingAck, now_s: float) -> None:
+        """Hold an ack until the message, which routing has applied, is in force."""
+
+    def withdrawn(self, message: Control, neighbour: str) -> None:
+        """A message to a neighbour may withdraw another one that acks wait for."""
+
+    def on_sync_progress(self) -> None:
+        """A neighbour has synchronised, or left: some deferred acks may be settled."""
+
+    def expire(self, before_s: float) -> None:
+        """Settle acks that have waited since before a time, where waits may form cycles."""
+
+
+def make_settlement(sync: NeighbourSync, peers: Peers) -> Settlement:
+    """The settlement that suits a synchronisation."""
+    if sync.kind is SyncKind.BY_ROUTING:
+        return RoutingSettlement()
+    return TreeSettlement(sync, peers) if sync.kind is SyncKind.TREE else GraphSettlement(sync, peers)
+
+
+class RoutingSettlement:
+    """No conditions: the protocol itself tracks the arrival of its addressed messages."""
+
+    def add(self, message: Control, peer: str, ack: PendingAck, now_s: float) -> None:
+        """See `Settlement.add`."""
+
+    def withdrawn(self, message: Control, neighbour: str) -> None:
+        """See `Settlement.withdrawn`."""
+
+    def on_sync_progress(self) -> None:
+        """See `Settlement.on_sync_progress`."""
+
+    def expire(self, before_s: float) -> None:
+        """See `Settlement.expire`."""
+
+
+class TreeSettlement:
+    """Settlement on overlays without cycles."""
+
+    def __init__(self, sync: NeighbourSync, peers: Peers) -> None:
+        self._sync, self._sessions, self._neighbours = sync, peers.sessions, peers.neighbours
         #: The last control message of each peer by key: they are settled in order, so that a sender waits for its last one only.
         self._chains: dict[tuple[str, ControlKey], PendingAck] = {}
         self._chains_max = _CHAINS_MORE
-        #: What came before all other neighbours had synchronised.
+        #: Messages that came before all other neighbours had synchronised.
         self._deferred: list[tuple[Control, str, PendingAck]] = []
-        #: What was added since when, in order, where waits may form cycles.
-        self._since: deque[tuple[float, PendingAck]] = deque()
 
-    def add(self, message: Control, peer: str, ack: PendingAck, now_s: float) -> None:
-        """Routing has applied a message of a peer: keep ``ack`` until the message is in force."""
+    def add(self, message: Control, peer: str, ack: PendingAck, now_s: float) -> None:  # noqa: ARG002
+        """See `Settlement.add`."""
         key = control_key(message)
         if key is None:
             return
-        if not self._acyclic:
-            self._since.append((now_s, ack))
         self._chain((peer, key), ack)
         if self._sync.synced_except(peer):
             self._wait(message, key, peer, ack)
@@ -55,13 +88,11 @@ class ControlSettlement:
             ack.retain()
             self._deferred.append((message, peer, ack))
 
-    def expire(self, before_s: float) -> None:
-        """Settle what has waited for too long, where waits may form cycles."""
-        while self._since and (self._since[0][0] < before_s or self._since[0][1].acked):
-            self._since.popleft()[1].expire()
+    def withdrawn(self, message: Control, neighbour: str) -> None:
+        """See `Settlement.withdrawn`; on a tree the withdrawal itself is in order."""
 
-    def synchronised(self) -> None:
-        """A neighbour has synchronised, or left: some of what was deferred may be settled."""
+    def on_sync_progress(self) -> None:
+        """See `Settlement.on_sync_progress`."""
         deferred, self._deferred = self._deferred, []
         for message, peer, ack in deferred:
             key = control_key(message)
@@ -72,28 +103,29 @@ class ControlSettlement:
                 self._wait(message, key, peer, ack)
             ack.release()
 
-    def withdrawn(self, message: Control, neighbour: str) -> None:
-        """A subscription was taken back from a neighbour: where overlays have cycles, it was told another one instead."""
-        if self._acyclic or not isinstance(message, Unsubscribe):
-            return
-        for ack in self._sessions[neighbour].outbound.waiters.withdrawn(message):
-            self._wait_for_others((Subscribe, message.header.tree), neighbour, ack)
-            ack.release()
+    def expire(self, before_s: float) -> None:
+        """See `Settlement.expire`; on a tree no wait forms a cycle."""
 
     def _wait(self, message: Control, key: ControlKey, peer: str, ack: PendingAck) -> None:
         if peer not in self._neighbours:
-            for neighbour in self._neighbours:
-                self._sessions[neighbour].outbound.waiters.wait_for_all(key[0], ack)
+            self._wait_for_all(key, ack)
             return
-        if self._acyclic or isinstance(message, Subscribe):
-            self._wait_for_others(key, peer, ack)
+        self._wait_for_others(key, peer, ack)
         if isinstance(message, Advertise):
-            self._sessions[peer].outbound.waiters.wait_for((Subscribe, key[1]), ack)
+            self._wait_for_attracted(key, peer, ack)
+
+    def _wait_for_all(self, key: ControlKey, ack: PendingAck) -> None:
+        for neighbour in self._neighbours:
+            self._sessions[neighbour].outbound.waiters.wait_for_all(key[0], ack)
 
     def _wait_for_others(self, key: ControlKey, peer: str, ack: PendingAck) -> None:
         for neighbour in self._neighbours:
             if neighbour != peer:
                 self._sessions[neighbour].outbound.waiters.wait_for(key, ack)
+
+    def _wait_for_attracted(self, key: ControlKey, peer: str, ack: PendingAck) -> None:
+        """An advertisement waits for the subscriptions that it attracts."""
+        self._sessions[peer].outbound.waiters.wait_for((Subscribe, key[1]), ack)
 
     def _chain(self, name: tuple[str, ControlKey], ack: PendingAck) -> None:
         earlier = self._chains.get(name)
@@ -103,3 +135,38 @@ class ControlSettlement:
         if len(self._chains) > self._chains_max:
             self._chains = {name: last for name, last in self._chains.items() if not last.acked}
             self._chains_max = len(self._chains) + _CHAINS_MORE
+
+
+class GraphSettlement(TreeSettlement):
+    """Settlement on overlays with cycles, where waits may form cycles too."""
+
+    def __init__(self, sync: NeighbourSync, peers: Peers) -> None:
+        super().__init__(sync, peers)
+        #: The acks with the times when they were added, oldest first.
+        self._since: deque[tuple[float, PendingAck]] = deque()
+
+    def add(self, message: Control, peer: str, ack: PendingAck, now_s: float) -> None:
+        """See `Settlement.add`."""
+        if control_key(message) is not None:
+            self._since.append((now_s, ack))
+        super().add(message, peer, ack, now_s)
+
+    def withdrawn(self, message: Control, neighbour: str) -> None:
+        """See `Settlement.withdrawn`: acks that waited for the subscription wait for those at the other neighbours."""
+        if isinstance(message, Unsubscribe):
+            for ack in self._sessions[neighbour].outbound.waiters.withdrawn(message):
+                self._wait_for_others((Subscribe, message.header.tree), neighbour, ack)
+                ack.release()
+
+    def expire(self, before_s: float) -> None:
+        """See `Settlement.expire`."""
+        while self._since and (self._since[0][0] < before_s or self._since[0][1].acked):
+            self._since.popleft()[1].expire()
+
+    def _wait(self, message: Control, key: ControlKey, peer: str, ack: PendingAck) -> None:
+        if peer not in self._neighbours:
+            self._wait_for_all(key, ack)
+        elif isinstance(message, Subscribe):
+            self._wait_for_others(key, peer, ack)
+        else:
+            self._wait_for_attracted(key, peer, ack)

@@ -1,10 +1,10 @@
-"""The step context: the state that the parts of a core share while it processes one stimulus."""
+"""The context of one step of a broker core: the time, and the effects so far."""
 
 from overweave.contract.effects import Effect
 
 
 class StepContext:
-    """The time of the stimulus, and the effects so far."""
+    """The time and the effects of the stimulus that is handled."""
 
     __slots__ = ("effects", "now_s")
 

@@ -1,4 +1,4 @@
-"""The story of a message: what a broker remembers of its last steps, to be asked for by id."""
+"""The story of a message: the last steps of a broker, by message id."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from overweave.language.messages import Control
 
 
 class Step(NamedTuple):
-    """What happened: when, what, the peer it came from, and the peers it went on to (publications)."""
+    """One step: its time, the kind of message, its sender, and the next hops of a publication."""
 
     at_s: float
     what: str
@@ -18,24 +18,24 @@ class Step(NamedTuple):
 
 
 class Story:
-    """The last so many steps. Batches are kept as they are, and looked into only when somebody asks."""
+    """The last ``length`` steps. Batches are stored as they are, and searched on demand."""
 
     def __init__(self, length: int) -> None:
-        self._heard: deque[tuple[float, str, Control]] = deque(maxlen=length)
+        self._applied: deque[tuple[float, str, Control]] = deque(maxlen=length)
         self._routed: deque[tuple[float, str, Batch, Sequence[tuple[str | None, Batch]]]] = deque(maxlen=length)
         self.length = length
 
-    def heard(self, now_s: float, peer: str, message: Control) -> None:
-        """A peer said something."""
-        self._heard.append((now_s, peer, message))
+    def applied(self, now_s: float, peer: str, message: Control) -> None:
+        """A control message of a peer was applied."""
+        self._applied.append((now_s, peer, message))
 
     def routed(self, now_s: float, peer: str, batch: Batch, forwards: Sequence[tuple[str | None, Batch]]) -> None:
-        """Publications went on."""
+        """Publications were routed."""
         self._routed.append((now_s, peer, batch, forwards))
 
     def of(self, id: str) -> list[Step]:
         """All steps of one message, in order."""
-        steps = [Step(at_s, type(message).__name__.lower(), peer) for at_s, peer, message in self._heard if message.id == id]
+        steps = [Step(at_s, type(message).__name__.lower(), peer) for at_s, peer, message in self._applied if message.id == id]
         for at_s, peer, batch, forwards in self._routed:
             if _holds(batch, id):
                 to = tuple(to for to, some in forwards if to is not None and _holds(some, id))

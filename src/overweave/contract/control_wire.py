@@ -5,7 +5,7 @@ import struct
 import msgspec
 
 from overweave.contract.control_codecs import codec_named, codec_of
-from overweave.contract.frames import AdvertisementsEnd, ControlMessage, Rejected, SyncEnd
+from overweave.contract.frames import AdvertisementsEnd, ControlMessage, LinkRetired, Rejected, SyncEnd
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header
@@ -15,11 +15,12 @@ _ID = struct.Struct("<HH")
 #: Control messages by their wire numbers; a `RoutingMessage` is an envelope.
 _TYPES: tuple[type[ControlMessage], ...] = (
     Advertise, Unadvertise, Subscribe, Unsubscribe, AdvertisementsEnd, SyncEnd, RoutingMessage, Rejected,
+    LinkRetired,
 )  # fmt: skip
 _NUMBERS = {type: number for number, type in enumerate(_TYPES)}
 _ENVELOPE = _NUMBERS[RoutingMessage]
 _header_decoder = msgspec.msgpack.Decoder(Header)
-_rejected_decoder = msgspec.msgpack.Decoder(Rejected)
+_rejected_decoder, _retired_decoder = msgspec.msgpack.Decoder(Rejected), msgspec.msgpack.Decoder(LinkRetired)
 
 
 def encode_control(message: ControlMessage) -> tuple[int, bytes]:
@@ -38,6 +39,8 @@ def decode_control(number: int, body: bytes) -> ControlMessage:
         return AdvertisementsEnd() if kind is AdvertisementsEnd else SyncEnd()
     if kind is Rejected:
         return _rejected_decoder.decode(body)
+    if kind is LinkRetired:
+        return _retired_decoder.decode(body)
     try:
         if kind is RoutingMessage:
             return _decoded_envelope(body)
@@ -56,7 +59,7 @@ def _encoded(message: ControlMessage) -> bytes:
     match message:
         case AdvertisementsEnd() | SyncEnd():
             return b""
-        case Rejected():
+        case Rejected() | LinkRetired():
             return msgspec.msgpack.encode(message)
         case Advertise() | Subscribe():
             return _encoded_head(message) + encode_filter(message.filter)

@@ -8,6 +8,7 @@ from overweave.batches.base import Batch
 from overweave.batches.trace_fields import Columns
 from overweave.contract.frames import Frame
 from overweave.contract.records import Record, Statement
+from overweave.overlay.parts import LinkKind
 
 #: Subscriptions with what each of them gets.
 Parts = Sequence[tuple[str, Batch]]
@@ -71,12 +72,16 @@ class TraceStatement(msgspec.Struct, frozen=True, gc=False):
 
 
 class Reject(msgspec.Struct, frozen=True):
-    """Tell a peer what it did wrong, by a code and a text, and close its connection; so many ``rows`` for it are dropped."""
+    """Send a peer an error with a code and a text, and close its connection.
+
+    ``forget``: the core has removed the peer, and dropped ``rows`` publications for it; the driver removes it too.
+    """
 
     peer: str
     code: str
     text: str
     rows: int = 0
+    forget: bool = False
 
 
 class Notify(msgspec.Struct, frozen=True):
@@ -89,13 +94,23 @@ class Notify(msgspec.Struct, frozen=True):
 
 
 class OpenLink(msgspec.Struct, frozen=True):
-    """Have a connection to another broker of the network, from now on."""
+    """Open a link to another broker of the network."""
+
+    peer: str
+    kind: LinkKind = LinkKind.PRIMARY
+
+
+class CloseLink(msgspec.Struct, frozen=True):
+    """Close the link to a neighbour for good: both ends get `PeerLeft`."""
 
     peer: str
 
 
-class CloseLink(msgspec.Struct, frozen=True):
-    """Have no connection to a neighbour any more: it is told, and both ends hear that the other has left."""
+class RetireLink(msgspec.Struct, frozen=True):
+    """Retire the link to a neighbour: no new publications, and `CloseLink` once those in flight are settled on both sides.
+
+    Output of modules and routing protocols; the core performs it.
+    """
 
     peer: str
 

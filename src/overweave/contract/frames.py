@@ -58,13 +58,19 @@ class Rejected(msgspec.Struct, frozen=True, tag="rejected"):
     withdrawal: bool = False
 
 
+class LinkRetired(msgspec.Struct, frozen=True, tag="link-retired"):
+    """The sender uses the link for no new publications; ``drained``: all its earlier messages are settled."""
+
+    drained: bool = False
+
+
 #: All numbered messages besides publications.
-ControlMessage = Control | AdvertisementsEnd | SyncEnd | Rejected
+ControlMessage = Control | AdvertisementsEnd | SyncEnd | Rejected | LinkRetired
 
 
 def is_addressed(message: ControlMessage) -> bool:
     """Whether a control message has destinations: its sender then holds it until they have it, as it does publications."""
-    return not isinstance(message, AdvertisementsEnd | SyncEnd | Rejected) and bool(message.header.destinations)
+    return isinstance(message, Control) and bool(message.header.destinations)
 
 
 class Hello(msgspec.Struct, frozen=True, tag="hello"):

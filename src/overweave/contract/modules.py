@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from overweave.batches.base import Batch
-from overweave.contract.effects import CloseLink, OpenLink, SetTimer, Trace, TraceColumns, TraceStatement
+from overweave.contract.effects import OpenLink, RetireLink, SetTimer, Trace, TraceColumns, TraceStatement
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
@@ -43,13 +43,13 @@ class Started(msgspec.Struct, frozen=True):
 
 
 class Routed(msgspec.Struct, frozen=True, gc=False):
-    """New publications came in from a peer, and went on to others: neighbours, clients, or None if there is no way yet."""
+    """Publications of a peer were routed to others: neighbours, clients, or None if there is no next hop yet."""
 
     batch: Batch
     peer: str
     to: list[tuple[str | None, Batch]]
-    #: They are told of by another `Routed` too, and go to others besides, or by another way.
-    again: bool = False
+    #: The rows that arrived just now: each publication is in ``arrived`` once. None: all have been before.
+    arrived: Batch | None
 
 
 class ControlApplied(msgspec.Struct, frozen=True):
@@ -83,7 +83,7 @@ class PublishControl(msgspec.Struct, frozen=True):
     urgent: bool = False
 
 
-ModuleEffect = SendControl | PublishControl | SetTimer | Trace | TraceColumns | TraceStatement | OpenLink | CloseLink
+ModuleEffect = SendControl | PublishControl | SetTimer | Trace | TraceColumns | TraceStatement | OpenLink | RetireLink
 
 
 class Module(Protocol):

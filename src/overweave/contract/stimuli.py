@@ -3,13 +3,15 @@
 import msgspec
 
 from overweave.contract.frames import Frame
+from overweave.overlay.parts import LinkKind
 
 
 class PeerConnected(msgspec.Struct, frozen=True):
-    """A connection to a peer is open; ``client`` tells a client from a neighbouring broker."""
+    """A connection to a peer is open: a client, or a neighbouring broker with a link of this kind."""
 
     peer: str
     client: bool = False
+    kind: LinkKind = LinkKind.PRIMARY
 
 
 class PeerDisconnected(msgspec.Struct, frozen=True):

@@ -11,8 +11,8 @@
     epochs          := u64 incarnation, u32 number, of the sender; u64 incarnation, u32 number, of the receiver
     HELLO           := epochs, u64 acknowledged, u64 expected, u64 unmatched, u8 confirmed
     ACKNOWLEDGEMENT := epochs, u64 acknowledged, u64 expected, u64 unmatched, any number of u64 first, u64 end
-    CONTROL         := epochs, u64 sequence, u64 acknowledged, u8 type, then for rejections
-                       msgpack of `Rejected` (of frames), and for all others but marks:
+    CONTROL         := epochs, u64 sequence, u64 acknowledged, u8 type, then for rejections and retired links
+                       msgpack of `Rejected` or `LinkRetired` (of frames), and for all others but marks:
                        u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
                        filter (codec)
     envelope        := a CONTROL of type 6, before its id: u8 c, c bytes codec name; after its header: a body in that codec
@@ -47,6 +47,7 @@ from overweave.contract.frames import (
     UrgentFrame,
 )
 from overweave.errors import InvalidInput, WireError
+from overweave.overlay.parts import LinkKind
 
 VERSION = 6
 #: No frame is longer.
@@ -99,6 +100,8 @@ class Connect(msgspec.Struct, frozen=True, omit_defaults=True):
     knows: bool = False
     gap: Gap | None = None
     subscriptions: int = 0
+    #: The kind of a link between brokers.
+    link: LinkKind = LinkKind.PRIMARY
 
 
 class Error(msgspec.Struct, frozen=True):

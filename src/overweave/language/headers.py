@@ -5,6 +5,7 @@ its field on untouched.
 """
 
 import enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,6 +24,32 @@ class Priority(enum.IntEnum):
     #: Control in the urgent lane: before all data and all other control, but it may be lost.
     URGENT = 2
     PUBLICATION = 1
+
+
+class Epoch(NamedTuple):
+    """The position of an update among all updates of one broker: its incarnation, and a number within that.
+
+    >>> Epoch(2) > Epoch(1, 1 << 40), Epoch(2, 1).next()
+    (True, Epoch(incarnation=2, number=2))
+    """
+
+    incarnation: int
+    number: int = 0
+
+    def next(self) -> "Epoch":
+        """The next epoch of the same incarnation."""
+        return Epoch(self.incarnation, self.number + 1)
+
+
+#: An epoch before all others.
+NEVER = Epoch(-1)
+
+
+class Origin(NamedTuple):
+    """The broker of the client that made a statement, and the epoch there."""
+
+    broker: str
+    epoch: Epoch
 
 
 class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -50,7 +77,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     #: Whether what a subscription wants comes another way, as long as that is there; and where a statement was made first, with
     #: its number there: a withdrawal that says so ends all ways that it has been told on (both DEST).
     backup: bool = False
-    origin: tuple[str, int] | None = None
+    origin: Origin | None = None
     #: Set when its journey is to be recorded (THESIS ch 5).
     trace: str | None = None
     hops: int = 0
@@ -63,6 +90,11 @@ class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             raise LanguageError(f"header field {wrong}: expected a number from 0 on, got {getattr(self, wrong)}")
         if not 0 <= self.life < LIVES_MAX:
             raise LanguageError(f"header field life: expected a number of 64 bits, got {self.life}")
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch of an update between brokers, by its incarnation and sequence number."""
+        return Epoch(self.life, self.sequence)
 
     def next_hop(self, hops: int = 1) -> "Header":
         """The header after some more hops."""

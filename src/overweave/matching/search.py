@@ -115,8 +115,10 @@ def _refuse_row(row: int, starts: NDArray[np.int64]) -> None:
         raise WireError(int(starts[row]), f"a publication in its wire form (row {row} of the batch)")
 
 
-def _as_kernel_input(publications: PublicationView) -> PublicationView:
-    """The view with arrays of the one kind that kernels are compiled for, and ranges within the bytes."""
+def _as_kernel_input(
+    publications: PublicationView,
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
+    """The arrays of a view in the one kind that kernels are compiled for; its ranges are within the bytes."""
     data, starts, ends = publications
     data, starts, ends = _as_readonly(data, np.uint8), _as_readonly(starts, np.int64), _as_readonly(ends, np.int64)
     if starts.ndim != 1 or starts.shape != ends.shape:
@@ -124,7 +126,7 @@ def _as_kernel_input(publications: PublicationView) -> PublicationView:
     row = first_bad_range(len(data), starts, ends)
     if row < len(starts):
         raise ValueError(f"row {row}: expected a range within {len(data)} bytes, got {starts[row]} to {ends[row]}")
-    return PublicationView(data, starts, ends)
+    return data, starts, ends
 
 
 def _as_readonly(array: NDArray[Number], kind: type[Number]) -> NDArray[Number]:

@@ -1,8 +1,8 @@
 """One advertisement at one broker: the paths that neighbours offer (path vector), the parent among them, and its subscriptions.
 
-What a neighbour offers is remembered until it says otherwise, as in BGP's Adj-RIB-In, so that a broker whose parent loses its
-path has another one at hand. A path lists the brokers from the advertiser's to the one before this, and nobody is offered a
-path that it is on: there are no loops to count to infinity in.
+The last offer of each neighbour is stored, as in BGP's Adj-RIB-In, so that a broker whose parent loses its path has another one
+at hand. A path lists the brokers from the advertiser's to the one before this. No broker is offered a path that it is on, so
+there are no loops to count to infinity in.
 """
 
 from collections.abc import Iterator
@@ -10,14 +10,12 @@ from collections.abc import Iterator
 import msgspec
 
 from overweave.batches.base import Batch, split_by_link
+from overweave.language.headers import Origin
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
 from overweave.matching.index import Index
 from overweave.routing.base import Forward
 from overweave.routing.forwarded import ForwardedSubscriptions
-
-#: The broker where an advertisement was made, and its number there.
-Origin = tuple[str, int]
 
 
 class Route(msgspec.Struct, frozen=True):
@@ -40,7 +38,7 @@ class TreeTable:
         return len(self._entries)
 
     def add(self, id: str, filter: Filter, peer: str) -> bool:
-        """Whether this is news; another filter under the same id from the same peer takes the place of the first."""
+        """Add a subscription, or replace its filter; False if it is known."""
         if self._entries.get((id, peer)) == filter:
             return False
         self.remove(id, peer)
@@ -50,7 +48,7 @@ class TreeTable:
         return True
 
     def remove(self, id: str, peer: str) -> Filter | None:
-        """Forget what came from ``peer`` under this id; None when there is no such entry."""
+        """Remove the entry of ``peer``; None if there is none."""
         filter = self._entries.pop((id, peer), None)
         if filter is not None:
             self._index.remove((id, peer))
@@ -60,7 +58,7 @@ class TreeTable:
         return filter
 
     def get(self, id: str) -> Filter | None:
-        """The filter of a subscription, from whichever peer came first; None: nobody has it."""
+        """The filter of a subscription, of the first of its peers; None if there is none."""
         peers = self._peers.get(id)
         return None if not peers else self._entries[id, next(iter(peers))]
 
@@ -69,11 +67,11 @@ class TreeTable:
         return ((id, filter) for (id, _), filter in self._entries.items())
 
     def of(self, peer: str) -> list[tuple[str, Filter]]:
-        """All that came from ``peer``."""
+        """The subscriptions of ``peer``."""
         return [(id, filter) for (id, at), filter in self._entries.items() if at == peer]
 
     def validate(self) -> None:
-        """Check what must always hold."""
+        """Check the invariants."""
         assert len(self._index) == len(self._entries)
         assert set(self._entries) == {(id, peer) for id, peers in self._peers.items() for peer in peers}
 
@@ -83,32 +81,32 @@ class TreeTable:
 
 
 class Tree:
-    """One advertisement at one broker; without a path it waits for one, with what came from below."""
+    """One advertisement at one broker; without a path it waits for one, with the subscriptions from below."""
 
     def __init__(self) -> None:
-        #: What each neighbour last offered, and what each was last offered.
+        #: The last offer of each neighbour, and the last offer to each.
         self.offered_by: dict[str, Route] = {}
         self.offered_to: dict[str, Route] = {}
-        #: The client that advertises, at the advertiser's broker; elsewhere the neighbour that is the way up.
+        #: The client that advertises, at its own broker; at others the next hop towards it.
         self.client: str | None = None
         self.parent: str | None = None
         #: The path from the advertiser to here, the parent being its last broker; None: there is none at present.
         self.route: Route | None = None
         self.table = TreeTable()
-        #: What the parent must know.
+        #: The subscriptions for the parent, under covering.
         self.offers = ForwardedSubscriptions()
-        #: What neighbours have been told, by id: the parent, and former ones until the new path is in force.
+        #: The subscriptions at each neighbour: the parent, and former parents until the new path is in force.
         self.told: dict[str, dict[str, Filter]] = {}
-        #: Former parents that are still told, and for how many ticks.
+        #: The former parents with subscriptions, and the remaining ticks of each.
         self.leaving: dict[str, int] = {}
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to remember."""
+        """Whether no state is left."""
         return self.client is None and not self.offered_by and not self.table and not self.told and not self.offered_to
 
     def validate(self) -> None:
-        """Check what must always hold."""
+        """Check the invariants."""
         self.table.validate()
         self.offers.validate()
         assert self.client is None or self.parent is None
@@ -123,5 +121,5 @@ class Tree:
         return min(self.offered_by.items(), key=lambda entry: (len(entry[1].path), entry[0] != self.parent))
 
     def is_wanted(self, filter: Filter) -> bool:
-        """Whether the advertisement meets a subscription, as far as is known."""
+        """Whether the advertisement of another broker intersects a subscription."""
         return self.route is not None and self.client is None and intersects(self.route.filter, filter)

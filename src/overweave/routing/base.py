@@ -1,156 +1,117 @@
-"""What a routing protocol is, and what most of them share.
+"""The port of routing protocols: what every protocol has (`Routing`), and the capabilities that some supply (`Engine`).
 
-A protocol is told what arrives and from whom, and answers what to send where. Who was added as a neighbour is one; any other
-peer is a client of this broker. It keeps the tables; sessions and time are not its business.
+A protocol gets control messages and batches with the peer each came from, and returns its outputs. A peer that was added as a
+neighbour is a broker; any other peer is a client. A protocol owns its tables. Sessions, time and recovery belong to the broker.
 """
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
 
 from overweave.batches.base import Batch, split_by_link
+from overweave.contract.effects import OpenLink, RetireLink, SetTimer
 from overweave.contract.modules import TopologyView
+from overweave.contract.stimuli import LoadMeasured
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.matching.index import Index
+from overweave.overlay.parts import LinkKind
+from overweave.routing.ingress import MakeIngress, OnceOnly
+from overweave.routing.sync import MakeSync, TreeSync
 
-#: What to send, and to which neighbour; None: there is no way at present, and it is to be handled again when links change.
+#: In place of a neighbour: there is no next hop at present. The message is deferred until routes change.
+UNROUTABLE = None
+#: A control message and the neighbour that it goes to, or `UNROUTABLE`.
 Send = tuple[str | None, Control]
-#: Which publications go to which peer: a neighbour, or a client of this broker; None: as with `Send`.
+#: Publications and the peer that they go to (a neighbour or a client of this broker), or `UNROUTABLE`.
 Forward = tuple[str | None, Batch]
-#: Publications with the brokers that they are meant for too, given the neighbour they came from, or None for clients'.
-Instead = Callable[[Batch, str | None], Iterable[Batch]]
+#: An output of a protocol: a message, a link to open or to retire, or a timer to set.
+Output = Send | OpenLink | RetireLink | SetTimer
+#: Copies of a batch in flight with their new destinations, given its origin: a neighbour, or None for clients.
+Redirect = Callable[[Batch, str | None], Iterable[Batch]]
 
 
 class Routing(Protocol):
     """A routing protocol at one broker."""
 
-    @property
-    def acyclic(self) -> bool:
-        """Whether it needs an overlay without cycles."""
+    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:
+        """Add a link to ``neighbour``; it is not up yet."""
 
-    @property
-    def watches_links(self) -> bool:
-        """Whether it finds other ways when links fail, and wants to know when they do and when they work again."""
+    def remove_neighbour(self, neighbour: str) -> Iterable[Output]:
+        """Remove a link, with everything learned over it."""
 
-    @property
-    def needs_advertisements(self) -> bool:
-        """Whether publications reach other brokers only if an advertisement of their client covers them."""
-
-    @property
-    def wants_ticks(self) -> bool:
-        """Whether `tick` is called again and again, where there is a heartbeat; it is wherever links are watched."""
-
-    def begin(self, incarnation: int) -> None:
-        """Which life of its broker this is; before anything else."""
-
-    def overlay(self) -> TopologyView | None:
-        """What is known of the overlay, if anything is."""
-
-    def add_neighbour(self, neighbour: str) -> None:
-        """There is a link to ``neighbour`` from now on."""
-
-    def link_up(self, neighbour: str) -> Iterable[Send]:
-        """The link works."""
-
-    def link_down(self, neighbour: str) -> Iterable[Send]:
-        """The link does not work. What was sent over it and not settled is handled and routed again after this."""
-
-    def tick(self) -> Iterable[Send]:
-        """Some time has passed, as it does again and again where links are watched."""
-
-    def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
-        """The publications that are looked at here, each once however many copies come; and those that only pass."""
-
-    def lanes(self, origin: str | None, tag: int) -> tuple[Hashable, ...]:
-        """Which way publications come from there, where ways lead on to different brokers; those of clients come on all.
-
-        Each tag has lanes of its own.
-        A copy that is the first on its lane is routed. To clients of this broker a publication goes once, whichever lane it came.
-        """
-
-    def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
-        """There is none any more, and nothing that came over it holds."""
-
-    def handle(self, message: Control, peer: str) -> Iterable[Send]:
-        """Take in what a neighbour or a client says; what is known already changes nothing."""
+    def on_control(self, message: Control, peer: str) -> Iterable[Output]:
+        """Apply a control message of a neighbour or a client; a known one changes nothing."""
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
-        """Where publications go that came from a neighbour, or from a client (None). Their headers may change."""
-
-    def instead(self) -> Instead | None:
-        """Whom else publications are meant for that are on their way to brokers who stand for others no more; once each time."""
+        """The next hops of publications from a neighbour, or from a client (None). Their headers may change."""
 
     def snapshot_for(self, neighbour: str) -> Iterable[Control]:
-        """All that ``neighbour`` must know when it has forgotten everything."""
+        """The full state for a neighbour without any."""
 
     def learned_from(self, neighbour: str) -> Iterable[Control]:
-        """All that ``neighbour`` has said and that still holds."""
-
-    def match_cost(self, batch: Batch, origin: str | None) -> int:
-        """How many subscriptions each publication is compared with here; 0: its content is not looked at."""
+        """The state that was learned from ``neighbour`` and is in force."""
 
     def table_sizes(self) -> dict[str, int]:
-        """How many entries each table has."""
+        """The number of entries of each table."""
 
     def validate(self) -> None:
-        """Check what must always hold."""
+        """Check the invariants."""
 
 
-class StaticRouting:
-    """What a protocol has that looks at every publication, and takes links as they are."""
+class LinkEvents(Protocol):
+    """The capability to route around failed links: the broker detects failures and announces them."""
 
-    watches_links = False
-    needs_advertisements = False
-    wants_ticks = False
+    def link_up(self, neighbour: str) -> Iterable[Output]:
+        """The link is up."""
 
-    def begin(self, incarnation: int) -> None:
-        """See `Routing.begin`."""
+    def link_down(self, neighbour: str) -> Iterable[Output]:
+        """The link is down. Unsettled messages that were sent over it are routed again after this."""
 
-    def overlay(self) -> TopologyView | None:
-        """See `Routing.overlay`."""
-        return None
+    def tick(self) -> Iterable[Output]:
+        """A heartbeat period has passed."""
 
-    def link_up(self, neighbour: str) -> Iterable[Send]:  # noqa: ARG002
-        """See `Routing.link_up`."""
-        return ()
-
-    def link_down(self, neighbour: str) -> Iterable[Send]:  # noqa: ARG002
-        """See `Routing.link_down`."""
-        return ()
-
-    def tick(self) -> Iterable[Send]:
-        """See `Routing.tick`."""
-        return ()
-
-    def instead(self) -> Instead | None:
-        """See `Routing.instead`."""
-        return None
-
-    def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:  # noqa: ARG002
-        """See `Routing.arriving`."""
-        return batch, None
-
-    def lanes(self, origin: str | None, tag: int) -> tuple[Hashable, ...]:  # noqa: ARG002
-        """See `Routing.lanes`."""
-        return ()
-
-    def match_cost(self, batch: Batch, origin: str | None) -> int:  # noqa: ARG002
-        """See `Routing.match_cost`."""
-        return self.table_sizes()["subscriptions"]
-
-    def table_sizes(self) -> dict[str, int]:
-        """See `Routing.table_sizes`."""
-        raise NotImplementedError
-
-    def validate(self) -> None:
-        """See `Routing.validate`."""
+    @property
+    def topology(self) -> TopologyView | None:
+        """The known overlay; None: the protocol knows parts of it only."""
 
 
-class ControlDispatch(StaticRouting):
-    """What a protocol does with a control message, a method per kind of message."""
+class Redirector(Protocol):
+    """The capability to redirect publications in flight."""
 
-    def handle(self, message: Control, peer: str) -> Iterable[Send]:
-        """See `Routing.handle`."""
+    def redirects(self) -> Redirect | None:
+        """New destinations for publications in flight to brokers that no longer represent a subscription.
+
+        Each change is returned once; None: there is none.
+        """
+
+
+class Engine(NamedTuple):
+    """A protocol at one broker with its capabilities; the defaults suit a protocol that needs none."""
+
+    routing: Routing
+    #: The ingress, given the size of its dedup windows.
+    ingress: MakeIngress = OnceOnly
+    #: The synchronisation with neighbours, given whether there are ticks.
+    sync: MakeSync = TreeSync
+    links: LinkEvents | None = None
+    redirect: Redirector | None = None
+    #: Called at each heartbeat, for protocols without link events; once before the first stimulus where there are heartbeats.
+    ticks: Callable[[], Iterable[Output]] | None = None
+    #: Called with the name of a timer of the protocol that has fired.
+    timers: Callable[[str], Iterable[Output]] | None = None
+    #: Called with each load measurement of this broker.
+    load: Callable[[LoadMeasured], Iterable[Output]] | None = None
+    #: The number of filters a publication is matched against, given its origin (cost model); None: the size of the table.
+    match_cost: Callable[[Batch, str | None], int] | None = None
+    #: Whether publications reach other brokers only if an advertisement of their client covers them.
+    needs_advertisements: bool = False
+
+
+class ControlDispatch:
+    """A base class with one method per kind of control message."""
+
+    def on_control(self, message: Control, peer: str) -> Iterable[Send]:
+        """See `Routing.on_control`."""
         match message:
             case Advertise():
                 return self._advertise(message, peer)
@@ -190,7 +151,7 @@ class SubscriptionTable:
         return id in self._entries
 
     def add(self, id: str, filter: Filter, peer: str) -> bool:
-        """Take a subscription in; False when it is known."""
+        """Add a subscription; False if it is known."""
         if id in self._entries:
             return False
         self._entries[id] = (filter, peer)
@@ -198,7 +159,7 @@ class SubscriptionTable:
         return True
 
     def remove(self, id: str, peer: str) -> Filter | None:
-        """Forget a subscription that came from ``peer``; None when there is no such one."""
+        """Remove a subscription of ``peer``; None if there is none."""
         entry = self._entries.get(id)
         if entry is None or entry[1] != peer:
             return None
@@ -207,12 +168,12 @@ class SubscriptionTable:
         return entry[0]
 
     def get(self, id: str) -> Filter | None:
-        """The filter of a subscription; None: there is no such one."""
+        """The filter of a subscription, or None."""
         entry = self._entries.get(id)
         return None if entry is None else entry[0]
 
     def entry(self, id: str) -> tuple[Filter, str]:
-        """The filter of a subscription that is there, and the peer it came from."""
+        """The filter of a known subscription, and its peer."""
         return self._entries[id]
 
     def items(self) -> list[tuple[str, Filter, str]]:
@@ -220,11 +181,11 @@ class SubscriptionTable:
         return [(id, filter, peer) for id, (filter, peer) in self._entries.items()]
 
     def of(self, peer: str) -> list[Subscribe]:
-        """All that came from ``peer``."""
+        """The subscriptions of ``peer``."""
         return [Subscribe(id, filter) for id, (filter, of) in self._entries.items() if of == peer]
 
     def validate(self) -> None:
-        """Check what must always hold."""
+        """Check the invariants."""
         assert len(self._index) == len(self._entries)
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:

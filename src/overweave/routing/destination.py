@@ -1,138 +1,128 @@
-"""Destination-based routing, D-DBR (DEST III): a publication is matched where it enters, gets the list of brokers that want it,
-and is matched again only where it is delivered. Brokers in between look at the list alone.
+"""Destination-based routing, D-DBR (DEST III): a publication is matched where it enters and gets the list of its destinations.
 
-The local tables (L-SRT, L-PRT) are here, the remote ones (R-SRT, R-PRT) and the multicasting layer in `ClusterNode`.
+It is matched again only where it is delivered; brokers between read the list alone. The local tables (L-SRT, L-PRT) are here, the
+remote ones (R-SRT, R-PRT) and the multicasting layer in `ClusterNode`.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 
 from overweave.batches.base import Batch
 from overweave.batches.destinations import split_by_next_hop, split_local, with_destinations
 from overweave.contract.modules import TopologyView
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
-from overweave.routing.base import Forward, Send, SubscriptionTable
+from overweave.overlay.parts import LinkKind
+from overweave.routing.base import UNROUTABLE, Engine, Forward, Send, SubscriptionTable
 from overweave.routing.cluster_node import ClusterNode
+from overweave.routing.cluster_state import ClusterEvents
 from overweave.routing.destination_table import DestinationTable
+from overweave.routing.ingress import ByDestination
 from overweave.routing.remote import RouteEntry
-from overweave.routing.topology import DOWN, UP
+from overweave.routing.sync import NoSync
+from overweave.routing.topology import DOWN, UP, Topology
 
 
 class DestinationBased:
-    """At one broker."""
+    """The protocol at one broker."""
 
-    acyclic = False
-    watches_links = True
-    needs_advertisements = True
-    wants_ticks = True
-
-    def __init__(self, broker: str, number: int) -> None:
-        self._member = ClusterNode(broker, number, self._choose)
-        self._choice = DestinationTable()
+    def __init__(self, broker: str, number: int, incarnation: int = 1) -> None:
+        self._node = ClusterNode(Topology(broker, number, incarnation), ClusterEvents(self._update_destinations), incarnation)
+        self._destinations = DestinationTable()
         self._number = number
         self._advertisements: dict[str, str] = {}
         self._subscriptions = SubscriptionTable()
 
-    def begin(self, incarnation: int) -> None:
-        """See `Routing.begin`."""
-        self._member.begin(incarnation)
+    def engine(self) -> Engine:
+        """The protocol with its capabilities."""
+        return Engine(
+            self, ByDestination.at(self._number), NoSync, links=self, match_cost=self.match_cost, needs_advertisements=True
+        )
 
-    def overlay(self) -> TopologyView:
-        """See `Routing.overlay`."""
-        return self._member.topology
+    @property
+    def topology(self) -> TopologyView:
+        """See `LinkEvents.topology`."""
+        return self._node.topology
 
-    def add_neighbour(self, neighbour: str) -> None:
+    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:  # noqa: ARG002
         """See `Routing.add_neighbour`."""
-        self._member.topology.add(neighbour)
+        self._node.topology.add(neighbour)
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """See `Routing.remove_neighbour`."""
-        return self._member.unlink(neighbour)
+        return self._node.unlink(neighbour)
 
     def link_up(self, neighbour: str) -> Iterable[Send]:
-        """See `Routing.link_up`."""
-        return self._member.link(neighbour, UP)
+        """See `LinkEvents.link_up`."""
+        return self._node.link(neighbour, UP)
 
     def link_down(self, neighbour: str) -> Iterable[Send]:
-        """See `Routing.link_down`."""
-        return self._member.link(neighbour, DOWN)
+        """See `LinkEvents.link_down`."""
+        return self._node.link(neighbour, DOWN)
 
     def tick(self) -> Iterable[Send]:
-        """See `Routing.tick`."""
-        return self._member.tick()
+        """See `LinkEvents.tick`."""
+        return self._node.tick()
 
-    def handle(self, message: Control, peer: str) -> Iterable[Send]:
-        """See `Routing.handle`."""
-        if message.header.destinations or self._member.topology.is_neighbour(peer):
-            return self._member.handle(message, peer)
+    def on_control(self, message: Control, peer: str) -> Iterable[Send]:
+        """See `Routing.on_control`."""
+        if message.header.destinations or self._node.topology.is_neighbour(peer):
+            return self._node.on_control(message, peer)
         match message:
             case Advertise(id, filter) if id not in self._advertisements:
                 self._advertisements[id] = peer
-                return self._member.advertise(id, RouteEntry(filter))
+                return self._node.advertise(id, RouteEntry(filter))
             case Unadvertise(id) if self._advertisements.get(id) == peer:
                 del self._advertisements[id]
-                return self._member.unadvertise(id)
+                return self._node.unadvertise(id)
             case Subscribe(id, filter) if self._subscriptions.add(id, filter, peer):
-                return self._member.subscribe(id, RouteEntry(filter))
+                return self._node.subscribe(id, RouteEntry(filter))
             case Unsubscribe(id) if self._subscriptions.remove(id, peer) is not None:
-                return self._member.unsubscribe(id)
+                return self._node.unsubscribe(id)
             case _:
                 return ()
 
-    def _choose(self, _: str, id: str, __: RouteEntry | None) -> None:
-        """Publications go to all who want them, and each broker speaks for itself."""
-        self._choice.set(id, {number: stated.filter for number, stated in self._member.wanted_by(id)})
-
-    def arriving(self, batch: Batch, origin: str | None) -> tuple[Batch | None, Batch | None]:
-        """See `Routing.arriving`."""
-        return (batch, None) if origin is None else split_local(batch, self._number)
-
-    def lanes(self, origin: str | None, tag: int) -> tuple[Hashable, ...]:  # noqa: ARG002
-        """See `Routing.lanes`."""
-        return ()
+    def _update_destinations(self, _: str, id: str, __: RouteEntry | None) -> None:
+        """All brokers with a subscription are its destinations."""
+        self._destinations.set(id, {number: entry.filter for number, entry in self._node.subscribers_of(id)})
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
         if batch.has_destinations():
-            return split_by_next_hop(batch, self._member.ways)
+            return split_by_next_hop(batch, self._node.next_hops)
         if origin is not None:
             return self._subscriptions.route(batch, None)
-        if not self._member.converged:
-            return [(None, batch)]
-        bound = with_destinations(batch, self._choice.destinations_of(batch))
-        here = self._subscriptions.route(batch, None)
-        return here if bound is None else [*here, *split_by_next_hop(bound, self._member.ways)]
-
-    def instead(self) -> None:
-        """See `Routing.instead`: nobody stands for others."""
-        return
+        if not self._node.converged:
+            return [(UNROUTABLE, batch)]
+        remote = with_destinations(batch, self._destinations.destinations_of(batch))
+        local = self._subscriptions.route(batch, None)
+        return local if remote is None else [*local, *split_by_next_hop(remote, self._node.next_hops)]
 
     def match_cost(self, batch: Batch, origin: str | None) -> int:
-        """See `Routing.match_cost`."""
+        """See `Engine.match_cost`."""
         if origin is None:
-            return len(self._subscriptions) + len(self._member.subscriptions)
-        here, _ = split_local(batch, self._number)
-        return 0 if here is None else len(self._subscriptions)
+            return len(self._subscriptions) + len(self._node.subscriptions)
+        local, _ = split_local(batch, self._number)
+        return 0 if local is None else len(self._subscriptions)
 
     def snapshot_for(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.snapshot_for`."""
-        return self._member.snapshot_for(neighbour)
+        return self._node.snapshot_for(neighbour)
 
     def learned_from(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
-        """See `Routing.learned_from`: nothing holds only because a neighbour said it."""
+        """See `Routing.learned_from`: no state depends on the neighbour that forwarded it."""
         return ()
 
     def validate(self) -> None:
         """See `Routing.validate`."""
-        self._member.validate()
+        self._node.validate()
         self._subscriptions.validate()
-        assert self._member.local_advertisements.keys() == self._advertisements.keys()
-        assert len(self._member.local_subscriptions) == len(self._subscriptions)
+        assert self._node.local_advertisements.keys() == self._advertisements.keys()
+        assert len(self._node.local_subscriptions) == len(self._subscriptions)
 
     def table_sizes(self) -> dict[str, int]:
         """See `Routing.table_sizes`."""
-        remote = self._member.subscriptions
+        remote = self._node.subscriptions
         return {
-            "advertisements": len(self._advertisements) + len(self._member.advertisements),
+            "advertisements": len(self._advertisements) + len(self._node.advertisements),
             "subscriptions": len(self._subscriptions) + len(remote),
             "remote subscriptions": len(remote),
         }

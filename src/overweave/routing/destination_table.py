@@ -1,4 +1,4 @@
-"""Whom publications are meant for: subscriptions with the brokers that were chosen for each, and an index over them (R-PRT)."""
+"""The destinations of publications: subscriptions with the brokers chosen for each, and an index over them (R-PRT)."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -15,10 +15,10 @@ class DestinationTable:
     """The brokers of each subscription, by their numbers in destination lists.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> choice = DestinationTable()
-    >>> choice.set("s", {2: parse_filter("[x,>,1]"), 5: parse_filter("[x,>,1]")})
-    >>> choice.set("s", {5: parse_filter("[x,>,1]")})
-    >>> list(choice.of("s")), len(choice)
+    >>> table = DestinationTable()
+    >>> table.set("s", {2: parse_filter("[x,>,1]"), 5: parse_filter("[x,>,1]")})
+    >>> table.set("s", {5: parse_filter("[x,>,1]")})
+    >>> list(table.of("s")), len(table)
     ([5], 1)
     """
 
@@ -31,15 +31,15 @@ class DestinationTable:
 
     @cached_property
     def _index(self) -> Index:
-        """Made when it is first needed: most choices stay empty."""
+        """Built on demand: most tables stay empty."""
         return Index()
 
     def of(self, id: str) -> Mapping[int, Filter]:
-        """The brokers of a subscription, with the filter that each stands for."""
+        """The brokers of a subscription, with the filter of each."""
         return self._chosen.get(id, {})
 
     def set(self, id: str, chosen: Mapping[int, Filter]) -> None:
-        """Choose brokers for a subscription, instead of those it had."""
+        """Replace the brokers of a subscription."""
         before = self.of(id)
         self._size += len(chosen) - len(before)
         for number, filter in before.items():
@@ -54,5 +54,5 @@ class DestinationTable:
             self._chosen.pop(id, None)
 
     def destinations_of(self, batch: Batch) -> list[tuple[int, NDArray[np.int64]]]:
-        """The brokers that publications are meant for, with the rows that each is to get."""
+        """The destinations of publications, with the rows of each."""
         return list(batch.match(self._index)) if self._chosen else []  # type: ignore[arg-type]

@@ -8,15 +8,13 @@ from overweave.batches.base import Batch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.matching.intersections import IntersectionIndex
+from overweave.overlay.parts import LinkKind
 from overweave.routing.base import ControlDispatch, Forward, Send, SubscriptionTable
 from overweave.routing.forwarded import ForwardedSubscriptions
 
 
 class FilterBased(ControlDispatch):
     """At one broker: the SRT (advertisements with their last hop), the PRT (subscriptions with theirs), and the offers."""
-
-    acyclic = True
-    needs_advertisements = True
 
     def __init__(self) -> None:
         self._advertisements: dict[str, tuple[Filter, str]] = {}
@@ -26,7 +24,7 @@ class FilterBased(ControlDispatch):
         self._table = SubscriptionTable()
         self._offers: dict[str, ForwardedSubscriptions] = {}
 
-    def add_neighbour(self, neighbour: str) -> None:
+    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:  # noqa: ARG002
         """See `Routing.add_neighbour`."""
         self._offers[neighbour] = ForwardedSubscriptions()
 
@@ -35,7 +33,7 @@ class FilterBased(ControlDispatch):
         sends: list[Send] = []
         for message in self.learned_from(neighbour):
             gone = Unsubscribe(message.id) if isinstance(message, Subscribe) else Unadvertise(message.id)
-            sends += self.handle(gone, neighbour)
+            sends += self.on_control(gone, neighbour)
         del self._offers[neighbour]
         return [(to, message) for to, message in sends if to != neighbour]
 

@@ -4,19 +4,18 @@ from collections.abc import Iterable
 
 from overweave.batches.base import Batch
 from overweave.language.messages import Control, Subscribe, Unsubscribe
-from overweave.routing.base import Forward, Send, StaticRouting, SubscriptionTable
+from overweave.overlay.parts import LinkKind
+from overweave.routing.base import Forward, Send, SubscriptionTable
 
 
-class Flooding(StaticRouting):
+class Flooding:
     """Publications go to all neighbours but the one they came from; only the last step looks at filters."""
-
-    acyclic = True
 
     def __init__(self) -> None:
         self._local = SubscriptionTable()
         self._neighbours: list[str] = []
 
-    def add_neighbour(self, neighbour: str) -> None:
+    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:  # noqa: ARG002
         """See `Routing.add_neighbour`."""
         self._neighbours.append(neighbour)
 
@@ -25,7 +24,7 @@ class Flooding(StaticRouting):
         self._neighbours.remove(neighbour)
         return ()
 
-    def handle(self, message: Control, peer: str) -> Iterable[Send]:
+    def on_control(self, message: Control, peer: str) -> Iterable[Send]:
         """Nothing is told to others."""
         if isinstance(message, Subscribe):
             self._local.add(message.id, message.filter, peer)
@@ -45,6 +44,10 @@ class Flooding(StaticRouting):
     def learned_from(self, neighbour: str) -> Iterable[Control]:  # noqa: ARG002
         """See `Routing.learned_from`."""
         return ()
+
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        self._local.validate()
 
     def table_sizes(self) -> dict[str, int]:
         """See `Routing.table_sizes`."""

@@ -8,29 +8,28 @@ from collections.abc import Iterable
 
 from overweave.batches.base import Batch
 from overweave.language.messages import Control, Subscribe, Unsubscribe
-from overweave.routing.base import Forward, Send, StaticRouting, SubscriptionTable
+from overweave.overlay.parts import LinkKind
+from overweave.routing.base import Forward, Send, SubscriptionTable
 
 
-class Hierarchical(StaticRouting):
+class Hierarchical:
     """At one broker, with the link to its ``parent`` (None: it is the root)."""
-
-    acyclic = True
 
     def __init__(self, parent: str | None = None) -> None:
         self._parent = parent
         self._table = SubscriptionTable()
 
-    def add_neighbour(self, neighbour: str) -> None:
+    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """See `Routing.add_neighbour`; nothing depends on children that have said nothing."""
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """See `Routing.remove_neighbour`."""
         if neighbour == self._parent:
             self._parent = None
-        return [send for message in self._table.of(neighbour) for send in self.handle(Unsubscribe(message.id), neighbour)]
+        return [send for message in self._table.of(neighbour) for send in self.on_control(Unsubscribe(message.id), neighbour)]
 
-    def handle(self, message: Control, peer: str) -> Iterable[Send]:
-        """See `Routing.handle`."""
+    def on_control(self, message: Control, peer: str) -> Iterable[Send]:
+        """See `Routing.on_control`."""
         if isinstance(message, Subscribe):
             changed = self._table.add(message.id, message.filter, peer)
         elif isinstance(message, Unsubscribe):
@@ -53,6 +52,10 @@ class Hierarchical(StaticRouting):
     def learned_from(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.learned_from`."""
         return self._table.of(neighbour)
+
+    def validate(self) -> None:
+        """See `Routing.validate`."""
+        self._table.validate()
 
     def table_sizes(self) -> dict[str, int]:
         """See `Routing.table_sizes`."""

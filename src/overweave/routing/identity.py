@@ -16,16 +16,15 @@ from overweave.batches.base import Batch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.matching.intersections import IntersectionIndex
-from overweave.routing.base import Forward, Send, StaticRouting, SubscriptionTable
+from overweave.overlay.parts import LinkKind
+from overweave.routing.base import Forward, Send, SubscriptionTable
 from overweave.routing.summaries import Change, Summary
 
 MakeSummary = Callable[[], Summary]
 
 
-class PeerToPeer(StaticRouting):
+class PeerToPeer:
     """At the broker ``id``: a summary for each neighbour of what others want."""
-
-    acyclic = True
 
     def __init__(self, id: str, make_summary: MakeSummary) -> None:
         self._id = id
@@ -35,7 +34,7 @@ class PeerToPeer(StaticRouting):
         #: Per neighbour with a summary: how many others want each filter.
         self._wanted: dict[str, Counter[Filter]] = {}
 
-    def add_neighbour(self, neighbour: str) -> None:
+    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:  # noqa: ARG002
         """See `Routing.add_neighbour`."""
         self._summaries[neighbour] = self._make_summary()
         self._wanted[neighbour] = Counter()
@@ -46,10 +45,10 @@ class PeerToPeer(StaticRouting):
         """See `Routing.remove_neighbour`."""
         self._summaries.pop(neighbour, None)
         self._wanted.pop(neighbour, None)
-        return [send for message in self._table.of(neighbour) for send in self.handle(Unsubscribe(message.id), neighbour)]
+        return [send for message in self._table.of(neighbour) for send in self.on_control(Unsubscribe(message.id), neighbour)]
 
-    def handle(self, message: Control, peer: str) -> Iterable[Send]:
-        """See `Routing.handle`."""
+    def on_control(self, message: Control, peer: str) -> Iterable[Send]:
+        """See `Routing.on_control`."""
         if isinstance(message, Subscribe) and self._table.add(message.id, message.filter, peer):
             return self._tell(peer, message.filter, self._want)
         if isinstance(message, Unsubscribe):
@@ -125,10 +124,10 @@ class HierarchicalIdentity(PeerToPeer):
         super().__init__(id, make_summary)
         self._parent = parent
 
-    def add_neighbour(self, neighbour: str) -> None:
+    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """See `Routing.add_neighbour`; nothing is told to children."""
         if neighbour == self._parent:
-            super().add_neighbour(neighbour)
+            super().add_neighbour(neighbour, kind)
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """See `Routing.remove_neighbour`."""
@@ -145,8 +144,6 @@ class HierarchicalIdentity(PeerToPeer):
 class AdvertisementBased(PeerToPeer):
     """Peer-to-peer with advertisements, which are told like filters that everybody wants."""
 
-    needs_advertisements = True
-
     def __init__(self, id: str, make_summary: MakeSummary) -> None:
         super().__init__(id, make_summary)
         self._advertisements: dict[str, tuple[Filter, str]] = {}
@@ -157,29 +154,29 @@ class AdvertisementBased(PeerToPeer):
         self._heard_index: dict[str, IntersectionIndex[Filter]] = {}
         self._wanted_index: dict[str, IntersectionIndex[Filter]] = {}
 
-    def add_neighbour(self, neighbour: str) -> None:
+    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """See `Routing.add_neighbour`."""
         self._heard[neighbour] = Counter()
         self._heard_index[neighbour] = IntersectionIndex(holds_advertisements=True)
         self._wanted_index[neighbour] = IntersectionIndex(holds_advertisements=False)
         self._announced[neighbour] = Counter(filter for filter, _ in self._advertisements.values())
-        super().add_neighbour(neighbour)
+        super().add_neighbour(neighbour, kind)
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """See `Routing.remove_neighbour`."""
         lost = [Unadvertise(id) for id, (_, peer) in self._advertisements.items() if peer == neighbour]
-        sends = [send for message in lost for send in self.handle(message, neighbour) if send[0] != neighbour]
+        sends = [send for message in lost for send in self.on_control(message, neighbour) if send[0] != neighbour]
         del self._heard[neighbour], self._announced[neighbour]
         del self._heard_index[neighbour], self._wanted_index[neighbour]
         return [*sends, *super().remove_neighbour(neighbour)]
 
-    def handle(self, message: Control, peer: str) -> Iterable[Send]:
-        """See `Routing.handle`."""
+    def on_control(self, message: Control, peer: str) -> Iterable[Send]:
+        """See `Routing.on_control`."""
         if isinstance(message, Advertise):
             return list(self._advertise(message, peer)) if message.id not in self._advertisements else ()
         if isinstance(message, Unadvertise):
             return list(self._unadvertise(message, peer)) if self._advertisements.get(message.id, (None, ""))[1] == peer else ()
-        return super().handle(message, peer)
+        return super().on_control(message, peer)
 
     def snapshot_for(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.snapshot_for`."""

@@ -7,11 +7,13 @@ import msgspec
 from overweave.batches.destinations import NUMBERS_MAX
 from overweave.contract.control_codecs import register
 from overweave.language.codec import decode_filter, encode_filter
-from overweave.language.headers import Header
+from overweave.language.headers import Epoch, Header, Origin
 from overweave.language.messages import RoutingMessage
 from overweave.language.predicates import Filter
 
 _EMPTY = Header()
+#: A route in a snapshot: its id, filter, path of clusters, whether it is a backup, and its origin (see `Header`).
+SnapshotEntry = tuple[str, Filter, tuple[str, ...], bool, Origin | None]
 
 
 class LinkState(RoutingMessage, frozen=True, tag="link-state"):
@@ -33,17 +35,16 @@ class LinkState(RoutingMessage, frozen=True, tag="link-state"):
 class StateSnapshot(RoutingMessage, frozen=True, tag="standing"):
     """The full state of the broker ``id`` for another one: its advertisements, or its subscriptions that intersect the other's.
 
-    Each entry has an id, a filter, the clusters on its path, whether it is a backup, and its origin (see `Header`). All updates
-    up to the header's number are replaced. The sender ``asks`` for the other's advertisements in return. Subscriptions answer
-    advertisements: ``answers`` are the ids of these with the numbers of their updates, and only intersecting subscriptions are
-    replaced.
+    It replaces all updates up to the header's epoch. The sender ``asks`` for the other's advertisements in return. Subscriptions
+    answer advertisements: ``answers`` are the ids of these with the epochs of their updates, and only intersecting subscriptions
+    are replaced.
     """
 
     id: str
-    entries: tuple[tuple[str, Filter, tuple[str, ...], bool, tuple[str, int] | None], ...]
+    entries: tuple[SnapshotEntry, ...]
     header: Header = _EMPTY
     asks: bool = False
-    answers: tuple[tuple[str, int], ...] | None = None
+    answers: tuple[tuple[str, Epoch], ...] | None = None
 
 
 class _LinkStateBody(msgspec.Struct, frozen=True, array_like=True):
@@ -59,9 +60,9 @@ class _LinkStateBody(msgspec.Struct, frozen=True, array_like=True):
 class _StateSnapshotBody(msgspec.Struct, frozen=True, array_like=True):
     """The body of a state snapshot, with encoded filters."""
 
-    entries: tuple[tuple[str, bytes, tuple[str, ...], bool, tuple[str, int] | None], ...]
+    entries: tuple[tuple[str, bytes, tuple[str, ...], bool, Origin | None], ...]
     asks: bool
-    answers: tuple[tuple[str, int], ...] | None
+    answers: tuple[tuple[str, Epoch], ...] | None
 
 
 _link_state_decoder = msgspec.msgpack.Decoder(_LinkStateBody)

@@ -12,7 +12,7 @@ from overweave.batches.destinations import NUMBERS_MAX
 from overweave.errors import InvalidInput
 from overweave.overlay.checks import nearest
 from overweave.overlay.graph import Overlay
-from overweave.routing.base import Routing
+from overweave.routing.base import Engine
 from overweave.routing.destination import DestinationBased
 from overweave.routing.filter import FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
@@ -26,7 +26,7 @@ from overweave.routing.simple import Simple
 from overweave.routing.summaries import Covering, Identical
 
 #: Makes a protocol at one broker from the broker's id, the overlay, the broker's incarnation and the options.
-Factory = Callable[[str, Overlay, int, Any], Routing]
+Factory = Callable[[str, Overlay, int, Any], Engine]
 
 
 @dataclass(frozen=True)
@@ -49,37 +49,39 @@ class RoutingProtocol:
         if not (isinstance(self.options, type) and issubclass(self.options, RoutingOptions)):
             raise TypeError(f"options: expected a subclass of RoutingOptions, got {self.options!r}")
 
-    def make(self, broker: str, overlay: Overlay, incarnation: int = 1, options: RoutingOptions | None = None) -> Routing:
+    def make(self, broker: str, overlay: Overlay, incarnation: int = 1, options: RoutingOptions | None = None) -> Engine:
         """The protocol at one broker; without options, with their defaults."""
         return self.factory(broker, overlay, incarnation, self.options() if options is None else options)
 
 
 BUILT_IN: dict[str, RoutingProtocol] = {
-    "flooding": RoutingProtocol(lambda *_: Flooding()),
-    "simple": RoutingProtocol(lambda *_: Simple()),
+    "flooding": RoutingProtocol(lambda *_: Engine(Flooding())),
+    "simple": RoutingProtocol(lambda *_: Engine(Simple())),
     "hierarchical-simple": RoutingProtocol(
-        lambda broker, overlay, _, options: Hierarchical(options.parent_of(broker, overlay)), options=RootOptions
+        lambda broker, overlay, _, options: Engine(Hierarchical(options.parent_of(broker, overlay))), options=RootOptions
     ),
     "identity": RoutingProtocol(
-        lambda broker, overlay, _, options: HierarchicalIdentity(broker, Identical, options.parent_of(broker, overlay)),
+        lambda broker, overlay, _, options: Engine(HierarchicalIdentity(broker, Identical, options.parent_of(broker, overlay))),
         options=RootOptions,
     ),
     "covering": RoutingProtocol(
-        lambda broker, overlay, _, options: HierarchicalIdentity(broker, Covering, options.parent_of(broker, overlay)),
+        lambda broker, overlay, _, options: Engine(HierarchicalIdentity(broker, Covering, options.parent_of(broker, overlay))),
         options=RootOptions,
     ),
-    "identity-peer": RoutingProtocol(lambda broker, *_: PeerToPeer(broker, Identical)),
-    "covering-peer": RoutingProtocol(lambda broker, *_: PeerToPeer(broker, Covering)),
-    "identity-advertised": RoutingProtocol(lambda broker, *_: AdvertisementBased(broker, Identical), needs_advertisements=True),
-    "filter": RoutingProtocol(lambda *_: FilterBased(), needs_advertisements=True),
+    "identity-peer": RoutingProtocol(lambda broker, *_: Engine(PeerToPeer(broker, Identical))),
+    "covering-peer": RoutingProtocol(lambda broker, *_: Engine(PeerToPeer(broker, Covering))),
+    "identity-advertised": RoutingProtocol(
+        lambda broker, *_: Engine(AdvertisementBased(broker, Identical), needs_advertisements=True), needs_advertisements=True
+    ),
+    "filter": RoutingProtocol(lambda *_: Engine(FilterBased(), needs_advertisements=True), needs_advertisements=True),
     "filter-general": RoutingProtocol(
-        lambda broker, _, __, options: FilterBasedGeneral(broker, options),
+        lambda broker, _, incarnation, options: FilterBasedGeneral(broker, incarnation, options).engine(),
         acyclic=False,
         needs_advertisements=True,
         options=AdvertisementTreeOptions,
     ),
     "destination": RoutingProtocol(
-        lambda broker, overlay, *_: DestinationBased(broker, overlay.position(broker)),
+        lambda broker, overlay, incarnation, _: DestinationBased(broker, overlay.position(broker), incarnation).engine(),
         acyclic=False,
         knows_overlay=True,
         brokers_max=NUMBERS_MAX,
@@ -87,7 +89,7 @@ BUILT_IN: dict[str, RoutingProtocol] = {
         reroutes=True,
     ),
     "merc": RoutingProtocol(
-        lambda broker, overlay, _, options: Merc(broker, overlay, options),
+        lambda broker, overlay, incarnation, options: Merc(broker, overlay, incarnation, options).engine(),
         acyclic=False,
         brokers_max=NUMBERS_MAX,
         needs_advertisements=True,

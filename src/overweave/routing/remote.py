@@ -1,172 +1,167 @@
-"""What other brokers have said, by broker: the remote tables of destination-based routing (R-SRT and R-PRT, DEST III-A).
+"""The remote tables of destination-based routing, by broker (R-SRT and R-PRT, DEST III-A).
 
-Statements are numbered by who makes them, and may overtake each other when their ways change. A statement holds unless a
-later one about the same thing is known; what was withdrawn is remembered for a while, for an earlier statement may still come.
+Updates carry epochs of their senders, and may overtake each other when paths change. An entry is in force unless a later update
+about the same id is known. Withdrawals are remembered for a while, because an earlier update may still arrive.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from overweave.language.headers import NEVER, Epoch, Origin
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
+from overweave.routing.messages import SnapshotEntry
 
-_WITHDRAWN_MAX = 65_536
-
-Origin = tuple[str, int]
-#: What a statement says of something: its filter, the clusters it has passed, whether it is spare, its origin.
-Entry = tuple[str, Filter, tuple[str, ...], bool, Origin | None]
+_TOMBSTONES_MAX = 65_536
 
 
 class RouteEntry(NamedTuple):
-    """A filter that somebody stands for, the clusters that it has passed before (DEST IV), and the statement's number.
+    """A filter that a broker represents, with its path through clusters (DEST IV), and the epoch of its update.
 
-    A subscription is spare for whom it is told if what it wants comes another way, as long as that is there. The origin is the
-    broker of the client, with a number that tells what it says later from what it said before.
+    A subscription is a backup if its publications arrive by another path as long as that is up. The origin is the broker of the
+    client.
     """
 
     filter: Filter
     path: tuple[str, ...] = ()
     backup: bool = False
     origin: Origin | None = None
-    number: int = 0
+    epoch: Epoch = Epoch(0)
 
     def intersects(self, other: "RouteEntry") -> bool:
-        """Whether an advertisement and a subscription have anything to do with each other; not where one came from the other."""
+        """Whether an advertisement and a subscription intersect, on paths that share no cluster."""
         return set(self.path).isdisjoint(other.path) and intersects(self.filter, other.filter)
 
 
 class RemoteTable:
-    """The statements of each broker by their ids; ``changed`` hears of each change by broker and id, with what held before.
+    """The entries of each broker by id; ``changed`` is called with broker, id and former entry.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> table, stated = RemoteTable(lambda *_: None), RouteEntry(parse_filter("[x,>,1]"), number=5)
-    >>> table.add("B2", "s1", stated), table.remove("B2", "s1", 6), table.add("B2", "s1", stated)
+    >>> table, entry = RemoteTable(lambda *_: None), RouteEntry(parse_filter("[x,>,1]"), epoch=Epoch(1, 5))
+    >>> table.add("B2", "s1", entry), table.remove("B2", "s1", Epoch(1, 6)), table.add("B2", "s1", entry)
     (True, True, False)
     """
 
     def __init__(self, changed: Callable[[str, str, RouteEntry | None], None]) -> None:
         self._changed = changed
-        self._entries: dict[str, dict[str, RouteEntry]] = {}
-        #: The same by what they are about.
-        self._about: dict[str, dict[str, RouteEntry]] = {}
-        self._withdrawn: dict[tuple[str, str], int] = {}
-        #: Up to which number a broker has told all that holds of it.
-        self._told: dict[str, int] = {}
+        self._by_broker: dict[str, dict[str, RouteEntry]] = {}
+        self._by_id: dict[str, dict[str, RouteEntry]] = {}
+        self._tombstones: dict[tuple[str, str], Epoch] = {}
+        #: The epoch of the last snapshot of each broker.
+        self._snapshot_epochs: dict[str, Epoch] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._entries.values()))
+        return sum(map(len, self._by_broker.values()))
 
-    def add(self, broker: str, id: str, stated: RouteEntry) -> bool:
-        """A statement; False when a later one is known."""
-        known = self._entries.get(broker, {}).get(id)
-        later = max(self._withdrawn.get((broker, id), -1), self._told.get(broker, -1), -1 if known is None else known.number)
-        if later >= stated.number:
+    def add(self, broker: str, id: str, entry: RouteEntry) -> bool:
+        """Add an entry; False if a later update is known."""
+        known = self._by_broker.get(broker, {}).get(id)
+        tombstone = self._tombstones.get((broker, id), NEVER)
+        latest = max(tombstone, self._snapshot_epochs.get(broker, NEVER), NEVER if known is None else known.epoch)
+        if latest >= entry.epoch:
             return False
-        self._entries.setdefault(broker, {})[id] = stated
-        self._about.setdefault(id, {})[broker] = stated
+        self._by_broker.setdefault(broker, {})[id] = entry
+        self._by_id.setdefault(id, {})[broker] = entry
         self._changed(broker, id, known)
         return True
 
-    def remove(self, broker: str, id: str, number: int) -> bool:
-        """A withdrawal; False when there is nothing to withdraw."""
-        self._withdrawn[broker, id] = max(number, self._withdrawn.get((broker, id), -1))
-        if len(self._withdrawn) > _WITHDRAWN_MAX:
-            del self._withdrawn[next(iter(self._withdrawn))]
-        known = self._entries.get(broker, {}).get(id)
-        if known is None or known.number > number:
+    def remove(self, broker: str, id: str, epoch: Epoch) -> bool:
+        """Withdraw an entry; False if there is none, or a later one."""
+        self._tombstones[broker, id] = max(epoch, self._tombstones.get((broker, id), NEVER))
+        if len(self._tombstones) > _TOMBSTONES_MAX:
+            del self._tombstones[next(iter(self._tombstones))]
+        known = self._by_broker.get(broker, {}).get(id)
+        if known is None or known.epoch > epoch:
             return False
         self.drop(broker, id)
         return True
 
     def replace(
-        self,
-        broker: str,
-        entries: Iterable[Entry],
-        number: int,
-        among: Callable[[RouteEntry], bool] | None = None,
+        self, broker: str, entries: Iterable[SnapshotEntry], epoch: Epoch, among: Callable[[RouteEntry], bool] | None = None
     ) -> None:
-        """All that a broker has to say up to a number, among some; what it says later stays."""
-        told = {entry[0]: RouteEntry(*entry[1:], number) for entry in entries}
-        for id, stated in list(self.by_broker(broker).items()):
-            if stated.number <= number and id not in told and (among is None or among(stated)):
+        """Replace the entries of a broker up to an epoch by a snapshot, all or those ``among`` some."""
+        snapshot = {entry[0]: RouteEntry(*entry[1:], epoch) for entry in entries}
+        for id, entry in list(self.by_broker(broker).items()):
+            if entry.epoch <= epoch and id not in snapshot and (among is None or among(entry)):
                 self.drop(broker, id)
-        for id, stated in told.items():
-            self.add(broker, id, stated)
+        for id, entry in snapshot.items():
+            self.add(broker, id, entry)
         if among is None:
-            self._told[broker] = max(number, self._told.get(broker, -1))
+            self._snapshot_epochs[broker] = max(epoch, self._snapshot_epochs.get(broker, NEVER))
 
     def drop(self, broker: str, id: str) -> None:
-        """Forget one statement, as if it had not been made."""
-        before = self._entries[broker][id]
-        for table, key, other in ((self._entries, broker, id), (self._about, id, broker)):
+        """Forget one entry without a tombstone."""
+        before = self._by_broker[broker][id]
+        for table, key, other in ((self._by_broker, broker, id), (self._by_id, id, broker)):
             del table[key][other]
             if not table[key]:
                 del table[key]
         self._changed(broker, id, before)
 
     def forget(self, broker: str) -> None:
-        """Forget all statements of a broker."""
+        """Forget all entries of a broker."""
         for id in list(self.by_broker(broker)):
             self.drop(broker, id)
 
     def validate(self) -> None:
-        """Check what must always hold."""
-        by_broker = {(broker, id): stated for broker, entries in self._entries.items() for id, stated in entries.items()}
-        assert by_broker == {(broker, id): stated for id, about in self._about.items() for broker, stated in about.items()}
-        assert all(self._entries.values())
-        assert all(self._about.values())
+        """Check the invariants."""
+        entries = {(broker, id): entry for broker, known in self._by_broker.items() for id, entry in known.items()}
+        assert entries == {(broker, id): entry for id, known in self._by_id.items() for broker, entry in known.items()}
+        assert all(self._by_broker.values())
+        assert all(self._by_id.values())
 
     def by_broker(self, broker: str) -> Mapping[str, RouteEntry]:
-        """All that holds of one broker."""
-        return self._entries.get(broker, {})
+        """The entries of one broker, by id."""
+        return self._by_broker.get(broker, {})
 
     def brokers(self) -> list[str]:
-        """All who have said something that holds."""
-        return list(self._entries)
+        """The brokers with entries."""
+        return list(self._by_broker)
 
     def by_id(self, id: str) -> Mapping[str, RouteEntry]:
-        """What holds about one thing, by broker."""
-        return self._about.get(id, {})
+        """The entries of one id, by broker."""
+        return self._by_id.get(id, {})
 
     def ids(self) -> Iterable[str]:
-        """All that something is said about."""
-        return self._about.keys()
+        """The ids with entries."""
+        return self._by_id.keys()
 
 
 class Tombstones:
-    """What clients have withdrawn, by id and origin: whatever is still told of it on other ways means nothing.
+    """The statements that clients have withdrawn, by id and origin: updates about them on other paths are void.
 
     >>> from overweave.language.syntax import parse_filter
-    >>> withdrawn, stated = Tombstones(), RouteEntry(parse_filter("[x,>,1]"), origin=("B1", 7))
-    >>> withdrawn.add("s", ("B1", 7)), withdrawn.add("s", ("B1", 7))
+    >>> tombstones, origin = Tombstones(), Origin("B1", Epoch(1, 7))
+    >>> tombstones.add("s", origin), tombstones.add("s", origin)
     (True, False)
-    >>> withdrawn.covers("s", stated), withdrawn.covers("s", stated._replace(origin=("B1", 8)))
+    >>> entry = RouteEntry(parse_filter("[x,>,1]"), origin=origin)
+    >>> tombstones.covers("s", entry), tombstones.covers("s", entry._replace(origin=Origin("B1", Epoch(1, 8))))
     (True, False)
     """
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, str], int] = {}
+        self._latest: dict[tuple[str, str], Epoch] = {}
 
     def add(self, id: str, origin: Origin) -> bool:
-        """A withdrawal; whether it is news."""
-        key = id, origin[0]
-        if self._last.get(key, -1) >= origin[1]:
+        """Add a withdrawal; whether it is new."""
+        key = id, origin.broker
+        if self._latest.get(key, NEVER) >= origin.epoch:
             return False
-        self._last[key] = origin[1]
-        if len(self._last) > _WITHDRAWN_MAX:
-            del self._last[next(iter(self._last))]
+        self._latest[key] = origin.epoch
+        if len(self._latest) > _TOMBSTONES_MAX:
+            del self._latest[next(iter(self._latest))]
         return True
 
-    def covers(self, id: str, stated: RouteEntry) -> bool:
-        """Whether a statement has been withdrawn."""
-        return stated.origin is not None and self._last.get((id, stated.origin[0]), -1) >= stated.origin[1]
+    def covers(self, id: str, entry: RouteEntry) -> bool:
+        """Whether an entry is withdrawn."""
+        return entry.origin is not None and self._latest.get((id, entry.origin.broker), NEVER) >= entry.origin.epoch
 
     def purge(self, table: RemoteTable, id: str) -> None:
-        """Have a table forget all that is told of something and has been withdrawn."""
-        for broker, stated in list(table.by_id(id).items()):
-            if self.covers(id, stated):
+        """Drop the withdrawn entries of an id from a table."""
+        for broker, entry in list(table.by_id(id).items()):
+            if self.covers(id, entry):
                 table.drop(broker, id)
 
-    def of(self, id: str, stated: RouteEntry) -> Origin | None:
-        """With which origin to pass on that a statement does not hold any more; None: only this way to it has ended."""
-        return stated.origin if self.covers(id, stated) else None
+    def of(self, id: str, entry: RouteEntry) -> Origin | None:
+        """The origin to withdraw an entry everywhere with; None: only this path to it has ended."""
+        return entry.origin if self.covers(id, entry) else None

@@ -7,30 +7,29 @@ from collections.abc import Iterable
 
 from overweave.batches.base import Batch
 from overweave.language.messages import Control, Subscribe, Unsubscribe
-from overweave.routing.base import Forward, Send, StaticRouting, SubscriptionTable
+from overweave.overlay.parts import LinkKind
+from overweave.routing.base import Forward, Send, SubscriptionTable
 
 
-class Simple(StaticRouting):
+class Simple:
     """Subscriptions are flooded, each on its own, whatever others there are."""
-
-    acyclic = True
 
     def __init__(self) -> None:
         self._table = SubscriptionTable()
         self._neighbours: list[str] = []
 
-    def add_neighbour(self, neighbour: str) -> None:
+    def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:  # noqa: ARG002
         """See `Routing.add_neighbour`."""
         self._neighbours.append(neighbour)
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """See `Routing.remove_neighbour`."""
-        sends = [send for message in self._table.of(neighbour) for send in self.handle(Unsubscribe(message.id), neighbour)]
+        sends = [send for message in self._table.of(neighbour) for send in self.on_control(Unsubscribe(message.id), neighbour)]
         self._neighbours.remove(neighbour)
         return [(to, message) for to, message in sends if to != neighbour]
 
-    def handle(self, message: Control, peer: str) -> Iterable[Send]:
-        """See `Routing.handle`."""
+    def on_control(self, message: Control, peer: str) -> Iterable[Send]:
+        """See `Routing.on_control`."""
         if isinstance(message, Subscribe):
             changed = self._table.add(message.id, message.filter, peer)
         elif isinstance(message, Unsubscribe):

@@ -1,9 +1,8 @@
-"""The multicasting layer of destination-based routing: who is linked to whom, and the next hop to everybody (DEST III-B, C).
+"""The multicasting layer of destination-based routing: link states, and the next hop to every broker (DEST III-B, C).
 
-Every broker floods the state of its own links, and a later state replaces an earlier one, so that all come to know the same
-overlay (the topology table, TRT). A link is there when both its ends say so. From that each broker finds for itself over
-which neighbour every other is nearest (the shortest paths, SPRT). Among several neighbours the first by name is taken, by all
-brokers: so the ways of a message are a tree, and nobody gets it twice.
+Every broker floods the state of its own links, and a later state replaces an earlier one, so that all converge to the same
+topology table (TRT). A link exists if both its ends announce it. From the table each broker computes the shortest paths (SPRT).
+Among several neighbours all brokers choose the first by name: the paths of a message form a tree, and no broker gets it twice.
 """
 
 from collections import deque
@@ -11,12 +10,12 @@ from collections import deque
 from overweave.batches.destinations import NextHops
 from overweave.routing.messages import LinkState
 
-#: A link works (UP), does not (DOWN), or has not been tried for long enough (PENDING).
+#: The states of a link: up, down, or not tried yet.
 UP, DOWN, PENDING = "up", "down", "pending"
 
 
 class Topology:
-    """What one broker knows of the overlay.
+    """The topology table of one broker.
 
     >>> near, far = Topology("B1", 0), LinkState("B2", 1, incarnation=1, version=1, up=("B1",))
     >>> near.add("B2")
@@ -26,39 +25,35 @@ class Topology:
     ((('B2', 2),), True)
     """
 
-    def __init__(self, broker: str, number: int) -> None:
+    def __init__(self, broker: str, number: int, incarnation: int = 1) -> None:
         self.broker, self.number = broker, number
-        self._incarnation, self._version = 1, 1
+        self._incarnation, self._version = incarnation, 1
         self._links: dict[str, str] = {}
         self._states: dict[str, LinkState] = {}
-        #: Who is joined to whom by links of which no end says that they do not work.
-        self._joined: dict[str, set[str]] = {broker: set()}
-        #: What follows from it, when it was last asked for.
-        self._reached: _ShortestPaths | None = None
+        #: The adjacency by links that neither end announces as down.
+        self._adjacent: dict[str, set[str]] = {broker: set()}
+        #: Derived values, computed on demand.
+        self._shortest_paths: _ShortestPaths | None = None
         self._members: dict[str, int] | None = None
-        self._whole: bool | None = None
+        self._complete: bool | None = None
 
     def __len__(self) -> int:
         return len(self._states)
 
-    def begin(self, incarnation: int) -> None:
-        """Which life of the broker this is."""
-        self._incarnation = incarnation
-
-    # ---- its own links
+    # ---- own links
 
     def add(self, neighbour: str) -> None:
-        """There is a link that has not been tried."""
+        """Add a pending link."""
         self._links[neighbour] = PENDING
         self._changed()
 
     def remove(self, neighbour: str) -> None:
-        """There is no such link any more."""
+        """Remove a link."""
         del self._links[neighbour]
         self._changed()
 
     def set(self, neighbour: str, state: str) -> bool:
-        """A link works or does not; whether that is news."""
+        """Set the state of a link; whether it has changed."""
         if self._links[neighbour] == state:
             return False
         self._links[neighbour] = state
@@ -66,11 +61,11 @@ class Topology:
         return True
 
     def up(self) -> list[str]:
-        """The neighbours whose link works."""
+        """The neighbours whose link is up."""
         return [neighbour for neighbour, state in self._links.items() if state == UP]
 
     def has_pending_links(self) -> bool:
-        """Whether some links have not been tried."""
+        """Whether some links are pending."""
         return PENDING in self._links.values()
 
     def is_neighbour(self, peer: str) -> bool:
@@ -83,93 +78,93 @@ class Topology:
         pending = tuple(sorted(neighbour for neighbour, state in self._links.items() if state == PENDING))
         return LinkState(self.broker, self.number, self._incarnation, self._version, up, pending)
 
-    # ---- what others say
+    # ---- link states of other brokers
 
     def accept(self, state: LinkState) -> bool:
-        """Take in what another broker says of its links; whether it is news, to be told on."""
+        """Accept a link state of another broker; whether it is new, and to be flooded."""
         if state.id == self.broker:
             return False
         known = self._states.get(state.id)
         if known is not None and (known.incarnation, known.version) >= (state.incarnation, state.version):
             return False
         self._states[state.id] = state
-        self._find_anew(state.id, known is None or known.incarnation != state.incarnation)
+        self._update(state.id, known is None or known.incarnation != state.incarnation)
         return True
 
     def other_states(self) -> list[LinkState]:
-        """All that others say of their links."""
+        """The link states of other brokers."""
         return list(self._states.values())
 
     def states(self) -> list[LinkState]:
-        """All that is known."""
+        """All link states."""
         return [self.own_state(), *self.other_states()]
 
     def number_of(self, broker: str) -> int | None:
-        """What stands for a broker in destination lists."""
+        """The number of a broker in destination lists."""
         if broker == self.broker:
             return self.number
         state = self._states.get(broker)
         return None if state is None else state.number
 
-    # ---- what follows from it
+    # ---- derived values
 
     @property
     def next_hops(self) -> NextHops:
-        """The next hops to all who can be reached."""
-        return self._reach().ways
+        """The next hops to all reachable brokers."""
+        return self._paths().next_hops
 
     @property
     def distances(self) -> dict[str, int]:
-        """How far it is to all who can be reached, this broker included."""
-        return self._reach().distances
+        """The distances in hops to all reachable brokers, this one included."""
+        return self._paths().distances
 
     def adjacency(self) -> dict[str, list[str]]:
-        """All who can be reached, each with those it has a link to that works."""
+        """The reachable brokers, each with its neighbours."""
         states = self._all()
         return {id: [next for next in states[id].up if next in states and id in states[next].up] for id in self.distances}
 
     @property
     def members(self) -> dict[str, int]:
-        """The others who can be reached, now or as soon as links that were not tried work, with their incarnations."""
+        """The incarnations of the other brokers that are reachable, now or once pending links are up."""
         if self._members is None:
-            connected = _connected(self.broker, self._joined) - {self.broker}
+            connected = _connected(self.broker, self._adjacent) - {self.broker}
             self._members = {id: self._states[id].incarnation for id in sorted(connected)}
         return self._members
 
     @property
     def complete(self) -> bool:
-        """Whether all that can be reached is known: no link of theirs is untried, no neighbour of theirs unheard of."""
-        if self._whole is None:
+        """Whether all reachable link states are known: none has a pending link or an unknown neighbour."""
+        if self._complete is None:
             states = self._all()
-            self._whole = all(_is_settled(states[id], states) for id in (self.broker, *self.members))
-        return self._whole
+            self._complete = all(_is_settled(states[id], states) for id in (self.broker, *self.members))
+        return self._complete
 
     def validate(self) -> None:
-        """Check what must always hold."""
-        for broker, joined in self._joined.items():
+        """Check the invariants."""
+        for broker, joined in self._adjacent.items():
             assert joined == {next for next in self._open(broker) if broker in self._open(next)}, broker
-            assert all(broker in self._joined[next] for next in joined), broker
+            assert all(broker in self._adjacent[next] for next in joined), broker
         if self._members is not None:
-            assert set(self._members) == _connected(self.broker, self._joined) - {self.broker}
+            assert set(self._members) == _connected(self.broker, self._adjacent) - {self.broker}
 
     def _changed(self) -> None:
         self._version += 1
-        self._find_anew(self.broker, False)
+        self._update(self.broker, False)
 
-    def _find_anew(self, broker: str, is_new: bool) -> None:
-        """The links of a broker have changed."""
-        self._reached = self._whole = None
-        before, now = self._joined.get(broker, set()), {next for next in self._open(broker) if broker in self._open(next)}
+    def _update(self, broker: str, is_new: bool) -> None:
+        """Update the adjacency after the links of a broker have changed."""
+        self._shortest_paths = self._complete = None
+        before, now = self._adjacent.get(broker, set()), {next for next in self._open(broker) if broker in self._open(next)}
         for gone in before - now:
-            self._joined[gone].discard(broker)
+            self._adjacent[gone].discard(broker)
         for new in now - before:
-            self._joined[new].add(broker)
-        self._joined[broker] = now
+            self._adjacent[new].add(broker)
+        self._adjacent[broker] = now
         if is_new or before != now:
             self._members = None
 
     def _open(self, broker: str) -> list[str]:
-        """The neighbours of a broker at links that work or were not tried, as it says."""
+        """The neighbours of a broker by links that it does not announce as down."""
         if broker == self.broker:
             return [neighbour for neighbour, state in self._links.items() if state != DOWN]
         state = self._states.get(broker)
@@ -178,14 +173,14 @@ class Topology:
     def _all(self) -> dict[str, LinkState]:
         return {**self._states, self.broker: self.own_state()}
 
-    def _reach(self) -> "_ShortestPaths":
-        if self._reached is None:
-            self._reached = _ShortestPaths(self.broker, self._all())
-        return self._reached
+    def _paths(self) -> "_ShortestPaths":
+        if self._shortest_paths is None:
+            self._shortest_paths = _ShortestPaths(self.broker, self._all())
+        return self._shortest_paths
 
 
 class _ShortestPaths:
-    """Who can be reached from one broker, and how."""
+    """The shortest paths from one broker."""
 
     def __init__(self, broker: str, states: dict[str, LinkState]) -> None:
         self.distances = {broker: 0}
@@ -202,7 +197,7 @@ class _ShortestPaths:
                 first[next] = first.get(at, next)
                 reach[first[next]] = reach.get(first[next], 0) | 1 << state.number
                 queue.append(next)
-        self.ways = NextHops(reach.items())
+        self.next_hops = NextHops(reach.items())
 
 
 def _connected(broker: str, joined: dict[str, set[str]]) -> set[str]:
@@ -215,7 +210,7 @@ def _connected(broker: str, joined: dict[str, set[str]]) -> set[str]:
 
 
 def _is_settled(state: LinkState, states: dict[str, LinkState]) -> bool:
-    """Whether the other ends of a broker's links are known, and both ends agree, but for those that say it does not work."""
+    """Whether both ends of a broker's links are known and agree, except for links that are down."""
     for next in (*state.up, *state.pending):
         other = states.get(next)
         if other is None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from overweave.batches.base import Batch
 from overweave.batches.objects import Rows
+from overweave.contract.effects import OpenLink, RetireLink, SetTimer
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
@@ -22,10 +23,11 @@ from overweave.language.publications import Publication
 from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
-from overweave.routing.base import Routing, Send
+from overweave.overlay.parts import LinkKind
+from overweave.routing.base import Engine, Output
 
 SYMBOLS = ("IBM", "YHOO", "MSFT")
-MakeRouting = Callable[[str, Overlay], Routing]
+MakeRouting = Callable[[str, Overlay, int], Engine]
 
 
 def check_routing(make: MakeRouting, overlay: Overlay, seed: int, steps: int = 60) -> "ToyNetwork":
@@ -66,11 +68,13 @@ class ToyNetwork:
 
     def __init__(self, overlay: Overlay, make: MakeRouting, seed: int) -> None:
         self.random = np.random.default_rng(seed)
-        self.brokers = {id: make(id, overlay) for id in overlay.ids}
+        self._engines = {id: make(id, overlay, 1) for id in overlay.ids}
+        self.brokers = {id: engine.routing for id, engine in self._engines.items()}
+        self._ingresses = {id: engine.ingress(1 << 10) for id, engine in self._engines.items()}
         self._queues: dict[tuple[str, str], deque[Control | Batch]] = {}
         for id, routing in self.brokers.items():
             for neighbour in overlay.neighbours(id):
-                routing.add_neighbour(neighbour)
+                routing.add_neighbour(neighbour, LinkKind.PRIMARY)
                 self._queues[id, neighbour] = deque()
         #: What has nowhere to go at present.
         self._held: list[tuple[str, Control | Batch, str | None]] = []
@@ -81,7 +85,9 @@ class ToyNetwork:
         self._hops_before = 0
         for id, neighbour in self._queues:
             self._queues[id, neighbour] += self.brokers[id].snapshot_for(neighbour)
-            self._send(id, self.brokers[id].link_up(neighbour), None)
+            links = self._engines[id].links
+            if links is not None:
+                self._send(id, links.link_up(neighbour), None)
         self.rest()
 
     def say(self, broker: str, message: Control) -> None:
@@ -124,13 +130,16 @@ class ToyNetwork:
             return
         self.hops += what.count if origin is not None else 0
         assert self.hops < 5_000 + self._hops_before, "publications run in circles"
-        for batch in self.brokers[broker].arriving(what, origin):
-            if batch is not None:
-                self._go_on(broker, batch, origin)
+        transit, fresh, duplicates = self._ingresses[broker].admit(what, origin)
+        assert duplicates is None, f"{broker} gets a publication twice"
+        if transit is not None:
+            self._go_on(broker, transit, origin)
+        for batch, _ in fresh:
+            self._go_on(broker, batch, origin)
 
     def _go_on(self, broker: str, what: Control | Batch, origin: str | None) -> None:
         if isinstance(what, Control):
-            self._send(broker, self.brokers[broker].handle(what, str(origin)), origin)
+            self._send(broker, self.brokers[broker].on_control(what, str(origin)), origin)
             return
         for peer, batch in self.brokers[broker].route(what, origin):
             if peer is None:
@@ -140,8 +149,11 @@ class ToyNetwork:
             else:
                 self._deliveries[peer.removeprefix("client of ")] += 1
 
-    def _send(self, broker: str, sends: Iterable[Send], origin: str | None) -> None:
-        for neighbour, message in sends:
+    def _send(self, broker: str, outputs: Iterable[Output], origin: str | None) -> None:
+        for output in outputs:
+            if isinstance(output, OpenLink | RetireLink | SetTimer):
+                continue
+            neighbour, message = output
             if neighbour is None:
                 self._held.append((broker, message, origin))
             else:

@@ -33,7 +33,8 @@ from overweave.contract.frames import (
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.nodes import Channel, Node
-from overweave.language.headers import Header
+from overweave.drivers.sim.supervisor import MakeModules
+from overweave.language.headers import Header, Origin
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
@@ -47,9 +48,9 @@ _LINK_DELAY_S = 0.001
 _UNSHOWN = ("publisher", "sequence", "published_at_s", "life", "hops", "ttl", "priority")
 
 
-def run_script(text: str) -> str:
-    """The script with its outputs as this code makes them."""
-    runner = _Runner()
+def run_script(text: str, make_modules: MakeModules = lambda _: {}) -> str:
+    """The script with its outputs as this code makes them, by brokers with these modules."""
+    runner = _Runner(make_modules)
     blocks = [_run_block(runner, block) for block in text.strip("\n").split("\n\n")]
     return "\n\n".join(blocks) + "\n"
 
@@ -67,7 +68,8 @@ def _run_block(runner: "_Runner", block: str) -> str:
 class _Runner:
     """The network of one script, made by its first command."""
 
-    def __init__(self) -> None:
+    def __init__(self, make_modules: MakeModules) -> None:
+        self._make_modules = make_modules
         self._lines: list[str] = []
         self._made: _Recorded | None = None
         self._commands: dict[str, Callable[[list[str], str], None]] = {
@@ -110,7 +112,7 @@ class _Runner:
         ids = sorted({*clusters, *(id for link in links for id in link)})
         overlay = Overlay([_broker(id, clusters.get(id)) for id in ids], [Link(a, b) for a, b in links])
         config = BrokerConfig(SessionConfig(retransmit_s=0.3), heartbeat_s=None if protocol.acyclic else 0.5)
-        self._made = _Recorded(overlay, protocol.make, lambda line: self._lines.append(line), config)
+        self._made = _Recorded(overlay, protocol.make, lambda line: self._lines.append(line), config, self._make_modules)
 
     def _say(self, kind: str) -> Callable[[list[str], str], None]:
         def say(words: list[str], rest: str) -> None:
@@ -138,13 +140,16 @@ class _Runner:
 class _Recorded(SimulatedNetwork):
     """A network that writes down every frame and every delivery."""
 
-    def __init__(self, overlay: Overlay, make: object, write: Callable[[str], None], config: BrokerConfig) -> None:
+    def __init__(
+        self, overlay: Overlay, make: object, write: Callable[[str], None], config: BrokerConfig, make_modules: MakeModules
+    ) -> None:
         self._write = write
         super().__init__(
             overlay,
             make,  # type: ignore[arg-type]
             costs=Costs(link_delay_s=_LINK_DELAY_S),
             config=config,
+            make_modules=make_modules,
             on_delivery=self._delivered,
         )
 
@@ -243,6 +248,8 @@ def _header_text(header: Header) -> str:
 
 
 def _value_text(value: object) -> str:
+    if isinstance(value, Origin):
+        return f"{value.broker}@{value.epoch.incarnation}.{value.epoch.number}"
     return "+".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
 
 

@@ -11,14 +11,15 @@ from overweave.contract.modules import Module
 
 
 class ModuleKind(NamedTuple):
-    """What options a module has, how to make one at a broker, and whether brokers must know the overlay for it."""
+    """A kind of module: its options, its factory, whether it needs the known overlay, and whether it opens links."""
 
     options: type[msgspec.Struct]
     make: Callable[[str, Any], Module]
     needs_overlay: bool = False
+    opens_links: bool = False
 
 
 MODULES: Mapping[str, ModuleKind] = {
     "report": ModuleKind(LoadReportOptions, LoadReporter),
-    "self_organise": ModuleKind(SelfOrganiseOptions, SelfOrganise, needs_overlay=True),
+    "self_organise": ModuleKind(SelfOrganiseOptions, SelfOrganise, needs_overlay=True, opens_links=True),
 }

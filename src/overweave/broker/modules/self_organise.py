@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from overweave.batches.destinations import destination_counts
-from overweave.contract.effects import CloseLink, OpenLink, SetTimer
+from overweave.contract.effects import OpenLink, RetireLink, SetTimer
 from overweave.contract.modules import (
     Delivered,
     ModuleEffect,
@@ -136,7 +136,7 @@ class SelfOrganise:
         overlay = self._overlay
         if overlay is None or passed.batch.priority() is Priority.CONTROL:
             return
-        own = not passed.again and not overlay.is_neighbour(passed.peer)
+        own = passed.arrived is not None and not overlay.is_neighbour(passed.peer)
         for to, batch in passed.to:
             if to is not None and batch.has_destinations():
                 self._crossing[to] += batch.count
@@ -259,9 +259,9 @@ class SelfOrganise:
             yield self._say(deal.other, "drop", drop=deal.other_drop)
 
     def _give_up(self, neighbour: str) -> Iterator[ModuleEffect]:
-        """Close a link, unless somebody could not be reached without it."""
+        """Retire a link, unless some broker would be unreachable without it."""
         if neighbour in self._known().up() and self._loss(neighbour) < math.inf:
-            yield CloseLink(neighbour)
+            yield RetireLink(neighbour)
         elif self._deal is not None and self._deal.drop == neighbour:
             self._deal.drop = ""
 

@@ -68,8 +68,8 @@ class Tracer:
             if stimulus.client:
                 self._note(stimulus)
                 yield from self._statements(stimulus, now_s)
-        elif isinstance(stimulus, Routed) and not stimulus.again and stimulus.batch.priority() is not Priority.CONTROL:
-            batch = stimulus.batch
+        elif isinstance(stimulus, Routed) and stimulus.arrived is not None and stimulus.batch.priority() is not Priority.CONTROL:
+            batch = stimulus.arrived
             delivered = [(peer, some) for peer, some in stimulus.to if peer in self._clients]
             raw = [(peer, some) for peer, some in delivered if isinstance(some, RawRows)]
             if isinstance(batch, RawRows) and len(raw) == len(delivered):

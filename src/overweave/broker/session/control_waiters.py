@@ -2,8 +2,8 @@
 
 from overweave.broker.pending_ack import ControlKey, PendingAck, control_key
 from overweave.broker.session.in_flight import InFlight
-from overweave.contract.frames import AdvertisementsEnd, ControlMessage, Rejected, SyncEnd
-from overweave.language.messages import Subscribe, Unsubscribe
+from overweave.contract.frames import ControlMessage
+from overweave.language.messages import Control, Subscribe, Unsubscribe
 
 
 class Waiters:
@@ -46,7 +46,7 @@ class ControlWaiters:
 
     def entry(self, message: ControlMessage, ack: PendingAck | None = None) -> InFlight:
         """The in-flight record of a control message."""
-        if isinstance(message, AdvertisementsEnd | SyncEnd | Rejected):
+        if not isinstance(message, Control):
             return InFlight(message, None, 1, ack, 0)
         key = control_key(message)
         return InFlight(message, None, 1, ack if key is None else Waiters(self._latest, key, message.id, ack), 0)

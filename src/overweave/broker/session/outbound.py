@@ -15,12 +15,9 @@ from overweave.broker.session.stall_buffer import BufferedBytes, StallBuffer
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Effect, SendFrame
 from overweave.contract.frames import (
-    AdvertisementsEnd,
     BatchFrame,
     ControlFrame,
     ControlMessage,
-    Rejected,
-    SyncEnd,
     is_addressed,
 )
 from overweave.language.messages import Control
@@ -250,6 +247,6 @@ class Outbound:
 def _addressed(entry: InFlight) -> Batch | Control | None:
     """The content of a message that other paths can carry; None for other control."""
     message = entry.message
-    if message is None or isinstance(message, AdvertisementsEnd | SyncEnd | Rejected):
+    if message is None or not isinstance(message, Control):
         return entry.batch
     return message if is_addressed(message) else None

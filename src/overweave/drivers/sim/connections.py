@@ -5,6 +5,7 @@ from collections.abc import Callable
 from overweave.contract.stimuli import PeerConnected, PeerDisconnected, PeerLeft
 from overweave.drivers.sim.nodes import Channel, Node
 from overweave.drivers.sim.scheduler import Scheduler
+from overweave.overlay.parts import LinkKind
 
 Ends = tuple[str, str]
 #: Makes one direction of a connection.
@@ -22,6 +23,8 @@ class ConnectionTable:
         self.clients: dict[str, str] = {}
         #: The links there are now; they change where the overlay organises itself.
         self.links: set[Ends] = set()
+        #: The kinds of links that were opened later.
+        self.kinds: dict[frozenset[str], LinkKind] = {}
 
     def connections(self) -> list[Ends]:
         """The ends of all open connections, each once."""
@@ -53,7 +56,8 @@ class ConnectionTable:
         for node, peer in ((a, b), (b, a)):
             node.channels[peer.id] = self._make_channel(node, peer)
         for node, peer in ((a, b), (b, a)):
-            node.handle(PeerConnected(peer.id, client=peer.id in self.clients))
+            kind = self.kinds.get(frozenset((node.id, peer.id)), LinkKind.PRIMARY)
+            node.handle(PeerConnected(peer.id, client=peer.id in self.clients, kind=kind))
 
     def disconnect(self, ends: Ends) -> None:
         """Close a connection; both nodes notice."""
@@ -67,10 +71,11 @@ class ConnectionTable:
         if for_s is not None:
             self._scheduler.at(self._scheduler.now_s + for_s, self.connect, ends)
 
-    def open_link(self, ends: Ends) -> None:
+    def open_link(self, ends: Ends, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """Join two brokers, after the present stimulus."""
         if ends not in self.links and ends[::-1] not in self.links:
             self.links.add(ends)
+            self.kinds[frozenset(ends)] = kind
             self._scheduler.at(self._scheduler.now_s, self.connect, ends)
 
     def close_link(self, ends: Ends) -> None:

@@ -25,6 +25,7 @@ from overweave.drivers.sim.supervisor import BrokerSupervisor, MakeModules, Make
 from overweave.language.messages import Control
 from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
+from overweave.overlay.parts import LinkKind
 
 
 class SimulatedNetwork:
@@ -174,9 +175,9 @@ class SimulatedNetwork:
             return Channel(self, self.scheduler, source, target, delay_s)
         return LossyChannel(self, self.scheduler, source, target, delay_s, self._frame_faults)
 
-    def open_link(self, ends: Ends) -> None:
+    def open_link(self, ends: Ends, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """Join two brokers, after the present stimulus."""
-        self._table.open_link(ends)
+        self._table.open_link(ends, kind)
 
     def close_link(self, ends: Ends) -> None:
         """Part two brokers for good, after the present stimulus."""

@@ -14,6 +14,7 @@ from overweave.drivers.sim.costs import frame_bytes
 from overweave.drivers.sim.frame_faults import FrameFaults
 from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.station import Station
+from overweave.overlay.parts import LinkKind
 
 
 class Core(Protocol):
@@ -31,7 +32,7 @@ class Host(Protocol):
     def performers(self, node: "Node") -> Performers:
         """A performer for each kind of effect besides frames and timers."""
 
-    def open_link(self, ends: tuple[str, str]) -> None:
+    def open_link(self, ends: tuple[str, str], kind: LinkKind) -> None:
         """Join two brokers, after the present stimulus."""
 
     def close_link(self, ends: tuple[str, str]) -> None:

@@ -103,7 +103,7 @@ class EffectPerformers:
         self._outcomes.refusals.append(Reject(effect.peer, effect.code, effect.text))
 
     def _open_link(self, node: Node, effect: OpenLink) -> None:
-        self._host.open_link((node.id, effect.peer))
+        self._host.open_link((node.id, effect.peer), effect.kind)
 
     def _close_link(self, node: Node, effect: CloseLink) -> None:
         self._host.close_link((node.id, effect.peer))
@@ -120,7 +120,7 @@ class EffectPerformers:
             return
         self._table.disconnect((node.id, effect.peer))
         self._table.remove_client(effect.peer)
-        if effect.code != "slow-consumer":  # which the core has forgotten already
+        if not effect.forget:  # which the core has forgotten already
             self._scheduler.at(self._scheduler.now_s + SESSION_EXPIRY_S, self._expire, (node, effect.peer))
 
     def _expire(self, which: tuple[Node, str]) -> None:

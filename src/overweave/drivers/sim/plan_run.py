@@ -84,8 +84,8 @@ class _Meter:
     def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterable[ModuleEffect]:  # noqa: ARG002
         """See `Module.handle`."""
         if isinstance(stimulus, Routed) and stimulus.batch.priority() is not Priority.CONTROL:
-            if not stimulus.again:
-                self.input_hz += sum(self._hz[publisher] for publisher, _, _ in stimulus.batch.identities())
+            if stimulus.arrived is not None:
+                self.input_hz += sum(self._hz[publisher] for publisher, _, _ in stimulus.arrived.identities())
             for peer, some in stimulus.to:
                 if peer is not None:
                     self.output_bytes_per_s += sum(self._bytes_per_s[publisher] for publisher, _, _ in some.identities())

@@ -36,7 +36,7 @@ from overweave.errors import InvalidInput, OverlayError
 from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import SHAPES
 from overweave.routing import protocol
-from overweave.routing.base import Routing
+from overweave.routing.base import Engine
 from overweave.routing.options import RoutingOptions
 
 #: Kinds of workload; `overweave.drivers.sim.workload` makes them.
@@ -67,7 +67,7 @@ class RoutingSpec(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         protocol(self.protocol, "routing.protocol")
 
-    def make(self, broker: str, overlay: Overlay, incarnation: int = 1) -> Routing:
+    def make(self, broker: str, overlay: Overlay, incarnation: int = 1) -> Engine:
         """The protocol at one broker."""
         return protocol(self.protocol).make(broker, overlay, incarnation, self.options)
 

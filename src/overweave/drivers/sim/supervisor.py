@@ -18,11 +18,12 @@ from overweave.drivers.sim.nodes import Core, Host, Node
 from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.station import Station
 from overweave.overlay.graph import Overlay
-from overweave.routing.base import Routing
+from overweave.routing.base import Engine
 
 #: The first incarnation of brokers whose clocks may go back.
 _INCARNATION = 1000
-MakeRouting = Callable[[str, Overlay], Routing]
+#: A protocol at a broker, given the overlay and the incarnation.
+MakeRouting = Callable[[str, Overlay, int], Engine]
 #: The modules of a broker, by name.
 MakeModules = Callable[[str], Mapping[str, Module]]
 
@@ -92,8 +93,8 @@ class BrokerSupervisor:
         modules = self._make_modules(broker)
         core = BrokerCore(
             broker,
-            self._make_routing(broker, self._overlay),
-            self._overlay.neighbours(broker),
+            self._make_routing(broker, self._overlay, incarnation),
+            {peer: self._overlay.link(broker, peer).kind for peer in self._overlay.neighbours(broker)},
             self._config,
             incarnation,
             self._journals.entries(broker),

@@ -2,7 +2,16 @@
 
 from overweave.batches.raw import RawRows
 from overweave.contract.config import CLIENT_WINDOW
-from overweave.contract.frames import AdvertisementsEnd, BatchFrame, ControlFrame, Frame, Rejected, SyncEnd, UrgentFrame
+from overweave.contract.frames import (
+    AdvertisementsEnd,
+    BatchFrame,
+    ControlFrame,
+    Frame,
+    LinkRetired,
+    Rejected,
+    SyncEnd,
+    UrgentFrame,
+)
 from overweave.contract.wire import payload_max
 from overweave.drivers.tcp.security import Permissions
 from overweave.errors import InvalidInput, Refused
@@ -45,7 +54,7 @@ def _check_control(frame: ControlFrame, client: str, rights: Permissions) -> Non
     message = frame.message
     if isinstance(message, SyncEnd):
         return
-    if isinstance(message, AdvertisementsEnd | Rejected | RoutingMessage) or message.header != _PLAIN:
+    if isinstance(message, AdvertisementsEnd | Rejected | LinkRetired | RoutingMessage) or message.header != _PLAIN:
         raise Refused("bad-frame", "expected a control message of a client")
     if not message.id.startswith(f"{client}/"):
         raise Refused("bad-id", f"id {message.id[:64]!r}: expected one that begins with {client + '/'!r}")

@@ -8,6 +8,7 @@ from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.outbound_handshake import Caller, OutboundHandshake, connect_error
 from overweave.drivers.tcp.security import client_context
 from overweave.errors import OverweaveError
+from overweave.overlay.parts import LinkKind
 
 #: The delay before the next attempt doubles from the first to the last.
 RETRY_S, RETRY_S_MAX = 0.05, 2.0
@@ -18,8 +19,8 @@ DIAL_S = 5.0
 class Dialler:
     """Dials one neighbour whenever it is disconnected."""
 
-    def __init__(self, caller: Caller, neighbour: str, log: Log, *, connected: bool) -> None:
-        self._caller, self._neighbour, self._log = caller, neighbour, log
+    def __init__(self, caller: Caller, neighbour: str, log: Log, kind: LinkKind, *, connected: bool) -> None:
+        self._caller, self._neighbour, self._log, self._kind = caller, neighbour, log, kind
         self._disconnected = asyncio.Event()
         if not connected:
             self._disconnected.set()
@@ -64,7 +65,7 @@ class Dialler:
         settings = self._caller.settings
         host, port, tls = parse_address(settings.urls[self._neighbour])
         context = client_context(settings.security) if tls else None
-        handshake = OutboundHandshake(self._caller, self._neighbour)
+        handshake = OutboundHandshake(self._caller, self._neighbour, self._kind)
         loop = asyncio.get_running_loop()
         transport, _ = await loop.create_connection(lambda: Connection(handshake), host, port, ssl=context)
         try:

@@ -5,7 +5,7 @@ import os
 import time
 from pathlib import Path
 
-from overweave.broker.core import INCARNATIONS_MAX
+from overweave.broker.control_plane import INCARNATIONS_MAX
 
 
 def next_incarnation(directory: Path | None, broker: str, least: int = 0) -> int:

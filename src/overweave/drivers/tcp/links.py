@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from overweave.broker.modules import MODULES
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.dialler import Dialler
 from overweave.drivers.tcp.logs import Log
@@ -12,6 +13,7 @@ from overweave.drivers.tcp.outbound_handshake import Caller
 from overweave.drivers.tcp.security import Identity
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.errors import Refused
+from overweave.overlay.parts import LinkKind
 from overweave.routing import PROTOCOLS
 
 
@@ -19,6 +21,7 @@ from overweave.routing import PROTOCOLS
 class NeighbourLink:
     """The link to one neighbour."""
 
+    kind: LinkKind = LinkKind.PRIMARY
     #: None: the neighbour dials.
     dialler: Dialler | None = None
     #: None: disconnected.
@@ -36,14 +39,22 @@ class Links:
         self._settings, self._log = settings, log
         self._planned = tuple(settings.overlay.neighbours(settings.id))
         #: The brokers that may connect: the neighbours, or all brokers if the overlay organises itself.
-        self._allowed_brokers = settings.overlay.ids if "self_organise" in settings.modules else self._planned
-        self._links = {neighbour: NeighbourLink() for neighbour in self._planned}
+        opens_links = any(MODULES[name].opens_links for name in settings.modules)
+        self._allowed_brokers = settings.overlay.ids if opens_links else self._planned
+        self._links = {
+            neighbour: NeighbourLink(settings.overlay.link(settings.id, neighbour).kind) for neighbour in self._planned
+        }
         self._caller: Caller | None = None
 
     @property
     def neighbours(self) -> tuple[str, ...]:
         """The neighbours, connected or not."""
         return tuple(self._links)
+
+    @property
+    def kinds(self) -> dict[str, LinkKind]:
+        """The kinds of the links, by neighbour."""
+        return {neighbour: link.kind for neighbour, link in self._links.items()}
 
     def __contains__(self, neighbour: str) -> bool:
         return neighbour in self._links
@@ -68,15 +79,15 @@ class Links:
             if ids.index(neighbour) < ids.index(self._settings.id) and link.dialler is None:
                 self._start_dialler(neighbour, link)
 
-    def open(self, neighbour: str) -> None:
+    def open(self, neighbour: str, kind: LinkKind) -> None:
         """Open a link to a broker that is no neighbour yet."""
         if neighbour not in self._links:
-            link = self._links[neighbour] = NeighbourLink()
+            link = self._links[neighbour] = NeighbourLink(kind)
             self._start_dialler(neighbour, link)
 
-    def add(self, neighbour: str) -> None:
+    def add(self, neighbour: str, kind: LinkKind) -> None:
         """Accept a link that the other end opened."""
-        self._links.setdefault(neighbour, NeighbourLink())
+        self._links.setdefault(neighbour, NeighbourLink(kind))
 
     def remove(self, neighbour: str) -> None:
         """Remove a link and stop its dialler; the connection is the caller's."""
@@ -101,7 +112,7 @@ class Links:
 
     def _start_dialler(self, neighbour: str, link: NeighbourLink) -> None:
         assert self._caller is not None
-        link.dialler = Dialler(self._caller, neighbour, self._log, connected=link.connection is not None)
+        link.dialler = Dialler(self._caller, neighbour, self._log, link.kind, connected=link.connection is not None)
 
     # ---- connections
 

@@ -22,7 +22,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from overweave.broker.core import Statistics
+from overweave.broker.counters import Statistics
 from overweave.drivers.tcp.logs import Log, printable
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.language.values import excerpt

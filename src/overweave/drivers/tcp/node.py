@@ -188,12 +188,13 @@ class BrokerNode:
 
     def _new_core(self, incarnation_least: int, journal: Journal) -> BrokerCore:
         settings = self.settings
+        incarnation = next_incarnation(settings.state, settings.id, incarnation_least)
         return BrokerCore(
             settings.id,
-            PROTOCOLS[settings.routing].make(settings.id, settings.overlay, options=settings.routing_options),
-            self.links.neighbours,
+            PROTOCOLS[settings.routing].make(settings.id, settings.overlay, incarnation, settings.routing_options),
+            self.links.kinds,
             settings.config,
-            incarnation=next_incarnation(settings.state, settings.id, incarnation_least),
+            incarnation=incarnation,
             journal=journal,
             modules=self._modules(),
             life=secrets.randbits(64),
@@ -240,11 +241,10 @@ class BrokerNode:
     def reject(self, effect: Reject) -> None:
         """Disconnect a peer with an error; the session of a slow consumer ends."""
         self.log.warning("refused", peer=effect.peer, code=effect.code, text=effect.text)
-        is_slow = effect.code == "slow-consumer"
-        if is_slow:
+        if effect.forget:
             self._limits.count_slow_consumer(effect.text)
             self.sessions.add_tombstone(effect.peer, effect.code, effect.text, effect.rows)
-        self.peers.reject(effect.peer, Refused(effect.code, effect.text), left=is_slow)
+        self.peers.reject(effect.peer, Refused(effect.code, effect.text), left=effect.forget)
 
     def _notify(self, effect: Notify) -> None:
         notice = self.sessions.add_notice(effect)
@@ -253,7 +253,7 @@ class BrokerNode:
             connection.send(notice)
 
     def _open_link(self, effect: OpenLink) -> None:
-        self.links.open(effect.peer)
+        self.links.open(effect.peer, effect.kind)
 
     def _close_link(self, effect: CloseLink) -> None:
         """Remove the link now; disconnect when the core has handled its stimulus."""

@@ -8,6 +8,7 @@ from overweave.contract.wire import Connect, Error, Message
 from overweave.drivers.tcp.connection import Connection, ConnectionHandler
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.errors import OverweaveError, Refused
+from overweave.overlay.parts import LinkKind
 
 
 class Caller(ConnectionHandler, Protocol):
@@ -22,14 +23,14 @@ class Caller(ConnectionHandler, Protocol):
 class OutboundHandshake:
     """The handler of a dialled connection until the neighbour answers; then ``caller`` is its handler."""
 
-    def __init__(self, caller: Caller, neighbour: str) -> None:
-        self._caller = caller
-        self._neighbour = neighbour
+    def __init__(self, caller: Caller, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:
+        self._caller, self._neighbour, self._kind = caller, neighbour, kind
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connected(self, connection: Connection) -> None:
         """See `ConnectionHandler.connected`."""
-        connection.send(Connect("broker", self._caller.settings.id, self._caller.settings.security.token))
+        settings = self._caller.settings
+        connection.send(Connect("broker", settings.id, settings.security.token, link=self._kind))
 
     def received(self, connection: Connection, message: Message) -> None:
         """See `ConnectionHandler.received`."""

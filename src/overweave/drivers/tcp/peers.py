@@ -13,6 +13,7 @@ from overweave.drivers.tcp.links import Links
 from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.security import Identity
 from overweave.errors import Refused
+from overweave.overlay.parts import LinkKind
 
 
 class Peers(dict[str, Connection]):
@@ -43,13 +44,20 @@ class Peers(dict[str, Connection]):
         if session is not None and session.notice is not None:
             connection.send(session.notice)  # it may have been lost with the last connection
 
-    def connect_broker(self, connection: Connection, neighbour: str, dialled_by: str, identity: Identity | None) -> None:
-        """Attach a neighbour; ``identity`` is None if this broker dialled."""
-        self._links.add(neighbour)
+    def connect_broker(
+        self,
+        connection: Connection,
+        neighbour: str,
+        dialled_by: str,
+        identity: Identity | None,
+        kind: LinkKind = LinkKind.PRIMARY,
+    ) -> None:
+        """Attach a neighbour; ``identity`` is None if this broker dialled, and ``kind`` that of a link the other end opened."""
+        self._links.add(neighbour, kind)
         self._attach(connection, neighbour)
         self._links.on_connected(neighbour, connection, dialled_by, identity)
         self._log.info("connected", peer=neighbour, role="broker")
-        self._host.handle(PeerConnected(neighbour))
+        self._host.handle(PeerConnected(neighbour, kind=self._links.kinds[neighbour]))
 
     def _attach(self, connection: Connection, name: str) -> None:
         """Replace the older connection of a peer, which may be dead without this end knowing it."""

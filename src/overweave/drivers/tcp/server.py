@@ -16,6 +16,7 @@ from overweave.drivers.tcp.peers import Peers
 from overweave.drivers.tcp.read_throttle import ReadThrottle
 from overweave.drivers.tcp.security import Authenticator, Identity, Permissions, server_context
 from overweave.errors import InvalidInput, Refused
+from overweave.overlay.parts import LinkKind
 
 
 class Server:
@@ -170,7 +171,7 @@ class Server:
             if message.role == "client":
                 self._admit_client(connection, message, identity, permissions)
             else:
-                self._admit_broker(connection, identity)
+                self._admit_broker(connection, identity, message.link)
         except Refused as refused:
             log = self._log.debug if refused.code == CONNECTION_LIMIT else self._log.warning  # the limits log it
             log("refused", peer=message.name, code=refused.code, text=refused.text)
@@ -208,11 +209,11 @@ class Server:
         self._sessions.open(claim, identity, permissions)
         self._peers.connect_client(connection, message)
 
-    def _admit_broker(self, connection: Connection, identity: Identity) -> None:
+    def _admit_broker(self, connection: Connection, identity: Identity, kind: LinkKind) -> None:
         neighbour = identity.name
         self._links.check_collision(neighbour, dialled_by=neighbour)
         connection.send(Connect("broker", self.settings.id))
-        self._peers.connect_broker(connection, neighbour, neighbour, identity)
+        self._peers.connect_broker(connection, neighbour, neighbour, identity, kind)
 
     def _make_room(self) -> None:
         """Close unauthenticated connections, the oldest first, in favour of a client that is authenticated."""

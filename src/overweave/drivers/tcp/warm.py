@@ -9,13 +9,13 @@ from overweave.batches.objects import Rows
 from overweave.batches.plain_filters import PlainFilters
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
-from overweave.broker.dedup import DedupWindow
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.publications import Publication
 from overweave.matching.index import Index
 from overweave.matching.intersections import IntersectionIndex
+from overweave.routing.dedup import DedupWindow
 
 
 def warm_up() -> None:

@@ -100,6 +100,6 @@ def _look(
 
 
 def _distance(network: SimulatedNetwork, one: str, other: str) -> int:
-    known = network.broker(one)._routing.overlay()
+    known = network.broker(one).topology
     assert known is not None
     return known.distances[other]

@@ -22,7 +22,8 @@ def measure(brokers: int = 100, degree: float = 6, seed: int = 1) -> pd.DataFram
     network = started(
         overlay, "destination", config=CONFIG, watcher=lambda broker: Watcher(broker, overlay.position(broker), counts)
     )
-    topology: Topology = network.broker(overlay.ids[0])._routing._member.topology  # type: ignore[attr-defined]
+    topology = network.broker(overlay.ids[0]).topology
+    assert isinstance(topology, Topology)
     before = counts.link_states
     network.cut_link(overlay.links[0].ends)
     network.scheduler.run(network.scheduler.now_s + _NOTICE_S)

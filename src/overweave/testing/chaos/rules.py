@@ -33,7 +33,7 @@ class Rules:
     ) -> None:
         overlay = configuration.overlay
         self._stall_s, self._link_timeout_s, self._session_s = configuration.stall_timeout_s, link_timeout_s, session_s
-        finds_paths = PROTOCOLS[protocol].make(overlay.ids[0], overlay).watches_links
+        finds_paths = PROTOCOLS[protocol].reroutes
         self._clusters = cluster_of_links(overlay, by_cluster=protocol == "merc") if finds_paths else None
         self._brokers = frozenset(overlay.ids)
         self._struck = struck

@@ -71,9 +71,8 @@ class _Run:
             costs=Costs(link_delay_s=scenario.link_delay_s), config=scenario.config, on_delivery=self._delivered,
         )  # fmt: skip
         self._poll_s = max(scenario.link_delay_s / 2, 0.001)
-        routing = PROTOCOLS[scenario.protocol].make(scenario.overlay.ids[0], scenario.overlay)
         watched_until_s = HEALED_S + 10.0
-        self._reach = Reach(scenario, network, watched_until_s) if routing.watches_links else None
+        self._reach = Reach(scenario, network, watched_until_s) if PROTOCOLS[scenario.protocol].reroutes else None
         self.history = History()
         self._plans = {plan.id: plan for plan in scenario.clients}
         self._filters: dict[str, Filter] = {}

@@ -1,0 +1,201 @@
+"""The control plane of a broker: control messages of neighbours, outputs of the protocol, synchronisation and settlement."""
+
+from collections.abc import Iterable
+
+from overweave.broker.context import BrokerContext
+from overweave.broker.deferred import Deferred
+from overweave.broker.pending_ack import PendingAck
+from overweave.broker.registry import kind_of, withdrawal_of
+from overweave.broker.settlement import make_settlement
+from overweave.contract.effects import OpenLink, Restart, SetTimer
+from overweave.contract.frames import NO_EPOCH, AdvertisementsEnd, ControlMessage, SyncEnd, is_addressed
+from overweave.contract.modules import ControlApplied
+from overweave.language.messages import Advertise, Control, Subscribe
+from overweave.overlay.parts import LinkKind
+from overweave.routing.base import Output
+from overweave.routing.messages import LinkState
+
+#: Incarnations are milliseconds below this, until the year 2248: neighbours with higher ones are not believed.
+INCARNATIONS_MAX = 1 << 43
+#: The prefix of the timers of a protocol.
+_PROTOCOL_TIMER = "routing "
+
+
+class ControlPlane:
+    """Routing state between one broker and its neighbours."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self._context = context
+        self._routing, self._sync = context.engine.routing, context.sync
+        self._sessions, self._neighbours = context.peers.sessions, context.peers.neighbours
+        self.settlement = make_settlement(context.sync, context.peers)
+        #: The state of each neighbour from before its restart that it has not sent again.
+        self._stale: dict[str, dict[tuple[str, str, str | None], Control]] = {}
+        #: The neighbours that routing has forgotten, while their sessions drain.
+        self._detached: set[str] = set()
+        #: The timers of the protocol, by their names outside.
+        self._timers: dict[str, str] = {}
+        #: The links that the protocol has retired in this step.
+        self.retired: list[str] = []
+
+    # ---- messages
+
+    def on_message(self, neighbour: str, message: ControlMessage, ack: PendingAck) -> None:
+        """Apply a message of a neighbour."""
+        if neighbour in self._detached:
+            return
+        if isinstance(message, AdvertisementsEnd):
+            self._sync.announced(neighbour)
+            self.on_sync_progress()
+        elif isinstance(message, SyncEnd):
+            self._on_synced(neighbour)
+        elif isinstance(message, Control):
+            self._context.counters.control_in += 1
+            stale = self._stale.get(neighbour)
+            if stale:
+                stale.pop(_key(message), None)
+            if (
+                isinstance(message, LinkState)
+                and message.id == self._context.id
+                and message.incarnation > self._context.incarnation
+            ):
+                self.restart_above(message.incarnation)
+            self.apply(message, neighbour, ack)
+
+    def apply(self, message: Control, peer: str, ack: PendingAck | None = None) -> None:
+        """Apply a control message of any peer to the routing tables; its ack waits until it is in force."""
+        context = self._context
+        if context.story.length:
+            context.story.applied(context.step.now_s, peer, message)
+        if context.modules.has_modules:
+            context.modules.watch(ControlApplied(message, peer, peer not in self._neighbours))
+        self.send_all(self._routing.on_control(message, peer), peer, ack, message)
+        if ack is not None:
+            self.settlement.add(message, peer, ack, context.step.now_s)
+
+    def apply_own(self, message: Control, module: str) -> None:
+        """Apply a control message of a module."""
+        self.send_all(self._routing.on_control(message, module))
+
+    def reapply(self, entry: Deferred) -> None:
+        """Route a control message again that was deferred, or was in flight on a failed link."""
+        assert isinstance(entry.what, Control)
+        self.send_all(self._routing.on_control(entry.what, entry.peer), entry.peer, entry.ack, entry.what)
+
+    def send_all(
+        self, outputs: Iterable[Output], peer: str = "", ack: PendingAck | None = None, cause: Control | None = None
+    ) -> None:
+        """Perform the outputs of the protocol; the ack of their cause waits for copies of it, and for what it attracts."""
+        for output in outputs:
+            if not isinstance(output, tuple):
+                self._perform(output)
+                continue
+            neighbour, message = output
+            waiting = ack if cause is not None and _delays(message, cause) else None
+            if waiting is not None:
+                waiting.retain()
+            if neighbour is None:
+                self._context.deferred.add(message, peer, waiting)
+                continue
+            self._context.counters.control_out += 1
+            self._sessions[neighbour].send_control(message, self._context.step.effects, waiting)
+            self.settlement.withdrawn(message, neighbour)
+
+    def on_timer(self, name: str) -> bool:
+        """Call the protocol if a timer is its own; whether it is."""
+        own, handler = self._timers.pop(name, None), self._context.engine.timers
+        if own is None or handler is None:
+            return False
+        self.send_all(handler(own))
+        return True
+
+    def restart_above(self, incarnation: int) -> None:
+        """Restart this broker: neighbours know a later incarnation of it, so its clock has gone back."""
+        if incarnation < INCARNATIONS_MAX:
+            self._context.step.effects.append(Restart(incarnation))
+
+    # ---- neighbours
+
+    def add_neighbour(self, neighbour: str, kind: LinkKind) -> None:
+        """Add a link."""
+        self._context.peers.add_neighbour(neighbour, kind)
+        self._sync.add(neighbour)
+        self._routing.add_neighbour(neighbour, kind)
+
+    def remove_neighbour(self, neighbour: str) -> None:
+        """Remove a link, with its session."""
+        self._context.peers.remove(neighbour)
+        self._stale.pop(neighbour, None)
+        if neighbour not in self._detached:
+            self._sync.remove(neighbour)
+            self.send_all(self._routing.remove_neighbour(neighbour))
+        self._detached.discard(neighbour)
+        self.send_markers()
+
+    def detach(self, neighbour: str) -> None:
+        """Have routing forget a neighbour whose session drains."""
+        self._detached.add(neighbour)
+        self._stale.pop(neighbour, None)
+        self._sync.remove(neighbour)
+        self.send_all(self._routing.remove_neighbour(neighbour))
+        self.on_sync_progress()
+
+    def greeting_for(self, neighbour: str) -> list[ControlMessage]:
+        """The snapshot for a neighbour without state; its own earlier state is stale until it is sent again."""
+        if neighbour in self._detached:
+            return []
+        learned = list(self._routing.learned_from(neighbour))
+        if learned:
+            self._stale[neighbour] = {_key(message): message for message in learned}
+        self._sync.reset(neighbour)
+        return [*self._routing.snapshot_for(neighbour), *self._sync.pending_markers(neighbour)]
+
+    def send_markers(self) -> None:
+        """Send the markers that are due to neighbours."""
+        for neighbour in self._neighbours:
+            session = self._sessions[neighbour]
+            if session.peer_epoch != NO_EPOCH and neighbour not in self._detached:
+                for marker in self._sync.pending_markers(neighbour):
+                    session.send_control(marker, self._context.step.effects)
+
+    def on_sync_progress(self) -> None:
+        """A neighbour has sent more of its state, or has left."""
+        self.send_markers()
+        self._context.deferred.flush()
+        self.settlement.on_sync_progress()
+
+    def _on_synced(self, neighbour: str) -> None:
+        """A neighbour has sent all its state: withdraw what is stale."""
+        for message in self._stale.pop(neighbour, {}).values():
+            self.apply(withdrawal_of(message), neighbour)
+        self._sync.synced(neighbour)
+        self.on_sync_progress()
+
+    def _perform(self, output: Output) -> None:
+        """Perform an output that is no message."""
+        effects = self._context.step.effects
+        if isinstance(output, SetTimer):
+            name = _PROTOCOL_TIMER + output.name
+            self._timers[name] = output.name
+            effects.append(SetTimer(name, output.at_s))
+        elif isinstance(output, OpenLink):
+            effects.append(output)
+        elif not isinstance(output, tuple):
+            self.retired.append(output.peer)
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert self._stale.keys() <= self._neighbours.keys()
+        assert self._detached <= self._neighbours.keys()
+        assert self._sync.unsynced <= self._neighbours.keys()
+
+
+def _delays(message: Control, cause: Control) -> bool:
+    """Whether a cause waits for a message: a copy of it, or a subscription that it attracts."""
+    if type(message) is type(cause) and message.id == cause.id:
+        return is_addressed(message) or isinstance(message, Advertise)
+    return isinstance(cause, Advertise) and isinstance(message, Subscribe) and is_addressed(message)
+
+
+def _key(message: Control) -> tuple[str, str, str | None]:
+    return kind_of(message), message.id, message.header.tree

@@ -1,0 +1,56 @@
+"""The counters of a broker, and the snapshot of its statistics."""
+
+import msgspec
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """What a broker has done so far, and what it holds now. Publications are counted by rows, those of modules as control."""
+
+    publications_in: int
+    publications_out: int
+    #: Sent to clients, once for each, however many of its subscriptions match: brokers do not count deliveries.
+    publications_to_clients: int
+    duplicates: int
+    control_in: int
+    control_out: int
+    tables: dict[str, int]
+    unsettled: dict[str, int]
+    #: Publications that were dropped because the only link on their path is closed.
+    undeliverable: int = 0
+    #: Arrived publications that no advertisement of their client covers: they reach no subscriber.
+    unadvertised: int = 0
+
+
+class Counters:
+    """Running counts; publications by rows, those of modules as control."""
+
+    __slots__ = (
+        "control_in",
+        "control_out",
+        "duplicates",
+        "rows_in",
+        "rows_out",
+        "rows_to_clients",
+        "unadvertised",
+        "undeliverable",
+    )
+
+    def __init__(self) -> None:
+        self.rows_in = self.rows_out = self.rows_to_clients = self.duplicates = 0
+        self.control_in = self.control_out = 0
+        self.undeliverable = self.unadvertised = 0
+
+    def statistics(self, tables: dict[str, int], unsettled: dict[str, int]) -> Statistics:
+        """A snapshot, with the sizes of routing tables and the unsettled messages by peer."""
+        return Statistics(
+            publications_in=self.rows_in,
+            publications_out=self.rows_out,
+            publications_to_clients=self.rows_to_clients,
+            duplicates=self.duplicates,
+            control_in=self.control_in,
+            control_out=self.control_out,
+            tables=tables,
+            unsettled=unsettled,
+            undeliverable=self.undeliverable,
+            unadvertised=self.unadvertised,
+        )

@@ -1,0 +1,106 @@
+"""Deferred messages: publications that cannot be routed at present, and the control messages behind them."""
+
+import enum
+from collections.abc import Callable
+from typing import NamedTuple
+
+from overweave.batches.base import Batch
+from overweave.broker.pending_ack import PendingAck
+from overweave.broker.step import StepContext
+from overweave.contract.frames import is_addressed
+from overweave.language.messages import Control
+
+
+class Stage(enum.Enum):
+    """The stage of a deferred message."""
+
+    #: Not routed yet: neighbours are not synchronised. It waits without limit.
+    ARRIVED = enum.auto()
+    #: Routed, its hop counted and traced, but without a next hop. It expires if it has destinations.
+    ROUTED = enum.auto()
+
+
+class Deferred(NamedTuple):
+    """A deferred message with its sender and the ack that it holds back."""
+
+    what: Batch | Control
+    peer: str
+    ack: PendingAck | None
+    since_s: float
+    stage: Stage = Stage.ROUTED
+    #: Whether it is for local clients too.
+    local: bool = True
+
+    @property
+    def has_destinations(self) -> bool:
+        """Whether it is on its path to certain brokers."""
+        return is_addressed(self.what) if isinstance(self.what, Control) else self.what.has_destinations()
+
+
+Resume = Callable[[Deferred], None]
+
+
+class DeferredMessages:
+    """The deferred messages of one broker, oldest first."""
+
+    def __init__(self, step: StepContext) -> None:
+        self._step = step
+        self._entries: list[Deferred] = []
+        self._resume_batch: Resume | None = None
+        self._resume_control: Resume | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._entries)
+
+    def connect(self, batches: Resume, control: Resume) -> None:
+        """Resume batches and control messages by these from now on."""
+        self._resume_batch, self._resume_control = batches, control
+
+    def add(
+        self, what: Batch | Control, peer: str, ack: PendingAck | None, stage: Stage = Stage.ROUTED, local: bool = True
+    ) -> None:
+        """Defer a message."""
+        self._entries.append(Deferred(what, peer, ack, self._step.now_s, stage, local))
+
+    def has_from(self, client: str) -> bool:
+        """Whether a message of a client that has not left this broker is deferred."""
+        return any(entry.peer == client and not entry.has_destinations for entry in self._entries)
+
+    def batches(self) -> list[tuple[Batch, PendingAck | None]]:
+        """The deferred publications."""
+        return [(entry.what, entry.ack) for entry in self._entries if not isinstance(entry.what, Control)]
+
+    def flush(self) -> None:
+        """Resume all messages; one that is deferred again keeps its time."""
+        entries, self._entries = self._entries, []
+        for entry in entries:
+            before = len(self._entries)
+            self.resume(entry)
+            for at in range(before, len(self._entries)):
+                self._entries[at] = self._entries[at]._replace(since_s=entry.since_s)
+
+    def resume(self, entry: Deferred) -> None:
+        """Resume one message."""
+        assert self._resume_batch is not None
+        assert self._resume_control is not None
+        (self._resume_control if isinstance(entry.what, Control) else self._resume_batch)(entry)
+
+    def expire(self, before_s: float) -> None:
+        """Drop the messages without a next hop that were deferred before a time."""
+        expired = [
+            entry
+            for entry in self._entries
+            if entry.stage is Stage.ROUTED and entry.since_s < before_s and entry.has_destinations
+        ]
+        for entry in expired:
+            self._entries.remove(entry)
+            if entry.ack is not None:
+                entry.ack.release()
+
+    def shift(self, by_s: float) -> None:
+        """Do not count a pause of the broker."""
+        self._entries = [entry._replace(since_s=entry.since_s + by_s) for entry in self._entries]
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert all(entry.ack is None or not entry.ack.acked or entry.ack.expired for entry in self._entries)

@@ -1,0 +1,88 @@
+"""Retirement of links: no new publications, and a close once those in flight are settled on both sides.
+
+Either end may start. Both stop using the link and send `LinkRetired`. An end whose messages are all settled sends it again, as
+drained. When both are drained, the end that started closes the link; after `undeliverable_timeout_s` it does so anyway.
+"""
+
+from dataclasses import dataclass
+
+from overweave.broker.context import BrokerContext
+from overweave.broker.recovery import Recovery
+from overweave.contract.effects import CloseLink
+from overweave.contract.frames import LinkRetired
+
+#: The timer at which links that have not drained are closed.
+RETIRE = "retire"
+
+
+@dataclass(slots=True)
+class _Retired:
+    since_s: float
+    #: Whether this end started, and closes the link.
+    starts: bool
+    drained: bool = False
+    peer_drained: bool = False
+
+
+class LinkRetirement:
+    """The retired links of one broker."""
+
+    def __init__(self, context: BrokerContext, recovery: Recovery) -> None:
+        self._context, self._recovery = context, recovery
+        self._links: dict[str, _Retired] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._links)
+
+    def __contains__(self, neighbour: str) -> bool:
+        return neighbour in self._links
+
+    def retire(self, neighbour: str, starts: bool = True) -> None:
+        """Retire the link to a neighbour, unless it is."""
+        if neighbour not in self._context.peers.neighbours or neighbour in self._links:
+            return
+        self._links[neighbour] = _Retired(self._context.step.now_s, starts)
+        self._send(neighbour, LinkRetired())
+        self._recovery.on_link_retired(neighbour)
+        self._context.timers.set(RETIRE, self._context.config.undeliverable_timeout_s)
+
+    def on_message(self, neighbour: str, message: LinkRetired) -> None:
+        """The other end retires the link, or is drained."""
+        self.retire(neighbour, starts=False)
+        self._links[neighbour].peer_drained |= message.drained
+
+    def on_link_up(self, neighbour: str) -> None:
+        """A retired link has a new session: its other end may have restarted."""
+        link = self._links[neighbour]
+        link.drained = link.peer_drained = False
+        self._send(neighbour, LinkRetired())
+
+    def check(self) -> None:
+        """Announce drained links, and close those that are drained on both sides."""
+        for neighbour, link in self._links.items():
+            if not link.drained and not self._context.peers.sessions[neighbour].outbound.unsettled():
+                link.drained = True
+                self._send(neighbour, LinkRetired(drained=True))
+                self._close_drained(neighbour, link)
+            elif link.drained:
+                self._close_drained(neighbour, link)
+
+    def on_timer(self) -> None:
+        """Close links that have not drained in time."""
+        for neighbour, link in self._links.items():
+            if link.since_s <= self._context.undeliverable_before_s:
+                self._context.step.effects.append(CloseLink(neighbour))
+            else:
+                self._context.timers.set(RETIRE, link.since_s - self._context.undeliverable_before_s)
+
+    def forget(self, neighbour: str) -> None:
+        """The link is closed."""
+        self._links.pop(neighbour, None)
+
+    def _close_drained(self, neighbour: str, link: _Retired) -> None:
+        if link.peer_drained and link.starts:
+            link.starts = False
+            self._context.step.effects.append(CloseLink(neighbour))
+
+    def _send(self, neighbour: str, message: LinkRetired) -> None:
+        self._context.peers.sessions[neighbour].send_control(message, self._context.step.effects)

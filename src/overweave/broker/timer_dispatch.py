@@ -1,0 +1,87 @@
+"""The timers of a broker core: which are needed after a step, and what they do."""
+
+from collections.abc import Callable
+
+from overweave.broker.leaving import LEAVE
+from overweave.broker.lifecycle import PeerLifecycle
+from overweave.broker.orphans import ORPHANS, ORPHANS_S
+from overweave.broker.parts import BrokerParts
+from overweave.broker.retirement import RETIRE
+from overweave.broker.slow_consumers import CHECK_SLOW, CHECK_SLOW_FAST
+from overweave.contract.effects import Reject
+from overweave.contract.stimuli import PeerLeft, TimerFired
+
+ACKNOWLEDGE, ACKNOWLEDGE_CONTROL, RESEND, HEARTBEAT = "acknowledge", "acknowledge-control", "resend", "pulse"
+#: A timer that is this late shows that the broker was paused or busy: it could not read acknowledgements either.
+_LATE_S = 0.5
+
+
+class TimerDispatch:
+    """The timers of one broker by name."""
+
+    def __init__(self, parts: BrokerParts, lifecycle: PeerLifecycle) -> None:
+        self._parts, self._lifecycle = parts, lifecycle
+        context = parts.context
+        self._step, self._timers, self._acks = context.step, context.timers, context.peers.acks
+        self._config, self._tick_s = context.config.session, context.detector.tick_s
+        self._control, self._retirement, self._orphans = parts.control, parts.retirement, parts.orphans
+        self._consumers = parts.consumers
+        self._handlers: dict[str, Callable[[], None]] = {
+            ACKNOWLEDGE: lambda: self._acks.flush_all(self._step.effects),
+            ACKNOWLEDGE_CONTROL: lambda: self._acks.flush_control(self._step.effects),
+            RESEND: self._retransmit,
+            ORPHANS: parts.orphans.retry,
+            HEARTBEAT: parts.recovery.on_heartbeat,
+            RETIRE: parts.retirement.on_timer,
+            LEAVE: parts.clients.withdraw_slice,
+        }
+
+    def on_timer(self, stimulus: TimerFired) -> None:
+        """A timer has fired: of the core, the protocol, or a module."""
+        name = stimulus.name
+        late_s = self._timers.fired(name)
+        handler = self._handlers.get(name)
+        if handler is not None:
+            handler()
+        elif name in (CHECK_SLOW, CHECK_SLOW_FAST):
+            self._check_slow(name, late_s)
+        elif not self._control.on_timer(name):
+            self._parts.context.modules.on_timer(name)
+
+    def end_step(self) -> None:
+        """Retire and close links, send due acknowledgements, and set the timers that are needed."""
+        acks, config, timers = self._acks, self._config, self._timers
+        if self._control.retired:
+            self._control.retired, retired = [], self._control.retired
+            for neighbour in retired:
+                self._retirement.retire(neighbour)
+        if self._retirement:
+            self._retirement.check()
+        if acks.now:
+            acks.flush(self._step.effects)
+        if self._orphans:
+            timers.set(ORPHANS, ORPHANS_S)
+        if acks.soon:
+            timers.set(ACKNOWLEDGE_CONTROL, 0.0)
+        if acks.later:
+            timers.set(ACKNOWLEDGE, config.acknowledge_delay_s)
+        if config.retransmit_s is not None:
+            timers.set(RESEND, config.retransmit_s)
+        if self._consumers.needed:
+            for name, delay_s in self._consumers.timers():
+                timers.set(name, delay_s)
+        if self._tick_s is not None:
+            timers.set(HEARTBEAT, self._tick_s)
+
+    def _retransmit(self) -> None:
+        for session in self._parts.context.peers.sessions.values():
+            session.retransmit(self._step.effects)
+
+    def _check_slow(self, timer: str, late_s: float) -> None:
+        """Disconnect slow consumers."""
+        if late_s > _LATE_S:
+            self._consumers.was_away(late_s)
+        for session, why in self._consumers.check(timer, self._step.now_s):
+            rows = session.outbound.unsettled_rows()
+            self._step.effects.append(Reject(session.peer, "slow-consumer", why, rows, forget=True))
+            self._lifecycle.on_left(PeerLeft(session.peer))

@@ -1,0 +1,24 @@
+"""The named timers of a broker core: each is set at most once until it fires."""
+
+from overweave.broker.step import StepContext
+from overweave.contract.effects import SetTimer
+
+
+class Timers:
+    """The timers that are set, with their due times."""
+
+    __slots__ = ("_due_s", "_step")
+
+    def __init__(self, step: StepContext) -> None:
+        self._step = step
+        self._due_s: dict[str, float] = {}
+
+    def set(self, name: str, delay_s: float) -> None:
+        """Set a timer, unless it is set."""
+        if name not in self._due_s:
+            self._due_s[name] = at_s = self._step.now_s + delay_s
+            self._step.effects.append(SetTimer(name, at_s))
+
+    def fired(self, name: str) -> float:
+        """Note that a timer has fired; by how much it is late."""
+        return self._step.now_s - self._due_s.pop(name, self._step.now_s)
