@@ -108,7 +108,7 @@ class BrokerCore:
         session = self._sessions.get(peer)
         if session is None:
             return
-        if peer in self._neighbours:
+        if self._detector.tick_s is not None and peer in self._neighbours:
             self._detector.heard(peer, self._step.now_s)
         if isinstance(frame, BatchFrame):
             self._forwarder.on_batch(frame, peer, session)

@@ -64,11 +64,10 @@ class Forwarder:
             self._counters.control_in += count
         else:
             self._counters.rows_in += count
-        if transit is None and duplicates is None:
-            ((some, local),) = fresh if len(fresh) == 1 else ((None, True),)
-            if some is not None:
-                self._ingest(some, peer, ack, local)
-                return
+        if transit is None and duplicates is None and len(fresh) == 1:
+            some, local = fresh[0]
+            self._ingest(some, peer, ack, local)
+            return
         if transit is not None:
             ack.retain()
             self._forward_transit(transit, admitted, peer, ack)
@@ -101,11 +100,11 @@ class Forwarder:
         """Whether routing state is complete enough: other neighbours are synchronised, and a pause of this broker is over."""
         if self._sync.unsynced and not self._sync.synced_except(peer):
             return False
-        return not self._detector.listening or peer in self._neighbours or batch.has_destinations()
+        return not self._detector.awaited or peer in self._neighbours or batch.has_destinations()
 
     def _ingest(self, batch: Batch, peer: str, ack: PendingAck | None, local: bool) -> None:
         """Route new publications: their hop is counted, and they are observed."""
-        if not self._is_ready(batch, peer):
+        if (self._sync.unsynced or self._detector.awaited) and not self._is_ready(batch, peer):
             self._deferred.add(batch, peer, ack, Stage.ARRIVED, local)
             return
         transit = peer in self._neighbours
