@@ -23,7 +23,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: An acknowledgement is sent after this number of settled publications, or after this delay.
     acknowledge_every: int = 256
     acknowledge_delay_s: float = 0.005
-    #: Failure detection between brokers (`destination`, `merc`): the heartbeat, and the silence after which a link is down.
+    #: Failure detection between brokers, for protocols that reroute: the heartbeat, and the silence after which a link is down.
     heartbeat_s: float = 0.5
     link_timeout_s: float = 2.0
     #: Publications for an unreachable broker are buffered for this time.
