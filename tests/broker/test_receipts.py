@@ -119,7 +119,7 @@ def test_what_is_settled_out_of_order_is_counted_in_order():
     broker.acknowledge(effects)
     assert (effects[-1].frame.acknowledged, effects[-1].frame.unmatched) == (8, 4)
     client.on_acknowledgement(effects[-1].frame, [])
-    assert (client.peer_unmatched, client.outbound.unsettled_publications()) == (4, 0)
+    assert (client.peer_unmatched, client.outbound.unsettled_window_rows()) == (4, 0)
 
 
 def test_contents_that_go_out_do_not_settle_what_is_still_to_be_counted():
@@ -139,7 +139,7 @@ def test_contents_that_go_out_do_not_settle_what_is_still_to_be_counted():
     broker.send(rows(1), None, effects)
     assert isinstance(effects[-1].frame, BatchFrame)
     assert effects[-1].frame.acknowledged == 3
-    assert broker.inbound.ack_due()
+    assert broker.inbound.has_unacknowledged()
     broker.acknowledge(effects)
     assert isinstance(effects[-1].frame, Acknowledgement)
     broker.send(rows(1), None, effects)

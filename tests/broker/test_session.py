@@ -42,7 +42,7 @@ def sent(session, batch):
 
 
 def relayed(session, batch):
-    return frames(session.relay, batch, None)
+    return frames(session.send_transit, batch, None)
 
 
 class Side:
@@ -89,8 +89,8 @@ def exchange(a, b, frames_to_b, frames_to_a):
         elif frames_to_a:
             frames_to_b += a.take(frames_to_a.pop(0))
         else:
-            frames_to_a += b.settle() if b.acks or b.session.inbound.ack_due() else []
-            frames_to_b += a.settle() if a.acks or a.session.inbound.ack_due() else []
+            frames_to_a += b.settle() if b.acks or b.session.inbound.has_unacknowledged() else []
+            frames_to_b += a.settle() if a.acks or a.session.inbound.has_unacknowledged() else []
             if not frames_to_a and not frames_to_b:
                 return
     raise AssertionError("they never stop talking")
@@ -108,7 +108,7 @@ def test_contents_arrive_in_order_within_the_window():
     assert len(first) == 4
     exchange(a, b, first, [])
     assert b.got_of("p") == list(range(10))
-    assert a.session.outbound.unsettled() == 0
+    assert a.session.outbound.unsettled_entries() == 0
 
 
 def test_transit_overtakes_blocked_publications_and_control_does_not():
@@ -133,7 +133,7 @@ def test_room_that_publications_of_the_other_direction_tell_of_is_used():
     while b.acks:
         b.acks.popleft().release()
     (answer,) = sent(b.session, publish(0, publisher="q"))
-    assert not b.session.inbound.ack_due()
+    assert not b.session.inbound.has_unacknowledged()
     assert [frame.sequence for frame in a.take(answer)] == [5, 6]  # the greeting had the first number
 
 
@@ -143,10 +143,10 @@ def test_what_is_not_settled_is_kept_though_it_arrived():
         b.take(frame)
     for frame in frames(b.session.acknowledge):
         a.take(frame)
-    assert a.session.outbound.unsettled() == 1
+    assert a.session.outbound.unsettled_entries() == 1
     for frame in b.settle():
         a.take(frame)
-    assert a.session.outbound.unsettled() == 0
+    assert a.session.outbound.unsettled_entries() == 0
 
 
 def test_a_duplicate_is_settled_only_with_the_first():
@@ -157,7 +157,7 @@ def test_a_duplicate_is_settled_only_with_the_first():
     first, second = b.acks
     second.follow_first_copy(first)
     second.release()
-    assert not b.session.inbound.ack_due()
+    assert not b.session.inbound.has_unacknowledged()
     first.release()
     assert frames(b.session.acknowledge)[0].acknowledged == 3  # with the greeting
 
@@ -200,7 +200,7 @@ def test_what_is_settled_before_a_new_connection_knows_its_ends_is_told():
     to_b, to_a = frames(a.session.connect), frames(b.session.connect)
     assert b.settle() == []
     exchange(a, b, to_b, to_a)
-    assert a.session.outbound.unsettled() == 0
+    assert a.session.outbound.unsettled_entries() == 0
 
 
 @settings(max_examples=150, deadline=None)
@@ -282,8 +282,8 @@ def test_nothing_is_lost_or_doubled_whatever_the_connection_does(data):
     for number, before in enumerate(said):  # a word overtakes nothing
         until = b.got[: b.got.index(("word", number))]
         assert all(sum(of == publisher for of, _ in until) >= least for publisher, least in zip("pq", before, strict=True))
-    assert a.session.outbound.unsettled() == 0
-    assert b.session.outbound.unsettled() == 0
+    assert a.session.outbound.unsettled_entries() == 0
+    assert b.session.outbound.unsettled_entries() == 0
 
 
 class Recorded(Side):
@@ -292,8 +292,8 @@ class Recorded(Side):
     def state(self):
         inbound, outbound = self.session.inbound, self.session.outbound
         return (
-            inbound.expected, inbound.unsettled_rows(), inbound.ack_due(),
-            outbound.settled_rows(), outbound.unsettled(), outbound.unsettled_rows(), outbound.unsettled_publications(),
+            inbound.expected, inbound.unsettled_publications(), inbound.has_unacknowledged(),
+            outbound.settled_rows(), outbound.unsettled_entries(), outbound.unsettled_rows(), outbound.unsettled_window_rows(),
         )  # fmt: skip
 
 

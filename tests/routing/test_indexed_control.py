@@ -39,7 +39,7 @@ class FilterBasedByProduct(FilterBased):
         if peer in self._offers:
             offers = self._offers[peer]
             for id in [id for id, filter, _ in self._table.items() if id in offers and peer not in self._towards(filter)]:
-                sends += self._withdraw(peer, id)
+                sends += self._withdraw_forwarded(peer, id)
         return sends
 
     def _subscribe(self, message, peer):
@@ -54,7 +54,7 @@ class FilterBasedByProduct(FilterBased):
     def _unsubscribe(self, message, peer):
         if self._table.remove(message.id, peer) is None:
             return []
-        return [send for neighbour in self._offers for send in self._withdraw(neighbour, message.id)]
+        return [send for neighbour in self._offers for send in self._withdraw_forwarded(neighbour, message.id)]
 
     def _towards(self, filter):
         called_for = {of for advertised, of in self._advertisements.values() if intersects(advertised, filter)}

@@ -201,6 +201,6 @@ def test_without_a_connection_urgent_control_is_lost_not_deferred():
     calls = {}
     made = network(CHAIN, "filter", calls, make_modules=lambda broker: {"caller": Caller(broker, calls, 1e6)})
     session, effects = made.broker("B1")._sessions["B2"], []  # nothing has arrived yet: it is not established
-    before = session.outbound.unsettled()
+    before = session.outbound.unsettled_entries()
     session.send_urgent(urgent_rows(), effects)
-    assert (effects, session.outbound.unsettled()) == ([], before)
+    assert (effects, session.outbound.unsettled_entries()) == ([], before)

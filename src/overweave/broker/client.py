@@ -64,7 +64,7 @@ class ClientCore:
         elif isinstance(message, Unsubscribe) and self._subscriptions and message.id in self._subscriptions:
             self._subscriptions.remove(message.id)
         effects: list[Effect] = []
-        self._session.outbound.queue_control(message, effects)
+        self._session.outbound.send_control_in_turn(message, effects)
         return self._arm_timers(effects, now_s)
 
     def publish(self, publications: Sequence[Publication], now_s: float) -> list[Effect]:
@@ -102,11 +102,11 @@ class ClientCore:
 
     def unsettled(self) -> int:
         """The number of batches and control messages that the broker has not settled."""
-        return self._session.outbound.unsettled()
+        return self._session.outbound.unsettled_entries()
 
     def settled_publications(self) -> int:
         """The number of publications that the broker has settled."""
-        return self._sequence - self._first_sequence - self._session.outbound.unsettled_publications()
+        return self._sequence - self._first_sequence - self._session.outbound.unsettled_window_rows()
 
     def unmatched_publications(self) -> int:
         """The number of settled publications without a matching subscription there."""
@@ -120,7 +120,7 @@ class ClientCore:
         elif isinstance(stimulus, TimerFired):
             self._timers.discard(stimulus.name)
             if stimulus.name == ACKNOWLEDGE:
-                self._ack_scheduler.flush_all(effects)
+                self._ack_scheduler.flush_delayed(effects)
             else:
                 self._session.retransmit(effects)
         elif isinstance(stimulus, PeerConnected):
@@ -134,9 +134,9 @@ class ClientCore:
         self._window = min(window, self._config.window)
         self._session.outbound.window = self._window
 
-    def reset(self) -> None:
+    def renew_epoch(self) -> None:
         """Start a new epoch: the session at the broker has expired."""
-        self._session.reset()
+        self._session.renew_epoch()
 
     def _frame(self, frame: Frame, effects: list[Effect]) -> None:
         session = self._session
@@ -177,7 +177,7 @@ class ClientCore:
     def _arm_timers(self, effects: list[Effect], now_s: float) -> list[Effect]:
         acks_due, config = self._ack_scheduler, self._config
         if acks_due.now:
-            acks_due.flush(effects)
+            acks_due.flush_now(effects)
         if acks_due.later and ACKNOWLEDGE not in self._timers:
             self._set_timer(effects, ACKNOWLEDGE, now_s + config.acknowledge_delay_s)
         if config.retransmit_s is not None:

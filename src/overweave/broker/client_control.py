@@ -57,7 +57,7 @@ class ClientControl:
 
     def on_control(self, client: str, message: Control, ack: PendingAck) -> None:
         """Register and apply a control message, behind the deferred publications of its client."""
-        if self._context.deferred.has_from(client):
+        if self._context.deferred.has_unrouted_from(client):
             ack.retain()
             self._context.deferred.add(message, client, ack)
             return

@@ -44,5 +44,7 @@ class BrokerContext:
     def in_flight(self, peers: Iterable[str]) -> list[tuple[Batch, PendingAck | None]]:
         """The publications that some peers have not settled, and the deferred ones."""
         sessions = self.peers.sessions
-        sent: list[tuple[Batch, PendingAck | None]] = [entry for peer in peers for entry in sessions[peer].outbound.batches()]
+        sent: list[tuple[Batch, PendingAck | None]] = [
+            entry for peer in peers for entry in sessions[peer].outbound.batches_holding_acks()
+        ]
         return [*sent, *self.deferred.batches()]

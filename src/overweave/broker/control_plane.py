@@ -69,20 +69,20 @@ class ControlPlane:
             context.story.applied(context.step.now_s, peer, message)
         if context.modules.has_modules:
             context.modules.watch(ControlApplied(message, peer, peer not in self._neighbours))
-        self.send_all(self._routing.on_control(message, peer), peer, ack, message)
+        self.perform_all(self._routing.on_control(message, peer), peer, ack, message)
         if ack is not None:
             self.settlement.add(message, peer, ack, context.step.now_s)
 
-    def apply_own(self, message: Control, module: str) -> None:
+    def apply_local(self, message: Control, module: str) -> None:
         """Apply a control message of a module."""
-        self.send_all(self._routing.on_control(message, module))
+        self.perform_all(self._routing.on_control(message, module))
 
     def reapply(self, entry: Deferred) -> None:
         """Route a control message again that was deferred, or was in flight on a failed link."""
         assert isinstance(entry.what, Control)
-        self.send_all(self._routing.on_control(entry.what, entry.peer), entry.peer, entry.ack, entry.what)
+        self.perform_all(self._routing.on_control(entry.what, entry.peer), entry.peer, entry.ack, entry.what)
 
-    def send_all(
+    def perform_all(
         self, outputs: Iterable[Output], peer: str = "", ack: PendingAck | None = None, cause: Control | None = None
     ) -> None:
         """Perform the outputs of the protocol; the ack of their cause waits for copies of it, and for what it attracts."""
@@ -106,7 +106,7 @@ class ControlPlane:
         own, handler = self._timers.pop(name, None), self._context.engine.timers
         if own is None or handler is None:
             return False
-        self.send_all(handler(own))
+        self.perform_all(handler(own))
         return True
 
     def restart_above(self, incarnation: int) -> None:
@@ -128,19 +128,19 @@ class ControlPlane:
         self._stale.pop(neighbour, None)
         if neighbour not in self._detached:
             self._sync.remove(neighbour)
-            self.send_all(self._routing.remove_neighbour(neighbour))
+            self.perform_all(self._routing.remove_neighbour(neighbour))
         self._detached.discard(neighbour)
-        self.send_markers()
+        self.send_sync_markers()
 
-    def detach(self, neighbour: str) -> None:
+    def drain_neighbour(self, neighbour: str) -> None:
         """Have routing forget a neighbour whose session drains."""
         self._detached.add(neighbour)
         self._stale.pop(neighbour, None)
         self._sync.remove(neighbour)
-        self.send_all(self._routing.remove_neighbour(neighbour))
+        self.perform_all(self._routing.remove_neighbour(neighbour))
         self.on_sync_progress()
 
-    def greeting_for(self, neighbour: str) -> list[ControlMessage]:
+    def begin_sync(self, neighbour: str) -> list[ControlMessage]:
         """The snapshot for a neighbour without state; its own earlier state is stale until it is sent again."""
         if neighbour in self._detached:
             return []
@@ -150,7 +150,7 @@ class ControlPlane:
         self._sync.reset(neighbour)
         return [*self._routing.snapshot_for(neighbour), *self._sync.pending_markers(neighbour)]
 
-    def send_markers(self) -> None:
+    def send_sync_markers(self) -> None:
         """Send the markers that are due to neighbours."""
         for neighbour in self._neighbours:
             session = self._sessions[neighbour]
@@ -160,7 +160,7 @@ class ControlPlane:
 
     def on_sync_progress(self) -> None:
         """A neighbour has sent more of its state, or has left."""
-        self.send_markers()
+        self.send_sync_markers()
         self._context.deferred.flush()
         self.settlement.on_sync_progress()
 

@@ -108,7 +108,7 @@ class BrokerCore:
         session = self._sessions.get(peer)
         if session is None:
             return
-        if peer in self._neighbours:
+        if self._detector.tick_s is not None and peer in self._neighbours:
             self._detector.heard(peer, self._step.now_s)
         if isinstance(frame, BatchFrame):
             self._forwarder.on_batch(frame, peer, session)
@@ -136,7 +136,7 @@ class BrokerCore:
 
     def _on_load(self, stimulus: LoadMeasured) -> None:
         self._context.modules.measured(stimulus)
-        self._parts.control.send_all(self._protocol_load(stimulus))
+        self._parts.control.perform_all(self._protocol_load(stimulus))
 
     # ---- state
 
@@ -164,12 +164,12 @@ class BrokerCore:
         """The number of filters that each publication of a peer is matched against."""
         return self._match_cost(batch, self._context.peers.origin_of(peer))
 
-    def unsettled_rows(self, peer: str) -> int:
+    def unsettled_inbound_rows(self, peer: str) -> int:
         """The number of a peer's rows that are not settled here: the most that it may have to send again."""
         session = self._sessions.get(peer)
-        return 0 if session is None else session.inbound.unsettled_rows()
+        return 0 if session is None else session.inbound.unsettled_publications()
 
-    def waiting_rows(self, peer: str) -> int:
+    def unsettled_outbound_rows(self, peer: str) -> int:
         """The number of rows and control messages that a peer has not settled."""
         session = self._sessions.get(peer)
         return 0 if session is None else session.outbound.unsettled_rows()
@@ -190,7 +190,7 @@ class BrokerCore:
         """Whether a client has a session or registrations, perhaps from the journal."""
         return self._registry.knows(client)
 
-    def journal(self) -> Journal:
+    def registrations(self) -> Journal:
         """All registrations of clients, as the journal has them or will have them."""
         return self._registry.entries()
 

@@ -15,9 +15,9 @@ class Stage(enum.Enum):
     """The stage of a deferred message."""
 
     #: Not routed yet: neighbours are not synchronised. It waits without limit.
-    ARRIVED = enum.auto()
+    UNSYNCED = enum.auto()
     #: Routed, its hop counted and traced, but without a next hop. It expires if it has destinations.
-    ROUTED = enum.auto()
+    UNROUTABLE = enum.auto()
 
 
 class Deferred(NamedTuple):
@@ -27,7 +27,7 @@ class Deferred(NamedTuple):
     peer: str
     ack: PendingAck | None
     since_s: float
-    stage: Stage = Stage.ROUTED
+    stage: Stage = Stage.UNROUTABLE
     #: Whether it is for local clients too.
     local: bool = True
 
@@ -52,17 +52,17 @@ class DeferredMessages:
     def __bool__(self) -> bool:
         return bool(self._entries)
 
-    def connect(self, batches: Resume, control: Resume) -> None:
+    def set_handlers(self, batches: Resume, control: Resume) -> None:
         """Resume batches and control messages by these from now on."""
         self._resume_batch, self._resume_control = batches, control
 
     def add(
-        self, what: Batch | Control, peer: str, ack: PendingAck | None, stage: Stage = Stage.ROUTED, local: bool = True
+        self, what: Batch | Control, peer: str, ack: PendingAck | None, stage: Stage = Stage.UNROUTABLE, local: bool = True
     ) -> None:
         """Defer a message."""
         self._entries.append(Deferred(what, peer, ack, self._step.now_s, stage, local))
 
-    def has_from(self, client: str) -> bool:
+    def has_unrouted_from(self, client: str) -> bool:
         """Whether a message of a client that has not left this broker is deferred."""
         return any(entry.peer == client and not entry.has_destinations for entry in self._entries)
 
@@ -85,12 +85,12 @@ class DeferredMessages:
         assert self._resume_control is not None
         (self._resume_control if isinstance(entry.what, Control) else self._resume_batch)(entry)
 
-    def expire(self, before_s: float) -> None:
+    def expire_addressed(self, before_s: float) -> None:
         """Drop the messages without a next hop that were deferred before a time."""
         expired = [
             entry
             for entry in self._entries
-            if entry.stage is Stage.ROUTED and entry.since_s < before_s and entry.has_destinations
+            if entry.stage is Stage.UNROUTABLE and entry.since_s < before_s and entry.has_destinations
         ]
         for entry in expired:
             self._entries.remove(entry)

@@ -21,15 +21,10 @@ class FailureDetector:
         #: After this time without any stimulus the broker itself was paused: neighbours may have declared its links down.
         tick_s = config.heartbeat_s or 0.0
         self.away_s = max(2 * tick_s, config.link_timeout_s - 2 * tick_s) if wanted and tick_s else float("inf")
-        #: When it began to listen, the neighbours that have not returned since, and whether any has.
+        #: When it began to listen after a pause, the neighbours that have not returned since, and whether any has.
         self._listening_since_s = 0.0
-        self._awaited: set[str] = set()
+        self.awaited: set[str] = set()
         self._has_returned = False
-
-    @property
-    def listening(self) -> bool:
-        """Whether the broker was paused, and waits for its neighbours."""
-        return bool(self._awaited)
 
     def heard(self, neighbour: str, now_s: float) -> None:
         """A frame of a neighbour has arrived."""
@@ -38,28 +33,28 @@ class FailureDetector:
     def alive(self, neighbour: str) -> None:
         """The link is up."""
         self._down.discard(neighbour)
-        self._has_returned |= neighbour in self._awaited
-        self._awaited.discard(neighbour)
+        self._has_returned |= neighbour in self.awaited
+        self.awaited.discard(neighbour)
 
     def forget(self, neighbour: str) -> None:
         """The link is removed."""
         self._alive_s.pop(neighbour, None)
         self._down.discard(neighbour)
-        self._awaited.discard(neighbour)
+        self.awaited.discard(neighbour)
 
     def listen(self, neighbours: Iterable[str], now_s: float) -> None:
         """The broker was paused: its links have to come up again."""
-        self._awaited.update(neighbours)
-        self._down.update(self._awaited)
+        self.awaited.update(neighbours)
+        self._down.update(self.awaited)
         self._listening_since_s, self._has_returned = now_s, False
         self._alive_s = dict.fromkeys(self._alive_s, now_s)
 
     def stop_listening(self, now_s: float) -> bool:
         """End the listening if it has lasted long enough; whether it has. It lasts longer while no neighbour has returned."""
         limit_s = self._link_timeout_s if self._has_returned else self._undeliverable_timeout_s
-        if not self._awaited or now_s - self._listening_since_s <= limit_s:
+        if not self.awaited or now_s - self._listening_since_s <= limit_s:
             return False
-        self._awaited.clear()
+        self.awaited.clear()
         return True
 
     def expired(self, neighbours: list[str], now_s: float) -> list[str]:

@@ -60,15 +60,14 @@ class Forwarder:
             self._step.effects.append(Reject(peer, "bad-frame", str(error)))
             ack.release()
             return
-        if self._modules.has_modules and _is_control(batch):
+        if self._modules.has_modules and _is_module_traffic(batch):
             self._counters.control_in += count
         else:
             self._counters.rows_in += count
-        if transit is None and duplicates is None:
-            ((some, local),) = fresh if len(fresh) == 1 else ((None, True),)
-            if some is not None:
-                self._ingest(some, peer, ack, local)
-                return
+        if transit is None and duplicates is None and len(fresh) == 1:
+            some, local = fresh[0]
+            self._route_new(some, peer, ack, local)
+            return
         if transit is not None:
             ack.retain()
             self._forward_transit(transit, admitted, peer, ack)
@@ -76,24 +75,24 @@ class Forwarder:
             self.duplicate_acks.link(duplicates, peer, ack)
         for some, local in fresh:
             ack.retain()
-            self._ingest(some, peer, ack, local)
+            self._route_new(some, peer, ack, local)
         ack.release()
 
     def publish_local(self, batch: Batch, module: str) -> None:
         """Route a publication of a module of this broker."""
         self._ingress.admit(batch, None)
-        self._ingest(batch, module, None, True)
+        self._route_new(batch, module, None, True)
 
     def resume(self, entry: Deferred) -> None:
         """Route a deferred batch, or one that was in flight on a failed link."""
         batch, peer = entry.what, entry.peer
         assert not isinstance(batch, Control)
-        if entry.stage is Stage.ARRIVED:
-            self._ingest(batch, peer, entry.ack, entry.local)
+        if entry.stage is Stage.UNSYNCED:
+            self._route_new(batch, peer, entry.ack, entry.local)
         elif self._is_ready(batch, peer):
             self._reroute(batch, peer, entry.ack, entry.local)
         else:
-            self._deferred.add(batch, peer, entry.ack, Stage.ROUTED, entry.local)
+            self._deferred.add(batch, peer, entry.ack, Stage.UNROUTABLE, entry.local)
 
     # ---- routing
 
@@ -101,12 +100,12 @@ class Forwarder:
         """Whether routing state is complete enough: other neighbours are synchronised, and a pause of this broker is over."""
         if self._sync.unsynced and not self._sync.synced_except(peer):
             return False
-        return not self._detector.listening or peer in self._neighbours or batch.has_destinations()
+        return not self._detector.awaited or peer in self._neighbours or batch.has_destinations()
 
-    def _ingest(self, batch: Batch, peer: str, ack: PendingAck | None, local: bool) -> None:
+    def _route_new(self, batch: Batch, peer: str, ack: PendingAck | None, local: bool) -> None:
         """Route new publications: their hop is counted, and they are observed."""
-        if not self._is_ready(batch, peer):
-            self._deferred.add(batch, peer, ack, Stage.ARRIVED, local)
+        if (self._sync.unsynced or self._detector.awaited) and not self._is_ready(batch, peer):
+            self._deferred.add(batch, peer, ack, Stage.UNSYNCED, local)
             return
         transit = peer in self._neighbours
         if not transit and self._advertised is not None and peer in self._sessions:
@@ -190,7 +189,7 @@ class Forwarder:
             ack.fan_out(len(forwards))
         for to, some in forwards:
             if to is None:
-                self._deferred.add(some, peer, ack, Stage.ROUTED, local)
+                self._deferred.add(some, peer, ack, Stage.UNROUTABLE, local)
                 continue
             session = sessions.get(to)
             if session is None:
@@ -205,10 +204,10 @@ class Forwarder:
                     self._consumers.watch(session, self._step.now_s)
                 continue
             if transit:
-                session.relay(some, ack, effects)
+                session.send_transit(some, ack, effects)
             else:
                 session.send(some, ack, effects)
-            if self._modules.has_modules and _is_control(some):
+            if self._modules.has_modules and _is_module_traffic(some):
                 self._counters.control_out += some.count
             else:
                 self._counters.rows_out += some.count
@@ -227,7 +226,7 @@ class Forwarder:
         self.duplicate_acks.validate()
 
 
-def _is_control(batch: Batch) -> bool:
+def _is_module_traffic(batch: Batch) -> bool:
     """Whether a module published a batch; asked only where there are modules."""
     return batch.priority() is Priority.CONTROL
 

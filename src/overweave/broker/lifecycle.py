@@ -36,7 +36,7 @@ class PeerLifecycle:
         is_neighbour, was_established = peer in self._neighbours, session.established
         if is_neighbour and frame.peer_epoch > session.epoch:
             self._parts.control.restart_above(frame.peer_epoch.incarnation)
-        greeting = self._parts.control.greeting_for(peer) if is_neighbour and session.is_new(frame) else []
+        greeting = self._parts.control.begin_sync(peer) if is_neighbour and session.is_new(frame) else []
         if not is_neighbour and session.is_new(frame):
             self._parts.clients.on_new_epoch(peer)
         session.on_hello(frame, greeting, self._context.step.effects)

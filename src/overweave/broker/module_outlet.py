@@ -21,7 +21,7 @@ class BrokerOutlet(NamedTuple):
 
     def send_control(self, module: str, message: Control) -> None:
         """Apply a control message of a module; it is not traced, nor held by an ack."""
-        self.control.apply_own(message, module)
+        self.control.apply_local(message, module)
 
     def publish(self, module: str, batch: Batch) -> None:
         """Route a publication of a module."""

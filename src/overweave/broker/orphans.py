@@ -26,10 +26,8 @@ class Orphans:
 
     def __init__(self, context: BrokerContext) -> None:
         self._context = context
-        self._orphans: list[_Orphan] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._orphans)
+        #: The orphans, oldest first.
+        self.pending: list[_Orphan] = []
 
     def add(self, batch: Batch, ack: PendingAck | None) -> None:
         """Route a batch of a closed link."""
@@ -38,7 +36,7 @@ class Orphans:
 
     def retry(self) -> None:
         """Route all orphans again, and drop those that are too old."""
-        orphans, self._orphans = self._orphans, []
+        orphans, self.pending = self.pending, []
         for orphan in orphans:
             if orphan.since_s < self._context.undeliverable_before_s:
                 self._context.counters.undeliverable += orphan.batch.count
@@ -48,7 +46,7 @@ class Orphans:
 
     def validate(self) -> None:
         """Check the invariants."""
-        assert all(not orphan.ack.acked or orphan.ack.expired for orphan in self._orphans)
+        assert all(not orphan.ack.acked or orphan.ack.expired for orphan in self.pending)
 
     def _route(self, orphan: _Orphan) -> None:
         context, (batch, ack, since_s) = self._context, orphan
@@ -59,11 +57,11 @@ class Orphans:
         for to, some in forwards:
             if to is not None and to in context.peers.neighbours:
                 ack.retain()
-                context.peers.sessions[to].relay(some, ack, context.step.effects)
+                context.peers.sessions[to].send_transit(some, ack, context.step.effects)
                 context.counters.rows_out += some.count
                 sent.update(some.identities())
         left = np.array([row for row, identity in enumerate(batch.identities()) if identity not in sent], np.int64)
         if len(left):
-            self._orphans.append(_Orphan(batch.take(left), ack, since_s))
+            self.pending.append(_Orphan(batch.take(left), ack, since_s))
         else:
             ack.release()

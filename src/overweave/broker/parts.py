@@ -83,6 +83,6 @@ def make_parts(context: BrokerContext, registry: Registry, durability: Durabilit
     clients, orphans = ClientControl(context, control, registry, durability), Orphans(context)
     recovery = make_recovery(context, control, forwarder.duplicate_acks, orphans)
     retirement = LinkRetirement(context, recovery)
-    context.deferred.connect(forwarder.resume, clients.resume)
+    context.deferred.set_handlers(forwarder.resume, clients.resume)
     context.modules.connect(BrokerOutlet(control, forwarder, urgent, retirement))
     return BrokerParts(context, consumers, forwarder, urgent, control, clients, orphans, recovery, retirement)

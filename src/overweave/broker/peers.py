@@ -41,7 +41,7 @@ class Peers:
 
     def unsettled(self) -> dict[str, int]:
         """The number of unsettled messages of each peer that has some."""
-        counts = {peer: session.outbound.unsettled() for peer, session in self.sessions.items()}
+        counts = {peer: session.outbound.unsettled_entries() for peer, session in self.sessions.items()}
         return {peer: count for peer, count in counts.items() if count}
 
     def validate(self) -> None:

@@ -26,7 +26,7 @@ class Recovery(Protocol):
     def on_link_up(self, neighbour: str) -> None:
         """A session with a neighbour is established."""
 
-    def on_link_retired(self, neighbour: str) -> None:
+    def on_link_draining(self, neighbour: str) -> None:
         """Use a link for no new publications; those in flight drain."""
 
     def on_link_removed(self, neighbour: str, reclaimed: Reclaimed) -> None:
@@ -65,9 +65,9 @@ class StaticRecovery:
     def on_link_up(self, neighbour: str) -> None:
         """See `Recovery.on_link_up`."""
 
-    def on_link_retired(self, neighbour: str) -> None:
+    def on_link_draining(self, neighbour: str) -> None:
         """See `Recovery.on_link_retired`: routing forgets the neighbour, the session drains."""
-        self._control.detach(neighbour)
+        self._control.drain_neighbour(neighbour)
 
     def on_link_removed(self, neighbour: str, reclaimed: Reclaimed) -> None:  # noqa: ARG002
         """See `Recovery.on_link_removed`."""
@@ -80,9 +80,9 @@ class StaticRecovery:
         before_s = self._context.undeliverable_before_s
         self._context.sync.tick()
         self._control.on_sync_progress()
-        self._control.send_all(self._ticks())
+        self._control.perform_all(self._ticks())
         self._duplicates.expire(before_s)
-        self._context.deferred.expire(before_s)
+        self._context.deferred.expire_addressed(before_s)
         self._control.settlement.expire(before_s)
 
     def on_paused(self, away_s: float) -> None:
@@ -108,12 +108,12 @@ class LinkRecovery:
     def on_link_up(self, neighbour: str) -> None:
         """See `Recovery.on_link_up`."""
         self._context.detector.alive(neighbour)
-        self._control.send_all(self._links.link_up(neighbour))
+        self._control.perform_all(self._links.link_up(neighbour))
         self.on_routes_changed()
 
-    def on_link_retired(self, neighbour: str) -> None:
+    def on_link_draining(self, neighbour: str) -> None:
         """See `Recovery.on_link_retired`."""
-        self._control.send_all(self._links.link_down(neighbour))
+        self._control.perform_all(self._links.link_down(neighbour))
         self.on_routes_changed()
 
     def on_link_removed(self, neighbour: str, reclaimed: Reclaimed) -> None:
@@ -130,9 +130,9 @@ class LinkRecovery:
             self._on_link_down(neighbour)
         if context.detector.stop_listening(context.step.now_s):
             self.on_routes_changed()
-        self._control.send_all(self._links.tick())
+        self._control.perform_all(self._links.tick())
         self._duplicates.expire(context.undeliverable_before_s)
-        context.deferred.expire(context.undeliverable_before_s)
+        context.deferred.expire_addressed(context.undeliverable_before_s)
 
     def on_paused(self, away_s: float) -> None:
         """See `Recovery.on_paused`: neighbours may have given this broker up, so all links have to come up again."""
@@ -152,7 +152,7 @@ class LinkRecovery:
             self._context.deferred.flush()
 
     def _on_link_down(self, neighbour: str) -> None:
-        self._control.send_all(self._links.link_down(neighbour))
+        self._control.perform_all(self._links.link_down(neighbour))
         session = self._context.peers.sessions[neighbour]
         self.on_link_removed(neighbour, session.reclaim(self._context.step.effects))
         self.on_routes_changed()

@@ -29,38 +29,36 @@ class LinkRetirement:
 
     def __init__(self, context: BrokerContext, recovery: Recovery) -> None:
         self._context, self._recovery = context, recovery
-        self._links: dict[str, _Retired] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._links)
+        #: The state of each retired link, by neighbour.
+        self.links: dict[str, _Retired] = {}
 
     def __contains__(self, neighbour: str) -> bool:
-        return neighbour in self._links
+        return neighbour in self.links
 
     def retire(self, neighbour: str, starts: bool = True) -> None:
         """Retire the link to a neighbour, unless it is."""
-        if neighbour not in self._context.peers.neighbours or neighbour in self._links:
+        if neighbour not in self._context.peers.neighbours or neighbour in self.links:
             return
-        self._links[neighbour] = _Retired(self._context.step.now_s, starts)
+        self.links[neighbour] = _Retired(self._context.step.now_s, starts)
         self._send(neighbour, LinkRetired())
-        self._recovery.on_link_retired(neighbour)
+        self._recovery.on_link_draining(neighbour)
         self._context.timers.set(RETIRE, self._context.config.undeliverable_timeout_s)
 
     def on_message(self, neighbour: str, message: LinkRetired) -> None:
         """The other end retires the link, or is drained."""
         self.retire(neighbour, starts=False)
-        self._links[neighbour].peer_drained |= message.drained
+        self.links[neighbour].peer_drained |= message.drained
 
     def on_link_up(self, neighbour: str) -> None:
         """A retired link has a new session: its other end may have restarted."""
-        link = self._links[neighbour]
+        link = self.links[neighbour]
         link.drained = link.peer_drained = False
         self._send(neighbour, LinkRetired())
 
     def check(self) -> None:
         """Announce drained links, and close those that are drained on both sides."""
-        for neighbour, link in self._links.items():
-            if not link.drained and not self._context.peers.sessions[neighbour].outbound.unsettled():
+        for neighbour, link in self.links.items():
+            if not link.drained and not self._context.peers.sessions[neighbour].outbound.unsettled_entries():
                 link.drained = True
                 self._send(neighbour, LinkRetired(drained=True))
                 self._close_drained(neighbour, link)
@@ -69,7 +67,7 @@ class LinkRetirement:
 
     def on_timer(self) -> None:
         """Close links that have not drained in time."""
-        for neighbour, link in self._links.items():
+        for neighbour, link in self.links.items():
             if link.since_s <= self._context.undeliverable_before_s:
                 self._context.step.effects.append(CloseLink(neighbour))
             else:
@@ -77,7 +75,7 @@ class LinkRetirement:
 
     def forget(self, neighbour: str) -> None:
         """The link is closed."""
-        self._links.pop(neighbour, None)
+        self.links.pop(neighbour, None)
 
     def _close_drained(self, neighbour: str, link: _Retired) -> None:
         if link.peer_drained and link.starts:

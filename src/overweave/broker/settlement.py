@@ -154,7 +154,7 @@ class GraphSettlement(TreeSettlement):
     def withdrawn(self, message: Control, neighbour: str) -> None:
         """See `Settlement.withdrawn`: acks that waited for the subscription wait for those at the other neighbours."""
         if isinstance(message, Unsubscribe):
-            for ack in self._sessions[neighbour].outbound.waiters.withdrawn(message):
+            for ack in self._sessions[neighbour].outbound.waiters.detach_withdrawn(message):
                 self._wait_for_others((Subscribe, message.header.tree), neighbour, ack)
                 ack.release()
 

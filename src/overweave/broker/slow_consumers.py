@@ -102,7 +102,7 @@ class SlowConsumerPolicy:
         outbound = session.outbound
         if outbound.unsettled_rows() <= self._near_limit_rows and self._near_limit.pop(session, None) is not None:
             self._reconnected_s.pop(session, None)
-        if not outbound.unsettled():
+        if not outbound.unsettled_entries():
             self._watched.pop(session, None)
 
     def _is_stalled(self, session: Session, progress: "_Progress", now_s: float) -> bool:
@@ -114,7 +114,7 @@ class SlowConsumerPolicy:
         return now_s - progress.since_s > stall_timeout_s or progress.checks_fast >= _CHECKS_FAST
 
     def _disconnect_reason(self, session: Session, stalled_s: float) -> str | None:
-        config, pending, pending_bytes = self._config, session.outbound.unsettled(), session.outbound.buffer.bytes
+        config, pending, pending_bytes = self._config, session.outbound.unsettled_entries(), session.outbound.buffer.bytes
         if config.slow_consumer_timeout_s is not None and stalled_s > config.slow_consumer_timeout_s:
             return f"{pending} messages were pending, none was acknowledged for {config.slow_consumer_timeout_s:g} s"
         if pending > config.pending_max:

@@ -27,7 +27,7 @@ class TimerDispatch:
         self._control, self._retirement, self._orphans = parts.control, parts.retirement, parts.orphans
         self._consumers = parts.consumers
         self._handlers: dict[str, Callable[[], None]] = {
-            ACKNOWLEDGE: lambda: self._acks.flush_all(self._step.effects),
+            ACKNOWLEDGE: lambda: self._acks.flush_delayed(self._step.effects),
             ACKNOWLEDGE_CONTROL: lambda: self._acks.flush_control(self._step.effects),
             RESEND: self._retransmit,
             ORPHANS: parts.orphans.retry,
@@ -55,15 +55,15 @@ class TimerDispatch:
             self._control.retired, retired = [], self._control.retired
             for neighbour in retired:
                 self._retirement.retire(neighbour)
-        if self._retirement:
+        if self._retirement.links:
             self._retirement.check()
         if acks.now:
-            acks.flush(self._step.effects)
-        if self._orphans:
+            acks.flush_now(self._step.effects)
+        if self._orphans.pending:
             timers.set(ORPHANS, ORPHANS_S)
         if acks.soon:
             timers.set(ACKNOWLEDGE_CONTROL, 0.0)
-        if acks.later:
+        if acks.later and ACKNOWLEDGE not in timers.due_s:
             timers.set(ACKNOWLEDGE, config.acknowledge_delay_s)
         if config.retransmit_s is not None:
             timers.set(RESEND, config.retransmit_s)

@@ -7,18 +7,19 @@ from overweave.contract.effects import SetTimer
 class Timers:
     """The timers that are set, with their due times."""
 
-    __slots__ = ("_due_s", "_step")
+    __slots__ = ("_step", "due_s")
 
     def __init__(self, step: StepContext) -> None:
         self._step = step
-        self._due_s: dict[str, float] = {}
+        #: The due times of the timers that are set.
+        self.due_s: dict[str, float] = {}
 
     def set(self, name: str, delay_s: float) -> None:
         """Set a timer, unless it is set."""
-        if name not in self._due_s:
-            self._due_s[name] = at_s = self._step.now_s + delay_s
+        if name not in self.due_s:
+            self.due_s[name] = at_s = self._step.now_s + delay_s
             self._step.effects.append(SetTimer(name, at_s))
 
     def fired(self, name: str) -> float:
         """Note that a timer has fired; by how much it is late."""
-        return self._step.now_s - self._due_s.pop(name, self._step.now_s)
+        return self._step.now_s - self.due_s.pop(name, self._step.now_s)

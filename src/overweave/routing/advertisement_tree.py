@@ -87,7 +87,7 @@ class Tree:
         #: The last offer of each neighbour, and the last offer to each.
         self.offered_by: dict[str, Route] = {}
         self.offered_to: dict[str, Route] = {}
-        #: The client that advertises, at its own broker; at others the next hop towards it.
+        #: The client that advertises, at its own broker; at other brokers the next hop towards it.
         self.client: str | None = None
         self.parent: str | None = None
         #: The path from the advertiser to here, the parent being its last broker; None: there is none at present.

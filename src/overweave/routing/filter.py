@@ -90,8 +90,8 @@ class FilterBased(ControlDispatch):
         if peer in self._offers:
             self._remote.remove(message.id)
             # What this neighbour was offered and this advertisement did not call for, another one still does.
-            for id in self._uncalled_for(peer, filter):
-                sends += self._withdraw(peer, id)
+            for id in self._no_longer_advertised(peer, filter):
+                sends += self._withdraw_forwarded(peer, id)
         return sends
 
     def _subscribe(self, message: Subscribe, peer: str) -> list[Send]:
@@ -109,15 +109,15 @@ class FilterBased(ControlDispatch):
         if self._table.remove(message.id, peer) is None:
             return []
         self._wanted.remove(message.id)
-        return [send for neighbour in self._offers for send in self._withdraw(neighbour, message.id)]
+        return [send for neighbour in self._offers for send in self._withdraw_forwarded(neighbour, message.id)]
 
-    def _uncalled_for(self, neighbour: str, gone: Filter) -> list[str]:
+    def _no_longer_advertised(self, neighbour: str, gone: Filter) -> list[str]:
         """The subscriptions offered to a neighbour that intersect none of its advertisements since ``gone`` is withdrawn."""
         offers = self._offers[neighbour]
         offered = [id for id in self._wanted.intersecting(gone) if id in offers]
         return [id for id in offered if not self._remote.reaches(neighbour, self._table.entry(id)[0])]
 
-    def _withdraw(self, neighbour: str, id: str) -> list[Send]:
+    def _withdraw_forwarded(self, neighbour: str, id: str) -> list[Send]:
         heirs, told = self._offers[neighbour].withdraw(id)
         sends: list[Send] = [(neighbour, Subscribe(heir, filter)) for heir, filter in heirs]
         return [*sends, (neighbour, Unsubscribe(id))] if told else sends

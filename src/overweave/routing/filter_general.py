@@ -42,7 +42,7 @@ class FilterBasedGeneral(ControlDispatch):
         self._neighbours: list[str] = []
         self._subscriptions = ParentSubscriptions(options or AdvertisementTreeOptions())
         self._trees: dict[str, Tree] = {}
-        #: The trees with a path to a remote advertiser, by the subscriptions that they intersect.
+        #: The trees with a path to an advertiser of another broker, by the subscriptions that they intersect.
         self._routed = IntersectionIndex[str](holds_advertisements=True)
         #: Advertisements that their own broker withdrew, with their epochs: copies may still be in flight on longer paths.
         #: A copy without a tombstone ends all the same, path by path.

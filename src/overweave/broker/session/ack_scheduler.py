@@ -23,7 +23,7 @@ class AckScheduler:
         #: rows behind others that wait.
         self.selective = selective
 
-    def flush(self, effects: list[Effect]) -> None:
+    def flush_now(self, effects: list[Effect]) -> None:
         """Send the acknowledgements that are due now."""
         for inbound in self.now:
             self._flush_one(inbound, effects)
@@ -35,11 +35,11 @@ class AckScheduler:
             self._flush_one(inbound, effects)
         self.soon.clear()
 
-    def flush_all(self, effects: list[Effect]) -> None:
+    def flush_delayed(self, effects: list[Effect]) -> None:
         """Send all delayed acknowledgements, except those that other frames have carried."""
         due, self.later = self.later, {}
         for inbound in due:
-            if inbound.ack_due():
+            if inbound.has_unacknowledged():
                 inbound.acknowledge(effects, self.selective)
 
     def forget(self, session: "Session") -> None:

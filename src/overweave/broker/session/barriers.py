@@ -46,7 +46,7 @@ class Barriers:
             while number < min(barrier.position, next_sequence):
                 entry = next(rest)
                 number += entry.rows
-                position += entry.rows if entry.is_lasting() else 0
+                position += entry.rows if entry.survives_restart() else 0
             barrier.position = position + max(barrier.position - next_sequence, 0)
 
     def validate(self) -> None:

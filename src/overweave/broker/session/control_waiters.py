@@ -44,7 +44,7 @@ class ControlWaiters:
         #: The last control message in flight by key: messages of one key are settled in the order of sending.
         self._latest: dict[ControlKey, Waiters] = {}
 
-    def entry(self, message: ControlMessage, ack: PendingAck | None = None) -> InFlight:
+    def track(self, message: ControlMessage, ack: PendingAck | None = None) -> InFlight:
         """The in-flight record of a control message."""
         if not isinstance(message, Control):
             return InFlight(message, None, 1, ack, 0)
@@ -63,7 +63,7 @@ class ControlWaiters:
             if key[0] is kind:
                 latest.add(ack)
 
-    def withdrawn(self, message: Unsubscribe) -> list[PendingAck]:
+    def detach_withdrawn(self, message: Unsubscribe) -> list[PendingAck]:
         """The detached acks of the subscription that ``message`` withdraws, if it was the last of its tree."""
         latest = self._latest.get((Subscribe, message.header.tree))
         return latest.detach() if latest is not None and latest.id == message.id else []

@@ -55,7 +55,7 @@ class Handshake:
         """The connection is gone."""
         self.connected = self.established = False
 
-    def reset(self) -> None:
+    def renew_epoch(self) -> None:
         """Start a new epoch and forget that of the peer: both ends have to exchange hellos again."""
         self.epoch, self.peer_epoch = self._epochs.next(), NO_EPOCH
 

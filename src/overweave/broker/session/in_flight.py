@@ -34,7 +34,7 @@ class InFlight(msgspec.Struct, eq=False):
         """Its bytes that count towards the window."""
         return self.batch.wire_bytes if self.window_rows and self.batch is not None else 0
 
-    def is_lasting(self) -> bool:
+    def survives_restart(self) -> bool:
         """Whether it is sent again to a peer that has restarted: publications and addressed control are."""
         return self.message is None or is_addressed(self.message)
 

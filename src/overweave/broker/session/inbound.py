@@ -81,11 +81,11 @@ class Inbound:
         else:
             self._ack_scheduler.later[self] = None
 
-    def unsettled_rows(self) -> int:
+    def unsettled_publications(self) -> int:
         """The number of publications from the peer that are not settled, or are behind some that are not."""
         return self.expected - self._settled - self.unsettled_control
 
-    def ack_due(self) -> bool:
+    def has_unacknowledged(self) -> bool:
         """Whether there is something to acknowledge, or to acknowledge again."""
         return self._settled > self._acknowledged or self._ranges_pending
 

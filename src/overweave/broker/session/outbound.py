@@ -60,7 +60,7 @@ class Outbound:
     def send(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
         """Send publications that enter the network here, as soon as the window has room."""
         rows = batch.count
-        entry = InFlight(None, batch, rows, self.buffer.add(batch, ack) if self.buffer.active else ack, rows)
+        entry = InFlight(None, batch, rows, self.buffer.charge(batch, ack) if self.buffer.active else ack, rows)
         if self._window_used >= self.window or self._window_bytes_used >= self._window_bytes:
             self._blocked.append(entry)
             self._blocked_rows += rows
@@ -69,21 +69,21 @@ class Outbound:
         self._window_bytes_used += batch.wire_bytes
         self._send_batch(entry, batch, effects)
 
-    def relay(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
+    def send_transit(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
         """Send publications in transit at once: brokers with full windows could otherwise wait for each other in a cycle."""
-        entry = InFlight(None, batch, batch.count, self.buffer.add(batch, ack) if self.buffer.active else ack, 0)
+        entry = InFlight(None, batch, batch.count, self.buffer.charge(batch, ack) if self.buffer.active else ack, 0)
         self._send_batch(entry, batch, effects)
 
     def send_control(self, message: ControlMessage, effects: list[Effect], ack: PendingAck | None = None) -> None:
         """Send a control message at once, with all blocked publications before it."""
-        self._admit_all()
-        self._in_flight.append(self.waiters.entry(message, ack))
+        self._unblock_all()
+        self._in_flight.append(self.waiters.track(message, ack))
         self.flush(effects)
 
-    def queue_control(self, message: ControlMessage, effects: list[Effect]) -> None:
+    def send_control_in_turn(self, message: ControlMessage, effects: list[Effect]) -> None:
         """Send a control message when the window has had room for all blocked publications."""
         if self._blocked:
-            self._blocked.append(self.waiters.entry(message))
+            self._blocked.append(self.waiters.track(message))
             self._blocked_rows += 1
         else:
             self.send_control(message, effects)
@@ -96,7 +96,7 @@ class Outbound:
     def flush(self, effects: list[Effect]) -> None:
         """Send everything unsent for which the window has room."""
         while self._blocked and not self._is_full():
-            self._admit()
+            self._unblock()
         handshake = self._handshake
         if not handshake.established or not self._in_flight.unsent:
             return
@@ -130,7 +130,7 @@ class Outbound:
         """The number of publications and control messages of this stream that the peer has settled."""
         return self._in_flight.lowest_unacked
 
-    def unsettled(self) -> int:
+    def unsettled_entries(self) -> int:
         """The number of batches and control messages that the peer has not settled."""
         return len(self._in_flight) + len(self._blocked)
 
@@ -138,11 +138,11 @@ class Outbound:
         """The number of publications and control messages that the peer has not settled."""
         return self._in_flight.next_sequence - self._in_flight.lowest_unacked + self._blocked_rows
 
-    def unsettled_publications(self) -> int:
+    def unsettled_window_rows(self) -> int:
         """The number of publications that entered here and that the peer has not settled."""
         return self._window_used + sum(entry.window_rows for entry in self._blocked)
 
-    def batches(self) -> Iterator[tuple[Batch, PendingAck]]:
+    def batches_holding_acks(self) -> Iterator[tuple[Batch, PendingAck]]:
         """The unsettled publications with their acks, without buffered ones."""
         for entry in chain(self._in_flight, self._blocked):
             if entry.batch is not None and isinstance(entry.ack, PendingAck):
@@ -159,7 +159,7 @@ class Outbound:
         newest = list(takewhile(lambda entry: not isinstance(entry.ack, BufferedBytes), reversed(self._in_flight)))
         for entry in chain(reversed(newest), self._blocked):
             if buffer.active and entry.batch is not None:
-                entry.ack = buffer.add(entry.batch, entry.ack)
+                entry.ack = buffer.charge(entry.batch, entry.ack)
 
     # ---- retransmission and recovery
 
@@ -176,12 +176,12 @@ class Outbound:
 
     def reclaim(self) -> list[tuple[Control | Batch, PendingAck | None]]:
         """Remove everything in flight; publications and addressed control are returned, to be sent on other paths."""
-        self._admit_all()
+        self._unblock_all()
         in_flight, self._in_flight = self._in_flight, InFlightQueue()
         self._window_used = self._window_bytes_used = 0
         reclaimed: list[tuple[Control | Batch, PendingAck | None]] = []
         for entry in in_flight:
-            content, ack = _addressed(entry), entry.ack
+            content, ack = _reroutable(entry), entry.ack
             if content is not None:
                 reclaimed.append((content, ack if isinstance(ack, PendingAck) else None))
             elif isinstance(ack, Waiters):
@@ -192,9 +192,9 @@ class Outbound:
         """Begin a stream at 0: ``greeting``, then unsettled publications and addressed control."""
         before = self._in_flight
         waiting = [(entry.ack.key, entry.ack.detach()) for entry in before if isinstance(entry.ack, Waiters)]
-        first = [self.waiters.entry(message) for message in greeting]
+        first = [self.waiters.track(message) for message in greeting]
         self._barriers.renumber(before, before.lowest_unacked, before.next_sequence, len(first))
-        self._in_flight = InFlightQueue([*first, *(entry for entry in before if entry.is_lasting())])
+        self._in_flight = InFlightQueue([*first, *(entry for entry in before if entry.survives_restart())])
         # The greeting contains what was in flight, unless it was withdrawn.
         for key, acks in waiting:
             for ack in acks:
@@ -204,7 +204,7 @@ class Outbound:
 
     def close(self) -> None:
         """Settle everything: the peer will not return."""
-        self._admit_all()
+        self._unblock_all()
         self.on_acknowledged(self._in_flight.next_sequence)
 
     def validate(self) -> None:
@@ -231,7 +231,7 @@ class Outbound:
         frame = BatchFrame(handshake.epoch, handshake.peer_epoch, number, acknowledged, batch)
         effects.append(SendFrame(handshake.peer, frame))
 
-    def _admit(self) -> None:
+    def _unblock(self) -> None:
         """Give the first blocked message its sequence numbers."""
         entry = self._blocked.popleft()
         self._blocked_rows -= entry.rows
@@ -239,12 +239,12 @@ class Outbound:
         self._window_bytes_used += entry.window_bytes()
         self._in_flight.append(entry)
 
-    def _admit_all(self) -> None:
+    def _unblock_all(self) -> None:
         while self._blocked:
-            self._admit()
+            self._unblock()
 
 
-def _addressed(entry: InFlight) -> Batch | Control | None:
+def _reroutable(entry: InFlight) -> Batch | Control | None:
     """The content of a message that other paths can carry; None for other control."""
     message = entry.message
     if message is None or not isinstance(message, Control):

@@ -61,9 +61,9 @@ class Session:
         """The connection is gone; unsettled messages stay in flight."""
         self._handshake.disconnect()
 
-    def reset(self) -> None:
+    def renew_epoch(self) -> None:
         """Start a new epoch and forget that of the peer: both ends have to exchange hellos again."""
-        self._handshake.reset()
+        self._handshake.renew_epoch()
 
     def is_new(self, frame: Hello) -> bool:
         """Whether the peer has a new epoch, and therefore no state: it needs a greeting."""
@@ -101,9 +101,9 @@ class Session:
         """
         self.outbound.send(batch, ack, effects)
 
-    def relay(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
+    def send_transit(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
         """Send publications in transit; they never wait for the window."""
-        self.outbound.relay(batch, ack, effects)
+        self.outbound.send_transit(batch, ack, effects)
 
     def send_urgent(self, batch: Batch, effects: list[Effect]) -> None:
         """Send urgent control publications outside the numbered stream, once: without a connection they are lost."""
@@ -136,7 +136,7 @@ class Session:
     def reclaim(self, effects: list[Effect]) -> list[tuple[Control | Batch, PendingAck | None]]:
         """Remove what the peer has not settled, to be sent on other paths, and start a new epoch."""
         reclaimed = self.outbound.reclaim()
-        self.reset()
+        self.renew_epoch()
         self._restart(())
         if self._handshake.connected:
             self._send_hello(effects)

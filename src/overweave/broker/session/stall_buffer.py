@@ -26,7 +26,7 @@ class StallBuffer:
         """Buffer no more: senders wait again until the peer settles."""
         self.active = False
 
-    def add(self, batch: Batch, ack: Releasable | None) -> "BufferedBytes":
+    def charge(self, batch: Batch, ack: Releasable | None) -> "BufferedBytes":
         """Buffer a batch and release its ack; the last one may exceed the limit."""
         buffered = BufferedBytes(self, _RECORD_BYTES + batch.size_bytes())
         self.active = self.bytes < self._bytes_max

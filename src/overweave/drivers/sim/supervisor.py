@@ -151,7 +151,7 @@ class BrokerSupervisor:
         for client in self._table.clients_of(broker):
             core = self._table.nodes[client].core
             assert isinstance(core, ClientCore)
-            core.reset()  # as drivers do: they recognise a broker that has forgotten them by its ticket
+            core.renew_epoch()  # as drivers do: they recognise a broker that has forgotten them by its ticket
         assert last > 1, f"{broker}: expected an incarnation before the first"
         self.restart(broker, 1 + int(self._random.integers(last - 1)))
 

@@ -258,7 +258,7 @@ class Attachment:
             if not message.knows:
                 self._handler.on_session_lost(self._session_lost(message.name, message.gap))
             self.notices.reset()
-            self.core.reset()
+            self.core.renew_epoch()
         self.window = min(message.window or CONFIG.window, CONFIG.window)
         self.core.set_window(self.window)
         self._handle(PeerConnected(message.name))

@@ -132,7 +132,7 @@ class ClientSessions:
         """Record why a client's session ends now. ``rows`` are lost (default: its backlog), the oldest from ``ago_s`` ago."""
         session = self._sessions.get(client)
         if session is not None and session.claim is not None:  # else no client has its key
-            lost = self._host.core.waiting_rows(client) if rows is None else rows
+            lost = self._host.core.unsettled_outbound_rows(client) if rows is None else rows
             self.tombstones.add(client, session.claim.key, code, text, self._host.now_s() - ago_s, lost)
 
     def end(self, peer: str) -> None:

@@ -154,7 +154,7 @@ class Server:
         """Raise `Refused` unless a client may send a frame."""
         core, claim = self._host.core, session.claim
         window, life = self.settings.config.session.window, 0 if claim is None else claim.life
-        check_frame(frame, client, session.permissions, core.unsettled_rows(client), window, life)
+        check_frame(frame, client, session.permissions, core.unsettled_inbound_rows(client), window, life)
         if isinstance(frame, ControlFrame):
             self._limits.check_control(frame, client, core)
 
