@@ -208,7 +208,7 @@ def test_being_cut_off_is_raised_however_the_client_hears_of_it(is_heard):
                 connection = node.peers["c"]
                 if not is_heard:
                     connection.send = lambda _: None  # as when the client reads nothing until the connection is gone
-                node.reject(Reject("c", "slow-consumer", "too slow", 7))
+                node.reject(Reject("c", "slow-consumer", "too slow", 7, forget=True))
                 for _ in range(2):
                     with pytest.raises(Refused, match="slow-consumer: too slow"):
                         await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S)

@@ -37,13 +37,12 @@ class Links:
 
     def __init__(self, settings: BrokerSettings, log: Log) -> None:
         self._settings, self._log = settings, log
-        self._planned = tuple(settings.overlay.neighbours(settings.id))
+        overlay = settings.overlay
+        self._planned = {each: overlay.link(settings.id, each).kind for each in overlay.neighbours(settings.id)}
         #: The brokers that may connect: the neighbours, or all brokers if the overlay organises itself.
         opens_links = any(MODULES[name].opens_links for name in settings.modules)
-        self._allowed_brokers = settings.overlay.ids if opens_links else self._planned
-        self._links = {
-            neighbour: NeighbourLink(settings.overlay.link(settings.id, neighbour).kind) for neighbour in self._planned
-        }
+        self._allowed_brokers = overlay.ids if opens_links else tuple(self._planned)
+        self._links = {neighbour: NeighbourLink(kind) for neighbour, kind in self._planned.items()}
         self._caller: Caller | None = None
 
     @property
@@ -99,8 +98,8 @@ class Links:
         """Return to the planned links, all disconnected."""
         for neighbour in [each for each in self._links if each not in self._planned]:
             self.remove(neighbour)
-        for neighbour in self._planned:
-            self._links.setdefault(neighbour, NeighbourLink())
+        for neighbour, kind in self._planned.items():
+            self._links.setdefault(neighbour, NeighbourLink(kind))
             self.on_disconnected(neighbour)
 
     async def close(self) -> None:
