@@ -12,7 +12,7 @@ from overweave.routing.registry import protocol
 
 
 def read_options(path: str, name: str, given: Mapping[str, Any], beside: Sequence[str] = ()) -> RoutingOptions:
-    """The options of the protocol ``name`` in a table that stands at ``path``; keys ``beside`` them are read elsewhere.
+    """The options of the protocol ``name`` in a table that stands at ``path``; keys ``beside`` them are not options.
 
     >>> read_options("routing", "covering", {"root": "B2"})
     RootOptions(root='B2')

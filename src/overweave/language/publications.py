@@ -31,7 +31,7 @@ class Publication(Mapping[str, Value]):
         self._address: tuple[int, int] | None = None
 
     def __reduce__(self) -> tuple[type["Publication"], tuple[dict[str, Value]]]:
-        """By content alone: in another process the wire form lies elsewhere."""
+        """By content alone: in another process the wire form has another address."""
         return Publication, (dict(self._attributes),)
 
     def __getitem__(self, name: str) -> Value:

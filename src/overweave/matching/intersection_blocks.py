@@ -1,4 +1,4 @@
-"""Blocks of filters that lie close to each other, so that a query with ranges passes over all blocks that are elsewhere.
+"""Blocks of filters that lie close to each other, so that a query with ranges skips all blocks outside them.
 
 They are packed by sort-tile-recursive, as R-trees are in bulk (Leutenegger, Lopez and Edgington 1997), on the two columns that
 tell most pairs of filters apart: sorted by one, cut into strips, each sorted by the other and cut into blocks.
@@ -30,7 +30,7 @@ class Blocks:
     """Some of ``count`` slots in blocks; ``following`` chains the slots of each."""
 
     def __init__(self, slots: NDArray[np.int64], count: int, constraints: Constraints) -> None:
-        self._columns = _telling_columns(len(slots), constraints)
+        self._columns = _selective_columns(len(slots), constraints)
         intervals = [_intervals(len(slots), column, constraints) for column in self._columns]
         self.following = np.full(count, -1, np.int32)
         if not self._columns:
@@ -59,7 +59,7 @@ class Blocks:
         return np.asarray(self._last[met])
 
 
-def _telling_columns(count: int, constraints: Constraints) -> list[int]:
+def _selective_columns(count: int, constraints: Constraints) -> list[int]:
     """The columns, two at most, that tell the most of some pairs of filters apart."""
     apart = {}
     for column in np.unique(constraints.columns).tolist():

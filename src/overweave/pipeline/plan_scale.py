@@ -28,7 +28,7 @@ from overweave.planning.problem import Goals, Problem, Publishers, Today, Units,
 ROWS_ON_DRIVER = 150_000
 #: What Java gets on this machine: it only groups and hands over, and the driver's memory is for the plan.
 SESSION_MEMORY_MB = 2_048
-#: Of files elsewhere, whose footers are far, a profile takes about so much.
+#: The estimated bytes of a profile in remote files, whose footers are far.
 _BYTES_PER_ROW = 64
 
 

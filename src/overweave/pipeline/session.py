@@ -1,6 +1,6 @@
 """The one owner of the Spark session.
 
-Jobs run on this machine unless a master is given (``--master``, ``SPARK_REMOTE``), unchanged. Executors elsewhere get this very
+Jobs run on this machine unless a master is given (``--master``, ``SPARK_REMOTE``), unchanged. Remote executors get this very
 package from the driver, so that both sides run the same code; what it depends on has to be installed there.
 """
 
@@ -65,7 +65,7 @@ def make_session(
 ) -> SparkSession:
     """A session on ``master``, or on all cores of this machine; ``quick`` suits small data, as in tests.
 
-    ``conf`` are settings KEY=VALUE, which go before all others. What is configured elsewhere goes before ours, which are no more
+    ``conf`` are settings KEY=VALUE, which go before all others. Settings from outside go before ours, which are no more
     than what suits us where nobody has said anything.
     """
     given = _settings(conf)

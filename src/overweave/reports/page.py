@@ -1,4 +1,4 @@
-"""A page of HTML in one file: figures inside, nothing from elsewhere, no scripts; light and dark, on screen and on paper.
+"""A page of HTML in one file: figures inside, no external resources, no scripts; light and dark, on screen and on paper.
 
 Pages are trees of elements, which the standard library writes; texts cannot become markup, whatever anybody called a thing.
 """

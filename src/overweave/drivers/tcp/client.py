@@ -92,7 +92,7 @@ class Client:
     async def publish_encoded(self, rows: RawRows) -> None:
         """Publish rows that are encoded already (see `encode`), any number of times: the fastest method for many publications.
 
-        Rows that `encode` made are advertised like others. Rows from elsewhere have to be advertised before.
+        Rows that `encode` made are advertised like others. Rows of another encoder have to be advertised before.
         """
         await self._publisher.publish_encoded(rows)
 

@@ -1,4 +1,4 @@
-"""Settings of one live broker as one value. Files and flags are read elsewhere."""
+"""Settings of one live broker as one value. Other modules read files and flags."""
 
 from collections.abc import Mapping
 from pathlib import Path

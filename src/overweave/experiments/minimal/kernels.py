@@ -103,7 +103,7 @@ def serve(
         free[at] = leaves
         home = -1
         if low < 0:
-            # It came from below or is here first: it goes up if it is wanted elsewhere, and not where it came from.
+            # It came from below or is here first: it goes up if it is wanted outside, and not back.
             p = -1 - low
             home, begin, finish = source[p], start[p], start[p + 1]
             low = _row_from(wanted, begin, finish, at)

@@ -13,7 +13,7 @@ def _count(words, row):
 
 @kernel
 def flow(parent, child_start, local, down, up, down_count, up_count):
-    """For one publisher: unions of the interest at and below each node, and of the interest elsewhere, and their bits.
+    """For one publisher: unions of the interest at and below each node, and of the interest outside it, and their bits.
 
     ``local`` has what each node's own clients want; nodes are in breadth-first order. ``up`` of the root is empty.
     """

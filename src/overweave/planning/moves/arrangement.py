@@ -35,7 +35,7 @@ class Settled:
 
     arrangement: Arrangement
     load: Predicted
-    #: Clients and publishers that are elsewhere today.
+    #: Clients and publishers at another broker today.
     moves: int
 
     @property
