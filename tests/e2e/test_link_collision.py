@@ -7,6 +7,7 @@ import pytest
 from overweave.broker.modules.self_organise import SelfOrganiseOptions
 from overweave.drivers.tcp.client import connect
 from overweave.overlay.graph import Overlay
+from overweave.overlay.parts import LinkKind
 from overweave.testing.live import network_settings, running, until
 
 CHAIN = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")])
@@ -20,7 +21,7 @@ async def work():
         for node in ends:
             node.log.info = lambda event, made=made, node=node, **about: made.append((node.settings.id, event, about.get("peer")))
         for node, other in (ends, ends[::-1]):
-            node.links.open(other.settings.id)
+            node.links.open(other.settings.id, LinkKind.PRIMARY)
         await until(lambda: all(other in node.peers for node, other in zip(ends, ("B3", "B1"), strict=True)))
         await asyncio.sleep(0.5)  # they flapped about every 50 ms
         connected = [entry for entry in made if entry[1] == "connected"]
