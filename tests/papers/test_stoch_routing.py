@@ -6,6 +6,7 @@ from overweave.language.messages import Subscribe, Unsubscribe
 from overweave.language.syntax import parse_filter
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
+from overweave.routing.base import Engine
 from overweave.routing.identity import HierarchicalIdentity
 from overweave.routing.summaries import Covering, Identical
 from overweave.testing.routing import ToyNetwork, check_routing
@@ -18,9 +19,9 @@ class Counting(ToyNetwork):
 
     said = 0
 
-    def _take(self, broker, message, origin):
+    def _arrive(self, broker, message, origin):
         self.said += origin is not None
-        super()._take(broker, message, origin)
+        super()._arrive(broker, message, origin)
 
     def hear(self, broker, message):
         """How many messages between brokers a client's word causes."""
@@ -89,9 +90,9 @@ class ForgetsTooEarly(Identical):
 def test_a_broken_summary_is_caught(summary):
     chain = make_overlay("chain", brokers=5)
 
-    def make(broker, overlay):
+    def make(broker, overlay, _incarnation):
         place = overlay.position(broker)
-        return HierarchicalIdentity(broker, summary, overlay.ids[place - 1] if place else None)
+        return Engine(HierarchicalIdentity(broker, summary, overlay.ids[place - 1] if place else None))
 
     with pytest.raises(AssertionError):
         for seed in range(30):

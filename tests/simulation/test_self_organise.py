@@ -25,8 +25,8 @@ class Watched(SimulatedNetwork):
 
     changes = 0
 
-    def open_link(self, ends):
-        super().open_link(ends)
+    def open_link(self, ends, kind):
+        super().open_link(ends, kind)
         self.check()
 
     def close_link(self, ends):
