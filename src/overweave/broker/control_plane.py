@@ -191,7 +191,7 @@ class ControlPlane:
 
 
 def _delays(message: Control, cause: Control) -> bool:
-    """Whether a cause waits for a message: a copy of it, or a subscription that it attracts."""
+    """Whether the ack of ``cause`` waits for ``message``: a forwarded copy, or a subscription sent in response to it."""
     if type(message) is type(cause) and message.id == cause.id:
         return is_addressed(message) or isinstance(message, Advertise)
     return isinstance(cause, Advertise) and isinstance(message, Subscribe) and is_addressed(message)

@@ -15,7 +15,7 @@ class Statistics(msgspec.Struct, frozen=True):
     control_out: int
     tables: dict[str, int]
     unsettled: dict[str, int]
-    #: Publications that were dropped because the only link on their path is closed.
+    #: Publications dropped after `undeliverable_timeout_s` because no link led to their destination.
     undeliverable: int = 0
     #: Arrived publications that no advertisement of their client covers: they reach no subscriber.
     unadvertised: int = 0

@@ -63,7 +63,7 @@ class DeferredMessages:
         self._entries.append(Deferred(what, peer, ack, self._step.now_s, stage, local))
 
     def has_unrouted_from(self, client: str) -> bool:
-        """Whether a message of a client that has not left this broker is deferred."""
+        """Whether a message of a client is deferred that was not sent towards any destination yet."""
         return any(entry.peer == client and not entry.has_destinations for entry in self._entries)
 
     def batches(self) -> list[tuple[Batch, PendingAck | None]]:
@@ -85,8 +85,8 @@ class DeferredMessages:
         assert self._resume_control is not None
         (self._resume_control if isinstance(entry.what, Control) else self._resume_batch)(entry)
 
-    def expire_addressed(self, before_s: float) -> None:
-        """Drop the messages without a next hop that were deferred before a time."""
+    def expire_addressed(self, before_s: float) -> int:
+        """Drop messages with destinations that had no next hop and were deferred before a time; the number of publications."""
         expired = [
             entry
             for entry in self._entries
@@ -96,9 +96,10 @@ class DeferredMessages:
             self._entries.remove(entry)
             if entry.ack is not None:
                 entry.ack.release()
+        return sum(entry.what.count for entry in expired if not isinstance(entry.what, Control))
 
     def shift(self, by_s: float) -> None:
-        """Do not count a pause of the broker."""
+        """Extend all deadlines by the time this broker was paused."""
         self._entries = [entry._replace(since_s=entry.since_s + by_s) for entry in self._entries]
 
     def validate(self) -> None:

@@ -97,7 +97,7 @@ class Forwarder:
     # ---- routing
 
     def _is_ready(self, batch: Batch, peer: str) -> bool:
-        """Whether routing state is complete enough: other neighbours are synchronised, and a pause of this broker is over."""
+        """False while another neighbour is unsynchronised; after a pause of this broker, also for client batches without destinations."""
         if self._sync.unsynced and not self._sync.synced_except(peer):
             return False
         return not self._detector.awaited or peer in self._neighbours or batch.has_destinations()
@@ -120,7 +120,7 @@ class Forwarder:
         self._send(hopped, forwards, peer, ack, transit, local)
 
     def _forward_transit(self, batch: Batch, admitted: Admitted, peer: str, ack: PendingAck) -> None:
-        """Forward rows by their destinations. Modules observe those that are not matched here too."""
+        """Forward rows by their destinations. Modules observe only rows that are not also matched here."""
         hopped = batch.next_hop()
         forwards = self._forwards(hopped, peer, True)
         if self._observed:
@@ -130,7 +130,7 @@ class Forwarder:
         self._send(hopped, forwards, peer, ack, True, True)
 
     def _reroute(self, batch: Batch, peer: str, ack: PendingAck | None, local: bool) -> None:
-        """Route publications again: their hop is counted already. With destinations they are in transit, whoever sent them."""
+        """Route again without counting a hop. Batches with destinations count as transit, even from local clients."""
         transit = peer in self._neighbours or batch.has_destinations()
         if not transit and self._advertised is not None and peer in self._sessions:
             covered = self._only_advertised(self._advertised, batch, peer, ack)
@@ -213,7 +213,7 @@ class Forwarder:
                 self._counters.rows_out += some.count
 
     def _drop_expired(self, forwards: list[Forward]) -> Iterator[Forward]:
-        """Without the rows that have no hop left; these go to clients only."""
+        """Drop rows with an expired TTL from forwards to neighbours; clients still receive them."""
         for to, some in forwards:
             unexpired = some.unexpired() if to in self._neighbours else some
             if unexpired is not None:
@@ -232,7 +232,7 @@ def _is_module_traffic(batch: Batch) -> bool:
 
 
 def _only_transit(batch: Batch, admitted: Admitted) -> Batch | None:
-    """The transit rows that are not matched at this broker too."""
+    """The transit rows that are not also matched at this broker."""
     local = {identity for some, _ in admitted.fresh for identity in some.identities()}
     if admitted.duplicates is not None:
         local.update(admitted.duplicates.identities())

@@ -82,7 +82,7 @@ class StaticRecovery:
         self._control.on_sync_progress()
         self._control.perform_all(self._ticks())
         self._duplicates.expire(before_s)
-        self._context.deferred.expire_addressed(before_s)
+        self._context.counters.undeliverable += self._context.deferred.expire_addressed(before_s)
         self._control.settlement.expire(before_s)
 
     def on_paused(self, away_s: float) -> None:
@@ -132,7 +132,7 @@ class LinkRecovery:
             self.on_routes_changed()
         self._control.perform_all(self._links.tick())
         self._duplicates.expire(context.undeliverable_before_s)
-        context.deferred.expire_addressed(context.undeliverable_before_s)
+        context.counters.undeliverable += context.deferred.expire_addressed(context.undeliverable_before_s)
 
     def on_paused(self, away_s: float) -> None:
         """See `Recovery.on_paused`: neighbours may have given this broker up, so all links have to come up again."""

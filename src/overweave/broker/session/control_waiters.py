@@ -7,7 +7,7 @@ from overweave.language.messages import Control, Subscribe, Unsubscribe
 
 
 class Waiters:
-    """The acks that wait until a peer has settled a control message, and all of its key that were sent before it."""
+    """The acks waiting for one control message to be settled; earlier messages of the same key are settled before it."""
 
     __slots__ = ("_acks", "_latest", "id", "key")
 
@@ -64,6 +64,6 @@ class ControlWaiters:
                 latest.add(ack)
 
     def detach_withdrawn(self, message: Unsubscribe) -> list[PendingAck]:
-        """The detached acks of the subscription that ``message`` withdraws, if it was the last of its tree."""
+        """Detach the acks of the withdrawn subscription, if it is the latest subscription in flight on its tree."""
         latest = self._latest.get((Subscribe, message.header.tree))
         return latest.detach() if latest is not None and latest.id == message.id else []

@@ -34,7 +34,7 @@ class EpochCounter:
 
 
 class Handshake:
-    """Who talks with whom over one session."""
+    """The connection state of one session and the epochs of its two ends."""
 
     __slots__ = ("_epochs", "connected", "epoch", "established", "peer", "peer_epoch")
 

@@ -8,7 +8,7 @@ _RECORD_BYTES = 1024
 
 
 class StallBuffer:
-    """The bytes that one session buffers. Everything buffered was sent before everything with an unreleased ack."""
+    """Bytes buffered by one session. In sending order, all buffered batches precede those whose acks are still held."""
 
     __slots__ = ("_bytes_max", "active", "bytes")
 
