@@ -97,7 +97,7 @@ class Forwarder:
     # ---- routing
 
     def _is_ready(self, batch: Batch, peer: str) -> bool:
-        """False while another neighbour is unsynchronised; after a pause of this broker, also for client batches without destinations."""
+        """False while another neighbour is unsynchronised, and for new batches of clients after a pause of this broker."""
         if self._sync.unsynced and not self._sync.synced_except(peer):
             return False
         return not self._detector.awaited or peer in self._neighbours or batch.has_destinations()
