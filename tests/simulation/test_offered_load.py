@@ -160,13 +160,21 @@ def test_crashes_and_lost_frames_are_those_that_happened():
     assert counts.lost_frames == pytest.approx(network.frames / 2, rel=0.2)
 
 
-def test_a_copy_of_a_network_acts_on_itself():
+@pytest.mark.parametrize("protocol", ["filter", "filter-general", "destination", "merc"])
+def test_a_copy_of_a_network_acts_on_itself(protocol):
     overlay = Overlay(["B1", "B2"], [("B1", "B2")])
-    network = SimulatedNetwork(overlay, PROTOCOLS["filter"].make)
+    network = SimulatedNetwork(overlay, PROTOCOLS[protocol].make)
     network.add_client("p", "B1")
+    network.add_client("s", "B2")
     network.scheduler.run(1.0)
     other = copy.deepcopy(network)
     other.say("p", Advertise("a", parse_filter("[x,>,0]")))
     other.scheduler.run(2.0)
+    other.say("s", Subscribe("s", parse_filter("[x,>,0]")))
+    other.scheduler.run(3.0)
+    other.publish("p", Publication({"x": 1}))
+    other.scheduler.run(4.0)
+    assert (other.deliveries.total(), network.deliveries.total()) == (1, 0)
     assert (len(other.journal("B1")), len(network.journal("B1"))) == (1, 0)
+    assert not any(network.broker("B1").statistics().tables.values())
     assert network.scheduler.now_s == 1.0

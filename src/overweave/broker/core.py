@@ -6,6 +6,7 @@ all neighbours in other directions are synchronised.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from overweave.batches.base import Batch
 from overweave.broker.counters import Statistics
@@ -66,7 +67,7 @@ class BrokerCore:
         self._timers = TimerDispatch(parts, self._lifecycle)
         self._step, self._detector, self._forwarder = context.step, context.detector, parts.forwarder
         self._sessions, self._neighbours = context.peers.sessions, context.peers.neighbours
-        self._match_cost = engine.match_cost or (lambda _, __: engine.routing.table_sizes()["subscriptions"])
+        self._match_cost = engine.match_cost or partial(_all_subscriptions, engine.routing)
         self._protocol_load = engine.load or (lambda _: ())
         self._handlers: dict[type, Callable[..., None]] = {
             TimerFired: self._timers.on_timer,
@@ -201,3 +202,8 @@ class BrokerCore:
     def validate(self) -> None:
         """Check the invariants of all parts."""
         self._parts.validate()
+
+
+def _all_subscriptions(routing: Routing, batch: Batch, origin: str | None) -> int:  # noqa: ARG001
+    """The match cost of a protocol that compares each publication with all subscriptions."""
+    return routing.table_sizes()["subscriptions"]

@@ -27,14 +27,21 @@ class TimerDispatch:
         self._control, self._retirement, self._orphans = parts.control, parts.retirement, parts.orphans
         self._consumers = parts.consumers
         self._handlers: dict[str, Callable[[], None]] = {
-            ACKNOWLEDGE: lambda: self._acks.flush_delayed(self._step.effects),
-            ACKNOWLEDGE_CONTROL: lambda: self._acks.flush_control(self._step.effects),
+            ACKNOWLEDGE: self._acknowledge,
+            ACKNOWLEDGE_CONTROL: self._acknowledge_control,
             RESEND: self._retransmit,
             ORPHANS: parts.orphans.retry,
             HEARTBEAT: parts.recovery.on_heartbeat,
             RETIRE: parts.retirement.on_timer,
             LEAVE: parts.clients.withdraw_slice,
         }
+
+    # Methods, not closures: a copy of a broker must not act on the first one.
+    def _acknowledge(self) -> None:
+        self._acks.flush_delayed(self._step.effects)
+
+    def _acknowledge_control(self) -> None:
+        self._acks.flush_control(self._step.effects)
 
     def on_timer(self, stimulus: TimerFired) -> None:
         """A timer has fired: of the core, the protocol, or a module."""

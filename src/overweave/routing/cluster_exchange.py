@@ -6,6 +6,7 @@ a shorter path, this one is suppressed there: the matching subscriptions are bac
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
@@ -32,18 +33,8 @@ class ClusterExchange:
         self._promotion_pending: dict[tuple[str, str], None] = {}
 
     def events_of(self, cluster: str) -> ClusterEvents:
-        """The events that a cluster reports."""
-
-        def subscription_changed(broker: str, id: str, before: RouteEntry | None) -> None:
-            self._on_subscription(cluster, broker, id, before)
-
-        def advertisement_changed(_: str, id: str, __: RouteEntry | None) -> None:
-            self.on_change(id)
-
-        def is_known(id: str, advertisement: RouteEntry) -> bool:
-            return self._is_known(cluster, id, advertisement)
-
-        return ClusterEvents(subscription_changed, advertisement_changed, is_known)
+        """The events that a cluster reports. None is a closure: a copy of a broker must not act on the first one."""
+        return ClusterEvents(partial(self._on_subscription, cluster), self._on_advertisement, partial(self._is_known, cluster))
 
     def on_change(self, id: str) -> None:
         """The routes of an advertisement or a subscription have changed."""
@@ -151,6 +142,10 @@ class ClusterExchange:
                 self._set_suppressed(cluster, id, False, [entry.filter])
 
     # ---- events of clusters
+
+    def _on_advertisement(self, broker: str, id: str, before: RouteEntry | None) -> None:  # noqa: ARG002
+        """An advertisement that a broker represents in a cluster has changed."""
+        self._changed[id] = None
 
     def _on_subscription(self, cluster: str, broker: str, id: str, before: RouteEntry | None) -> None:
         """A subscription that a broker represents in a cluster has changed."""
