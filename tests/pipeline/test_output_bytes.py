@@ -52,7 +52,7 @@ def test_brokers_send_what_the_simulator_puts_on_its_channels(spark, tmp_path, m
 
         return counting
 
-    for kind in (nodes.Channel, nodes.UnevenChannel):
+    for kind in (nodes.Channel, nodes.LossyChannel):
         monkeypatch.setattr(kind, "send", counted(kind.send))
     scenario = scenario_of(DOCUMENT | more)
     brokers = scenario.make_overlay().ids

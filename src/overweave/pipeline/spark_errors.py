@@ -38,7 +38,7 @@ def translate_errors() -> Iterator[None]:
 def user_message(error: Exception) -> str | None:
     """The user message of ``error``, or None if it is not about the input.
 
-    >>> plain(Exception("[USER_RAISED_EXCEPTION] InvalidInput: a.csv: expected a value SQLSTATE: P0001"))
+    >>> user_message(Exception("[USER_RAISED_EXCEPTION] InvalidInput: a.csv: expected a value SQLSTATE: P0001"))
     'a.csv: expected a value'
     >>> plain(Exception("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///t/a.parquet.  SQLSTATE: KD001"))
     '/t/a.parquet: expected a file that can be read, found damage'

@@ -62,7 +62,7 @@ def scale(unit: str, values: Iterable[float]) -> tuple[float, str]:
 def number_text(value: object) -> str:
     """A number with as many digits as one reads, anything else as a name.
 
-    >>> figure(1234567), figure(0.00012345), figure(1234.5), figure(None), figure(True)
+    >>> number_text(1234567), number_text(0.00012345), number_text(1234.5), number_text(None), number_text(True)
     ('1,234,567', '0.0001234', '1,234', '–', 'yes')
     """
     if value is None or (isinstance(value, float) and math.isnan(value)):

@@ -22,11 +22,11 @@ _WORD = (1 << 64) - 1
 class CounterRng(NamedTuple):
     """Draws for one purpose; ``counters`` are arrays of the same length, a row of them is a draw.
 
-    >>> dice = Dice(1, "price")
+    >>> draws = CounterRng(1, "price")
     >>> rows = np.arange(1000)
-    >>> bool(np.all(dice.uniform(rows)[::-1] == dice.uniform(rows[::-1])))
+    >>> bool(np.all(draws.uniform(rows)[::-1] == draws.uniform(rows[::-1])))
     True
-    >>> bool(np.all(dice.uniform(rows) == Dice(1, "volume").uniform(rows)))
+    >>> bool(np.all(draws.uniform(rows) == CounterRng(1, "volume").uniform(rows)))
     False
     """
 
@@ -77,7 +77,7 @@ def share_ends(weights: Real) -> Real:
 def pick_by_share(ends: Real, at: Real) -> Whole:
     """Which share each position from 0 to 1 falls into.
 
-    >>> dealt(shares(np.array([1.0, 3.0])), np.array([0.1, 0.3, 0.9])).tolist()
+    >>> pick_by_share(share_ends(np.array([1.0, 3.0])), np.array([0.1, 0.3, 0.9])).tolist()
     [0, 1, 1]
     """
     return np.minimum(np.searchsorted(ends, at, side="right"), len(ends) - 1)
