@@ -40,7 +40,7 @@ def user_message(error: Exception) -> str | None:
 
     >>> user_message(Exception("[USER_RAISED_EXCEPTION] InvalidInput: a.csv: expected a value SQLSTATE: P0001"))
     'a.csv: expected a value'
-    >>> plain(Exception("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///t/a.parquet.  SQLSTATE: KD001"))
+    >>> user_message(Exception("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///t/a.parquet.  SQLSTATE: KD001"))
     '/t/a.parquet: expected a file that can be read, found damage'
     """
     text = str(error)
