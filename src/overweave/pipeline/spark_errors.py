@@ -40,7 +40,8 @@ def user_message(error: Exception) -> str | None:
 
     >>> user_message(Exception("[USER_RAISED_EXCEPTION] InvalidInput: a.csv: expected a value SQLSTATE: P0001"))
     'a.csv: expected a value'
-    >>> user_message(Exception("[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///t/a.parquet.  SQLSTATE: KD001"))
+    >>> text = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file file:///t/a.parquet.  SQLSTATE: KD001"
+    >>> user_message(Exception(text))
     '/t/a.parquet: expected a file that can be read, found damage'
     """
     text = str(error)
