@@ -4,7 +4,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from overweave.batches.base import split_by_link
 from overweave.batches.contents import matched_ids
 from overweave.batches.objects import Rows
 from overweave.language.headers import Header
@@ -28,7 +27,7 @@ def test_rows_go_where_each_would_go_alone(sequences):
     index = Index()
     for low in (3, 8, 15):
         index.add(low, parse_filter(f"[x,>=,{low}]"), f"B{low}")
-    spread = {link: numbers(some) for link, some in split_by_link(batch(*sequences), index, exclude="B8")}
+    spread = {link: numbers(some) for link, some in batch(*sequences).split_by_link(index, exclude="B8")}
     expected = {f"B{low}": [x for x in sequences if x >= low] for low in (3, 15)}
     assert spread == {link: some for link, some in expected.items() if some}
     assert [sorted(ids) for ids in matched_ids(batch(*sequences), index)] == [
@@ -45,7 +44,7 @@ def test_parts_of_a_batch_go_on_as_the_whole_did_however_many_links_there_are(se
     whole.match(index)
     part = whole.take(np.arange(1, len(sequences))).next_hop()
     expected = {low + 1: [x for x in sequences[1:] if x >= low] for low in range(links)}
-    assert {link: numbers(some) for link, some in split_by_link(part, index)} == {
+    assert {link: numbers(some) for link, some in part.split_by_link(index)} == {
         link: some for link, some in expected.items() if some
     }
 

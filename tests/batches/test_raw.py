@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from overweave.batches.base import split_by_link
 from overweave.batches.contents import matched_ids
 from overweave.batches.kernels import CONTENT_LENGTH, HEAD
 from overweave.batches.objects import Rows
@@ -87,8 +86,8 @@ def test_spread(values):
     for low in (0, 8, 15):
         index.add(low, parse_filter(f"[x,>=,{low}]"), f"B{low}")
     objects, raw = both(rows)
-    expected = {link: told(some) for link, some in split_by_link(objects, index, "B8")}
-    assert {link: told(some) for link, some in split_by_link(raw, index, "B8")} == expected
+    expected = {link: told(some) for link, some in objects.split_by_link(index, "B8")}
+    assert {link: told(some) for link, some in raw.split_by_link(index, "B8")} == expected
     assert [sorted(ids) for ids in matched_ids(raw, index)] == [sorted(ids) for ids in matched_ids(objects, index)]
 
 
@@ -107,9 +106,9 @@ def test_a_trace_by_columns_says_what_records_say(rows, filters):
         list(tracer.handle(ControlApplied(Subscribe(f"s{i}", filter), f"c{i % 2}", True), 0.0))
     records = [
         effect.record
-        for effect in tracer.handle(Routed(objects, "p", list(split_by_link(objects.next_hop(), routes)), objects), 7.0)
+        for effect in tracer.handle(Routed(objects, "p", list(objects.next_hop().split_by_link(routes)), objects), 7.0)
     ]
-    (noted,) = tracer.handle(Routed(raw, "p", list(split_by_link(raw.next_hop(), routes)), raw), 7.0)
+    (noted,) = tracer.handle(Routed(raw, "p", list(raw.next_hop().split_by_link(routes)), raw), 7.0)
     by_identity = {(publish.header.publisher, publish.header.sequence): publish.publication for publish in rows}
     for record in records:
         publication = by_identity[record.publisher, record.sequence]

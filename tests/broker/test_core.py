@@ -7,11 +7,13 @@ from overweave.batches.objects import Rows
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
 from overweave.broker.core import BrokerCore
+from overweave.broker.registry import Registry
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Persist, Reject, SendFrame
-from overweave.contract.frames import BatchFrame
+from overweave.contract.frames import BatchFrame, Hello, SessionEpoch
 from overweave.contract.stimuli import FrameArrived, PeerLeft
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.language.generations import at_generation
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Publish, Subscribe, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
@@ -65,7 +67,7 @@ def test_rows_that_are_not_sound_are_refused_and_not_asked_for_again():
     number = make_overlay("chain", brokers=3).ids.index("B3")
     session, effects, last = made.broker("B2")._sessions["B3"], [], made.broker("B3")
     for data in (b"\xff" + rows[1:], rows):
-        session.send_transit(RawRows(data, 1, BatchHead(0, 9, 0, 1 << number)), None, effects)
+        session.outbound.send(RawRows(data, 1, BatchHead(0, 9, 0, 1 << number)), None, effects, transit=True)
     broken, sound = (effect.frame for effect in effects)
     assert [effect.code for effect in last.handle(FrameArrived("B2", broken), 1.0) if isinstance(effect, Reject)] == ["bad-frame"]
     assert (last.statistics().publications_in, last.unsettled_inbound_rows("B2")) == (0, 0)
@@ -81,7 +83,7 @@ def test_a_client_that_sends_twice_does_not_suffer_from_garbage_that_passes():
     row = encode_rows([Publish(parse_publication("[class,'STOCK'],[x,9]"), Header("c", 7))])
     middle, effects = made.broker("B2"), []
     garbage = RawRows(b"\xff" + row[1:], 1, BatchHead(0, 9, 0, 1 << make_overlay("chain", brokers=3).position("B3")))
-    made.broker("B1")._sessions["B2"].send_transit(garbage, None, effects)
+    made.broker("B1")._sessions["B2"].outbound.send(garbage, None, effects, transit=True)
     passed = middle.handle(FrameArrived("B1", effects[0].frame), 1.0)
     assert [effect.peer for effect in passed if isinstance(effect, SendFrame)] == ["B3"]
     session = middle._sessions["c"]
@@ -127,11 +129,13 @@ def test_an_id_is_free_again_when_it_was_withdrawn():
 
 def test_what_a_client_says_is_kept_and_restored():
     journal = {("subscription", "s1"): ("c", STOCK), ("advertisement", "a1"): ("c", STOCK)}
-    core = BrokerCore("B1", Engine(FilterBased(), needs_advertisements=True), ["B2"], incarnation=2, journal=journal)
-    assert core.statistics().tables == {"advertisements": 1, "subscriptions": 1, "offers": 0}
-    gone = core.handle(PeerLeft("c"), 1.0)
-    assert [effect.key for effect in gone if isinstance(effect, Persist) and effect.value is None] == list(journal)
-    assert not any(core.statistics().tables.values())
+    for neighbours in ([], ["B2"]):
+        core = BrokerCore("B1", Engine(FilterBased(), needs_advertisements=True), neighbours, incarnation=2, journal=journal)
+        assert core.statistics().tables == {"advertisements": 1, "subscriptions": 1, "offers": 0}
+        gone = core.handle(PeerLeft("c"), 1.0)
+        assert [effect.key for effect in gone if isinstance(effect, Persist) and effect.value is None] == list(journal)
+        # B2 may have a later generation of the advertisement: it is withdrawn when B2 has sent its state.
+        assert core.statistics().tables == {"advertisements": len(neighbours), "subscriptions": 0, "offers": 0}
 
 
 def test_strangers_are_not_heard():
@@ -170,6 +174,39 @@ def test_a_story_is_told_by_id():
     assert [(step.what, step.peer) for step in made.broker("B1").story("s1")] == [("subscribe", "B2")]
     assert [step.to for step in made.broker("B1").story("p:1")] == [()]
     assert made.broker("B1").story("nothing") == []
+
+
+def test_a_story_has_all_generations_by_the_stable_id():
+    made = subscribed(story_length=100)
+    made.say("s", Subscribe(at_generation("s1", 1), parse_filter("[x,>,7]")))
+    made.say("s", Unsubscribe("s1"))
+    made.run_until_quiescent()
+    assert [step.what for step in made.broker("B3").story("s1")] == ["subscribe", "subscribe", "unsubscribe", "unsubscribe"]
+
+
+def test_a_generation_does_not_give_a_client_the_id_of_another():
+    registry, effects, filter = Registry(), [], parse_filter("[x,>,5]")
+    first, second = Subscribe("s1", filter), Subscribe(at_generation("s1", 1), filter)
+    for client in ("s", "t"):
+        registry.add(client)
+
+    def registered(client, message):
+        done = registry.register(client, message, effects)
+        registry.validate()
+        return done
+
+    assert registered("s", first)
+    assert not registered("t", second)
+    assert effects.pop() == Reject("t", "id-in-use", "subscription 's1': expected an id that nobody else uses")
+    assert not registered("t", Unsubscribe(second.id))
+    assert not registered("t", Unsubscribe("s1"))
+    assert registered("s", second)
+    assert registered("s", Unsubscribe("s1"))
+    assert not registered("t", first)
+    # The last generation that is withdrawn frees the id.
+    assert registered("s", Unsubscribe(second.id))
+    assert registered("t", first)
+    assert registry.count("subscription") == registry.count("subscription", "t") == 1
 
 
 def test_a_client_that_does_not_read_is_cut_off_and_the_others_go_on():
@@ -211,6 +248,18 @@ def test_a_client_that_stands_still_holds_its_publishers_back_only_for_a_moment(
     made.scheduler.run(made.scheduler.now_s + 1)
     assert (got(made, "s1"), got(made, "s2"), made.refusals) == (200, 200, [])
     assert not made.broker("B3")._sessions["slow"].outbound.buffer.active
+
+
+def test_a_connected_client_without_a_session_holds_its_publishers_back_only_for_a_moment():
+    made = subscribed(stall_timeout_s=0.1, slow_consumer_timeout_s=60.0)
+    made.nodes["slow"].pause_reading()
+    session = made.broker("B3")._sessions["slow"]
+    later = SessionEpoch(session.peer_epoch.incarnation + 1, 0)
+    made.nodes["B3"].handle(FrameArrived("slow", Hello(later, SessionEpoch(5, 5), 0, 0, False)))
+    assert not session.established
+    publish_nines(made, 5)
+    made.scheduler.run(made.scheduler.now_s + 0.5)
+    assert (made.unsettled(), session.outbound.buffer.active) == (0, True)
 
 
 def test_who_has_moved_again_holds_its_publishers_back_again():

@@ -43,8 +43,8 @@ class Greeter:
 def test_modules_of_all_brokers_hear_each_other():
     made = {}
 
-    def modules(broker):
-        return {"greeter": made.setdefault(broker, Greeter(broker))}
+    def modules(at):
+        return {"greeter": made.setdefault(at.broker, Greeter(at.broker))}
 
     overlay = make_overlay("balanced", brokers=7, degree=3)
     network = SimulatedNetwork(overlay, PROTOCOLS["filter"].make, make_modules=modules)
@@ -56,8 +56,8 @@ def test_modules_of_all_brokers_hear_each_other():
 def test_a_module_watches_what_passes():
     made = {}
 
-    def modules(broker):
-        return {"greeter": made.setdefault(broker, Greeter(broker))}
+    def modules(at):
+        return {"greeter": made.setdefault(at.broker, Greeter(at.broker))}
 
     network = SimulatedNetwork(make_overlay("chain", brokers=2), PROTOCOLS["filter"].make, make_modules=modules)
     network.add_client("p", "B1")
@@ -81,7 +81,7 @@ def test_brokers_report_to_whoever_subscribes():
     network = SimulatedNetwork(
         make_overlay("star", brokers=4),
         PROTOCOLS["filter"].make,
-        make_modules=lambda broker: {"report": LoadReporter(broker, LoadReportOptions(every_s=0.5))},
+        make_modules=lambda at: {"report": LoadReporter(at.broker, LoadReportOptions(every_s=0.5))},
     )
     network.add_client("operator", "B2")
     network.say("operator", Subscribe("status", parse_filter(f"[class,eq,'{CLASS}']")))
@@ -101,8 +101,8 @@ def test_a_report_says_what_was_measured():
 def test_a_module_hears_nothing_that_a_client_publishes():
     made = {}
 
-    def modules(broker):
-        return {"greeter": made.setdefault(broker, Greeter(broker))}
+    def modules(at):
+        return {"greeter": made.setdefault(at.broker, Greeter(at.broker))}
 
     network = SimulatedNetwork(make_overlay("chain", brokers=3), PROTOCOLS["filter"].make, make_modules=modules)
     network.add_client("forger", "B1")

@@ -106,7 +106,7 @@ def established(acknowledge_every=64):
 
 def test_what_is_settled_out_of_order_is_counted_in_order():
     client, broker = established()
-    client.send(rows(8), None, [])
+    client.outbound.send(rows(8), None, [])
     broker.inbound.expected = 8
     for sequence, count in ((2, 1), (6, 2), (4, 0)):
         broker.inbound.settle(sequence, 2, unmatched=count)
@@ -125,24 +125,24 @@ def test_what_is_settled_out_of_order_is_counted_in_order():
 def test_contents_that_go_out_do_not_settle_what_is_still_to_be_counted():
     """Else the client would take it for forwarded before the acknowledgement says that it was not."""
     client, broker = established()
-    client.send(rows(3), None, [])
+    client.outbound.send(rows(3), None, [])
     broker.inbound.expected = 3
-    PendingAck(broker, 0, 3).release()
+    PendingAck(broker.inbound, broker.inbound.stream, 0, 3).release()
     effects = []
-    broker.send(rows(1), None, effects)
+    broker.outbound.send(rows(1), None, effects)
     assert effects[-1].frame.acknowledged == 3
-    client.send(rows(2), None, [])
+    client.outbound.send(rows(2), None, [])
     broker.inbound.expected = 5
-    ack = PendingAck(broker, 3, 2)
+    ack = PendingAck(broker.inbound, broker.inbound.stream, 3, 2)
     ack.unmatched = 1
     ack.release()
-    broker.send(rows(1), None, effects)
+    broker.outbound.send(rows(1), None, effects)
     assert isinstance(effects[-1].frame, BatchFrame)
     assert effects[-1].frame.acknowledged == 3
     assert broker.inbound.has_unacknowledged()
     broker.acknowledge(effects)
     assert isinstance(effects[-1].frame, Acknowledgement)
-    broker.send(rows(1), None, effects)
+    broker.outbound.send(rows(1), None, effects)
     assert effects[-1].frame.acknowledged == 5
 
 

@@ -1,6 +1,7 @@
 """Two sessions talking over the worst of connections."""
 
 from collections import deque
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,11 +39,11 @@ def frames(act, *arguments):
 
 
 def sent(session, batch):
-    return frames(session.send, batch, None)
+    return frames(session.outbound.send, batch, None)
 
 
 def relayed(session, batch):
-    return frames(session.send_transit, batch, None)
+    return frames(partial(session.outbound.send, transit=True), batch, None)
 
 
 class Side:
@@ -65,7 +66,7 @@ class Side:
             case BatchFrame() | ControlFrame():
                 effects, rows = [], frame.batch.count if isinstance(frame, BatchFrame) else 1
                 if self.session.receive(frame, rows, effects):
-                    self.acks.append(PendingAck(self.session, frame.sequence, rows))
+                    self.acks.append(PendingAck(self.session.inbound, self.session.inbound.stream, frame.sequence, rows))
                     if isinstance(frame, BatchFrame):
                         self.got += ((of, number) for of, _, number in frame.batch.identities())
                     elif isinstance(frame.message, Unsubscribe):

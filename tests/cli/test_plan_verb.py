@@ -1,13 +1,16 @@
 """``overweave plan``: what it says, and that what is impossible is named."""
 
 import json
+from types import SimpleNamespace
 
 import planned
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from overweave.cli.plan_options import read_goals
 from overweave.cli.plan_text import text_of
+from overweave.errors import InvalidInput
 from overweave.pipeline import plan_scale, session
 from overweave.pipeline.plan_files import read_plan
 
@@ -128,6 +131,11 @@ def test_goals_that_cannot_be_met_are_named(run, source, network, tmp_path, goal
     assert (status, out) == (2, "")
     assert text in err
     assert err.count("\n") == 1
+
+
+def test_a_headroom_that_is_no_share_names_the_option():
+    with pytest.raises(InvalidInput, match=r"^--headroom: expected a share from 0 to below 1, found 20$"):
+        read_goals(SimpleNamespace(goals=None, headroom=20.0, without=None))
 
 
 def test_goals_that_can_be_met_are(run, source, network, tmp_path):

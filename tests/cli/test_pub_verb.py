@@ -13,6 +13,8 @@ import trustme
 
 import overweave as ow
 from overweave.broker.client import ClientCore
+from overweave.cli import client_options
+from overweave.cli.pub import Publisher
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.testing.broker_thread import BrokerThread
 
@@ -174,11 +176,14 @@ def test_something_that_is_no_broker(run, monkeypatch):
     monkeypatch.setattr("overweave.cli.client_options._ANSWER_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        text = f"overweave: {url}: expected a broker, found another server\n"
+        text = f"overweave: {url}: expected a broker, found another server; if it speaks TLS, use tls://\n"
         assert run("pub", "--to", url, "--connect-timeout", 0) == (1, "", text)
 
 
-def test_ctrl_c_says_how_many_were_settled(broker):
+@pytest.mark.parametrize(
+    ("number", "status", "text"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "ended by SIGTERM")]
+)
+def test_a_signal_says_how_many_were_settled(broker, number, status, text):
     command = [*PROGRAM, "pub", "--to", broker.url, "--json"]
     pipe = subprocess.PIPE
     with (
@@ -190,10 +195,10 @@ def test_ctrl_c_says_how_many_were_settled(broker):
         process.stdin.flush()
         for _ in range(3):
             found.get(20)
-        os.kill(process.pid, signal.SIGINT)
-        assert (process.wait(10), process.stdout.read()) == (130, b"")
+        os.kill(process.pid, number)
+        assert (process.wait(10), process.stdout.read()) == (status, b"")
         summary, last = process.stderr.read().decode().splitlines(keepends=True)
-    assert (SUMMARY.fullmatch(summary).groups(), last) == (("3", "3", "0"), "overweave: interrupted\n")
+    assert (SUMMARY.fullmatch(summary).groups(), last) == (("3", "3", "0"), f"overweave: {text}\n")
 
 
 @pytest.fixture(scope="module")
@@ -236,3 +241,38 @@ def test_tls_where_there_is_none(run, broker):
     status, _, err = run("pub", "--to", url)
     assert (status, err.count("\n")) == (1, 1)
     assert err.startswith(f"overweave: {url}: expected a broker that speaks TLS, found: ")
+
+
+class WaitingClient:
+    """A client that waits for the network for a while."""
+
+    connected, published, unmatched = True, 1, 0
+
+    def __init__(self, unsettled):
+        self.unsettled = unsettled
+
+    def flush(self, _):
+        time.sleep(0.4)
+
+
+@pytest.mark.parametrize(
+    ("unsettled", "text"), [(1, "waiting: 1 unsettled"), (0, "waiting: an advertisement is not in force yet")]
+)
+def test_a_wait_without_progress_is_reported_once(monkeypatch, capsys, unsettled, text):
+    monkeypatch.setattr(client_options, "STALL_S", 0.1)
+    monkeypatch.setattr(client_options, "_POLL_S", 0.02)
+    Publisher(WaitingClient(unsettled), []).publish_all([])
+    assert capsys.readouterr().err == f"overweave: {text}\n"
+
+
+def test_a_wait_for_input_is_not_reported(monkeypatch, capsys):
+    monkeypatch.setattr(client_options, "STALL_S", 0.1)
+    monkeypatch.setattr(client_options, "_POLL_S", 0.02)
+    monkeypatch.setattr(WaitingClient, "flush", lambda *_: None)
+
+    def slow():
+        time.sleep(0.3)
+        yield from ()
+
+    Publisher(WaitingClient(0), []).publish_all(slow())
+    assert capsys.readouterr().err == ""

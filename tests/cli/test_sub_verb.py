@@ -103,8 +103,9 @@ def test_a_refusal_is_one_line(run, tmp_path):
     (tmp_path / "tokens.toml").write_text('[[client]]\nname = "*"\ntoken = "secret"\nsubscribe = ["A"]\n')
     with BrokerThread(security=SecuritySettings(tokens=tmp_path / "tokens.toml")) as broker:
         known = ["sub", "--from", broker.url, "--name", "reader"]
-        problem = "overweave: unauthorized: client 'reader': expected a token that is good for this name\n"
-        assert run(*known, FILTER) == (1, "", problem)
+        problem = "overweave: unauthorized: client 'reader': expected a token"
+        assert run(*known, FILTER) == (1, "", f"{problem}, got none\n")
+        assert run(*known, FILTER, "--token", "other") == (1, "", f"{problem} that is good for this name\n")
         status, out, err = run(*known, "--token", "secret", "[n,>,0]")
         assert (status, out, err.count("\n")) == (1, "", 1)
         assert err.startswith("overweave: not-allowed: client 'reader' may not subscribe to ")
@@ -214,3 +215,37 @@ def test_ctrl_c(broker):
         os.kill(process.pid, signal.SIGINT)
         assert (process.wait(10), process.stdout.read(), process.stderr.read()) == (130, b"", b"overweave: interrupted\n")
     wait_for_subscriptions(broker, 0)
+
+
+@pytest.fixture
+def default_hangup():
+    """Children get the default of SIGHUP, even if the tests run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+@pytest.mark.usefixtures("default_hangup")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_termination_signal_leaves_cleanly(broker, publisher, number):
+    """A client that just vanishes would hold its publishers back until its session has ended."""
+    with started(broker) as process:
+        os.kill(process.pid, number)
+        process.wait(10)
+        start_s = time.monotonic()
+        publisher.publish({"class": "A", "n": 1})
+        publisher.flush()
+        assert time.monotonic() - start_s < 2
+        assert process.returncode == 128 + number
+        assert (process.stdout.read(), process.stderr.read()) == (b"", f"overweave: ended by {number.name}\n".encode())
+    wait_for_subscriptions(broker, 0)
+
+
+def test_an_ignored_hangup_stays_ignored(broker, publisher):
+    command = [*PROGRAM[:-1], "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); " + PROGRAM[-1]]
+    command += ["sub", "--from", broker.url, FILTER, "--count", "1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:  # as under nohup
+        wait_for_subscriptions(broker, 1)
+        os.kill(process.pid, signal.SIGHUP)
+        publisher.publish({"class": "A", "n": 1})
+        assert (process.wait(10), process.stdout.read()) == (0, b"[class,'A'],[n,1]\n")

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from overweave.drivers.tcp.processes import ProcessExited, _Child, supervise
+from overweave.drivers.tcp.processes import ChildProcess, ProcessExited, supervise
 
 CHILD = "import sys, time; print('ready', flush=True); "
 WAITING = [sys.executable, "-c", f"{CHILD} time.sleep(60)"]
@@ -29,7 +29,7 @@ def test_a_signal_stops_all_even_those_that_do_not_listen(command):
 
 
 def test_a_signal_is_heard_while_they_start(monkeypatch):
-    started, start = [], _Child.start
+    started, start = [], ChildProcess.start
 
     async def start_and_stop(name, *rest):
         started.append(name)
@@ -38,7 +38,7 @@ def test_a_signal_is_heard_while_they_start(monkeypatch):
         await asyncio.sleep(0.05)
         return child
 
-    monkeypatch.setattr(_Child, "start", start_and_stop)
+    monkeypatch.setattr(ChildProcess, "start", start_and_stop)
     asyncio.run(supervise({f"B{number}": WAITING for number in range(5)}, lambda: pytest.fail("ready"), stop_s=0.5))
     assert started == ["B0"]
 
@@ -62,3 +62,18 @@ def test_wrong_networks_are_status_2(run, tmp_path):
     file.write_text("[network]\nshap = 'chain'\n")
     expected = (2, "", f"overweave: {file}: network.shap: unknown key, the nearest known one is 'shape'\n")
     assert run("up", file) == run("broker", "--config", file, "--id", "B1") == expected
+
+
+def test_a_broker_that_is_not_in_the_overlay_has_to_join(run, tmp_path):
+    file = tmp_path / "network.toml"
+    file.write_text('[network]\nshape = "chain"\nbrokers = 2\nport = 7400\n[[broker]]\nid = "B9"\nspare = true\n')
+    for options, text in (
+        (["--id", "B9"], "broker 'B9': spare in the network file, so it needs the URL of a broker to join at"),
+        (["--id", "B8"], "broker 'B8': expected one of the network"),
+        (["--id", "B8", "--join", "tcp://127.0.0.1:7401"], "listen: expected a URL for broker 'B8'"),
+        (["--id", "B1", "--listen", "tcp://127.0.0.1:9"], "--listen: expected --join with it"),
+        (["--id", "B9", "--join", "B1"], "join: expected tcp://HOST:PORT"),
+    ):
+        status, out, err = run("broker", "--config", file, *options)
+        assert (status, out) == (2, "")
+        assert text in err

@@ -49,15 +49,19 @@ from overweave.contract.wire import (
 )
 from overweave.drivers.tcp.frame_reader import FrameReader
 from overweave.errors import InvalidInput, WireError
+from overweave.language.generations import at_generation, is_stable
 from overweave.language.headers import Epoch, Header, Origin
 from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
+from overweave.language.syntax import parse_filter
 from overweave.routing.messages import LinkState, StateSnapshot
 from overweave.testing.strategies import any_filters, any_publications
 
 numbers = st.integers(0, 2**64 - 1)
 texts = st.text(max_size=20)
-ids = st.text(min_size=1, max_size=20)
+ids = st.text(min_size=1, max_size=20).filter(is_stable)
+#: Ids of any generation.
+generation_ids = st.builds(at_generation, ids, st.just(0) | st.integers(0, 2**32 - 1))
 some_texts = st.lists(texts, max_size=3).map(tuple)
 route_epochs = st.builds(Epoch, st.integers(0, 2**43), st.integers(0, 2**40))
 origins = st.none() | st.builds(Origin, texts, route_epochs)
@@ -67,16 +71,17 @@ plain_headers = st.just(Header()) | st.builds(
     cluster=texts, backup=st.booleans(), origin=origins, trace=texts, hops=st.integers(0, 300), ttl=st.integers(0, 300),
 )  # fmt: skip
 words = (
-    st.builds(Advertise, ids, any_filters, plain_headers) | st.builds(Subscribe, ids, any_filters, plain_headers)
-    | st.builds(Unadvertise, ids, plain_headers) | st.builds(Unsubscribe, ids, plain_headers)
-    | st.builds(AdvertisementsEnd) | st.builds(SyncEnd) | st.builds(Rejected, texts, texts, texts, st.booleans())
+    st.builds(Advertise, generation_ids, any_filters, plain_headers)
+    | st.builds(Subscribe, generation_ids, any_filters, plain_headers)
+    | st.builds(Unadvertise, generation_ids, plain_headers) | st.builds(Unsubscribe, generation_ids, plain_headers)
+    | st.builds(AdvertisementsEnd) | st.builds(SyncEnd) | st.builds(Rejected, generation_ids, texts, texts, st.booleans())
     | st.builds(
         LinkState, ids, st.integers(0, 2000), st.integers(0, 9), st.integers(0, 9), some_texts, some_texts, plain_headers
     )
     | st.builds(
         StateSnapshot, ids,
-        st.lists(st.tuples(texts, any_filters, some_texts, st.booleans(), origins), max_size=3).map(tuple), plain_headers,
-        st.booleans(), st.none() | st.lists(st.tuples(texts, route_epochs), max_size=2).map(tuple),
+        st.lists(st.tuples(generation_ids, any_filters, some_texts, st.booleans(), origins), max_size=3).map(tuple),
+        plain_headers, st.booleans(), st.none() | st.lists(st.tuples(generation_ids, route_epochs), max_size=2).map(tuple),
     )
 )  # fmt: skip
 publishes = st.builds(
@@ -282,7 +287,7 @@ def test_what_is_cut_short_is_refused(message, data):
     body = wire(message)[HEAD.size :]
     kind = wire(message)[4]
     cut = data.draw(st.integers(0, max(len(body) - 1, 0)))
-    is_shorter = isinstance(message, Acknowledgement) and cut >= 40 and (cut - 40) % 16 == 0  # one with fewer stretches
+    is_shorter = isinstance(message, Acknowledgement) and cut >= 48 and (cut - 48) % 16 == 0  # one with fewer stretches
     if len(body) and not is_shorter:
         # A filter without its last predicates is still a filter to nobody, since it says how many it has.
         with pytest.raises(WireError):
@@ -331,11 +336,47 @@ def test_texts_and_nesting_that_cannot_be():
     for kind, body in (
         (OPEN, b"\x82\xa4role\xa6cli\xff\xffx\xa4name\xa1a"),
         (OPEN, b"\x82\xa1x" + b"\x91" * 4000 + b"\xc0\xa4name\xa1a"),
-        (CONTROL, bytes(32) + b"\x03" + b"\x01\x00\x03\x00" + b"a" + b"\x81\xa1\xff"),
-        (CONTROL, bytes(32) + b"\x03" + b"\x01\x00\x00\x80" + b"a" + b"\x81\xa1x" + b"\x91" * (32768 - 3)),
+        (CONTROL, bytes(40) + b"\x03" + b"\x01\x00\x03\x00" + bytes(4) + b"a" + b"\x81\xa1\xff"),
+        (CONTROL, bytes(40) + b"\x03" + b"\x01\x00\x00\x80" + bytes(4) + b"a" + b"\x81\xa1x" + b"\x91" * (32768 - 3)),
     ):
         with pytest.raises(WireError):
             decode(kind, body)
+
+
+def test_a_generation_is_a_field_and_no_part_of_the_id():
+    filter = parse_filter("[x,>,1]")
+    for message in (
+        Advertise(at_generation("p/a", 2), filter), Unadvertise(at_generation("p/a", 2)),
+        Subscribe(at_generation("p/a", 2), filter), Unsubscribe(at_generation("p/a", 2)),
+        Rejected(at_generation("p/a", 2), "code", "text"),
+        StateSnapshot("B1", ((at_generation("p/a", 2), filter, (), False, None),)),
+        StateSnapshot("B1", (), answers=((at_generation("p/a", 2), Epoch(1)),)),
+    ):  # fmt: skip
+        data = wire(ControlFrame(E1, E2, 0, 0, message))
+        assert b"p/a" in data
+        assert b"\x1f" not in data
+        assert decode(CONTROL, data[HEAD.size :]).message == message
+
+
+def test_an_id_that_contains_a_generation_is_refused():
+    forged = {"p/a#2": at_generation("p/a", 2), "p/a#": at_generation("p/a", 2)[:-1]}
+    assert not any(map(is_stable, forged.values()))
+    filter = parse_filter("[x,>,1]")
+    for written, read in forged.items():
+        for message in (
+            Advertise(written, filter), Unadvertise(written), Subscribe(written, filter), Unsubscribe(written),
+            Rejected(written, "code", "text"), LinkState(written, 1, 1, 1),
+            StateSnapshot("B1", ((written, filter, (), False, None),)), StateSnapshot("B1", (), answers=((written, Epoch(1)),)),
+        ):  # fmt: skip
+            data = wire(ControlFrame(E1, E2, 0, 0, message))[HEAD.size :]
+            assert decode(CONTROL, data).message == message
+            with pytest.raises(WireError, match="stable id"):
+                decode(CONTROL, data.replace(written.encode(), read.encode()))
+
+
+def test_a_generation_has_32_bits():
+    with pytest.raises(InvalidInput, match="generation below"):
+        encode(ControlFrame(E1, E2, 0, 0, Unsubscribe(at_generation("p/a", 1 << 32))))
 
 
 @pytest.mark.parametrize("length", [0, OPEN_BYTES_MAX + 1, FRAME_BYTES_MAX, 2**32 - 1])

@@ -47,6 +47,22 @@ def test_publish_and_subscribe(client):
         assert (message.publication["volume"], message.payload, message.header.publisher) == (7, b"p", client.name)
 
 
+def test_several_filters(client):
+    with client.subscribe("[class,eq,'STOCK'],[volume,>,5]", "[class,eq,'STOCK'],[volume,<,3]", timeout_s=5) as quotes:
+        client.publish_many(quote(volume) for volume in (7, 4, 2))
+        assert [quotes.get(5)["volume"] for _ in range(2)] == [7, 2]
+    with pytest.raises(ow.InvalidInput, match=r"^filter: expected a text or a Filter, got 5$"):
+        client.subscribe(FILTER, 5)
+
+
+def test_timeouts_have_a_text(client):
+    with client.subscribe(FILTER) as quotes, pytest.raises(TimeoutError, match=r"^expected a publication within 0.01 s$"):
+        quotes.get(0.01)
+    text = r"^tcp://127.0.0.1:1: expected a broker within 0.2 s, found connection refused$"
+    with pytest.raises(TimeoutError, match=text), ow.connect_blocking("tcp://127.0.0.1:1", timeout_s=0.2):
+        pass
+
+
 def test_iterating(client):
     with client.subscribe(FILTER) as quotes:
         client.publish_many(quote(volume) for volume in range(3000))
@@ -215,3 +231,12 @@ def test_ctrl_c_while_work_is_handed_over(client, monkeypatch, recwarn):
     gc.collect()
     assert [str(warning.message) for warning in recwarn] == []
     client.flush(5)
+
+
+def test_an_error_that_ends_the_session_has_a_short_traceback_each_time():
+    attachment = ow.connect("tcp://127.0.0.1:1").host
+    attachment.error = ow.Refused("not-allowed", "class 'A'")
+    for _ in range(3):
+        with pytest.raises(ow.Refused) as refused:
+            attachment.check()
+        assert len(refused.traceback) == 2

@@ -6,12 +6,13 @@ import pytest
 
 from overweave.broker.control_plane import INCARNATIONS_MAX
 from overweave.broker.core import BrokerCore
-from overweave.contract.effects import Restart
-from overweave.contract.frames import NO_EPOCH, Hello, SessionEpoch
+from overweave.contract.effects import Reject, Restart, SendFrame
+from overweave.contract.frames import NO_EPOCH, ControlFrame, Hello, SessionEpoch
 from overweave.contract.stimuli import FrameArrived, PeerConnected
 from overweave.drivers.tcp.incarnation import next_incarnation
 from overweave.overlay.fixed_shapes import chain
 from overweave.routing import PROTOCOLS
+from overweave.routing.messages import LinkState
 
 
 def test_incarnations_go_up_though_the_clock_goes_back(tmp_path, monkeypatch):
@@ -49,6 +50,63 @@ def test_only_neighbours_that_make_sense_have_a_broker_restart():
         return [effect.incarnation for effect in effects if isinstance(effect, Restart)]
 
     assert restarts("B2", NO_EPOCH) == restarts("B2", core._sessions["B2"].epoch) == []
-    assert restarts("B2", SessionEpoch((1 << 64) - 1, 0)) == []
+    assert restarts("B2", SessionEpoch((1 << 64) - 1, 0)) == restarts("B2", SessionEpoch(INCARNATIONS_MAX - 1, 0)) == []
     assert restarts("B2", SessionEpoch(6, 0)) == [6]
     assert restarts("c", SessionEpoch(6, 0)) == []
+
+
+def greeted(incarnation):
+    """A broker with a neighbour that has said hello with an incarnation, and the effects of that."""
+    core = BrokerCore("B1", PROTOCOLS["filter"].make("B1", chain(2)), ["B2"], incarnation=5)
+    core.handle(PeerConnected("B2"), 0.0)
+    return core, core.handle(FrameArrived("B2", Hello(SessionEpoch(incarnation, 0), NO_EPOCH, 0, 0, False)), 0.0)
+
+
+@pytest.mark.parametrize("incarnation", [INCARNATIONS_MAX, 1_800_000_000_000_000, (1 << 64) - 1])
+def test_an_implausible_incarnation_of_a_neighbour_is_rejected_and_not_stored(incarnation):
+    core, effects = greeted(incarnation)
+    assert [(effect.peer, effect.code, effect.forget) for effect in effects if isinstance(effect, Reject)] == [
+        ("B2", "bad-frame", False)
+    ]
+    assert core._sessions["B2"].peer_epoch == NO_EPOCH
+
+
+@pytest.mark.parametrize("incarnation", [INCARNATIONS_MAX - 2, INCARNATIONS_MAX - 1])
+def test_a_neighbour_can_always_follow_an_imposter(incarnation):
+    """It restarts above the imposter's incarnation, or begins again if there is none above."""
+    core, _ = greeted(incarnation)
+    real = BrokerCore("B2", PROTOCOLS["filter"].make("B2", chain(2)), ["B1"], incarnation=7)
+    core.handle(PeerConnected("B2"), 0.0)
+    frames = [("B1", effect.frame) for effect in real.handle(PeerConnected("B1"), 0.0) if isinstance(effect, SendFrame)]
+    restarted = False
+    for _ in range(20):
+        if not frames:
+            break
+        to, frame = frames.pop(0)
+        receiver, sender = (core, "B2") if to == "B1" else (real, "B1")
+        for effect in receiver.handle(FrameArrived(sender, frame), 0.0):
+            if isinstance(effect, Restart):
+                restarted, frames = True, []
+                above = effect.incarnation + 1
+                real = BrokerCore("B2", PROTOCOLS["filter"].make("B2", chain(2), above), ["B1"], incarnation=above)
+                core.handle(PeerConnected("B2"), 0.0)
+                frames = [("B1", each.frame) for each in real.handle(PeerConnected("B1"), 0.0) if isinstance(each, SendFrame)]
+                break
+            if isinstance(effect, SendFrame):
+                frames.append((sender, effect.frame))
+        if not frames and not core.established_neighbours():
+            frames = [("B2", core._sessions["B2"].inbound.hello(0))]  # as on connecting
+    assert core.established_neighbours() == ["B2"]
+    assert real.established_neighbours() == ["B1"]
+    assert restarted == (incarnation + 1 < INCARNATIONS_MAX)
+
+
+def test_an_implausible_link_state_does_not_replace_that_of_the_broker_itself():
+    core = BrokerCore("B1", PROTOCOLS["destination"].make("B1", chain(3)), ["B2"], incarnation=5)
+    core.handle(PeerConnected("B2"), 0.0)
+    epoch = core._sessions["B2"].epoch
+    core.handle(FrameArrived("B2", Hello(SessionEpoch(7, 0), epoch, 0, 0, True)), 0.0)
+    for sequence, incarnation in enumerate((INCARNATIONS_MAX, 9)):
+        state = LinkState("B3", 2, incarnation, 1, ("B2",))
+        core.handle(FrameArrived("B2", ControlFrame(SessionEpoch(7, 0), epoch, sequence, 0, state)), 0.0)
+    assert [state.incarnation for state in core.routing.snapshot_for("B2") if state.id == "B3"] == [9]

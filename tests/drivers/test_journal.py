@@ -12,10 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from overweave.broker.registry import OVERLAY_KEY
+from overweave.contract.overlay_state import OverlayRecord, first_state
 from overweave.drivers.tcp import journal as journal_module
 from overweave.drivers.tcp.journal import JournalFile
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.language.syntax import parse_filter
+from overweave.overlay.graph import Overlay
 
 FILTERS = [parse_filter(f"[class,eq,'C{n}'],[x,>,{n}]") for n in range(8)]
 
@@ -136,6 +139,28 @@ def test_a_journal_that_is_cut_in_its_header_or_snapshot_has_what_is_whole(quick
         path.write_bytes(data[:cut] + bytes(cut % 3))
         assert contents(path.parent) == effect(snapshot[: max(data[:cut].count(b"\n") - 1, 0)])
     assert {record.levelname for record in caplog.records if record.getMessage() == "journal-truncated"} == {"ERROR", "WARNING"}
+
+
+@pytest.mark.parametrize(
+    ("left", "level", "missing"),
+    [
+        (lambda _: b"", "WARNING", "all advertisements and subscriptions of earlier runs"),
+        (lambda data: data[:20], "WARNING", "all advertisements and subscriptions of earlier runs"),
+        (lambda data: data[: len(data) // 2], "ERROR", "acknowledged advertisements, subscriptions and withdrawals"),
+        (lambda data: data + b"torn", "WARNING", "only records that were not acknowledged"),
+        (lambda data: data, None, None),
+        (None, None, None),
+    ],
+)
+def test_the_log_has_what_may_be_missing_from_a_shorter_journal(quick, caplog, left, level, missing):
+    data, *_ = record_history(quick / "one", 7, 0, [said(f"c/s{n}", n) for n in range(8)])
+    path = quick / "other" / "B1.journal"
+    path.parent.mkdir()
+    if left is not None:
+        path.write_bytes(left(data))
+    contents(path.parent)
+    records = [record for record in caplog.records if record.getMessage() == "journal-truncated"]
+    assert [(record.levelname, record.fields["missing"]) for record in records] == ([(level, missing)] if level else [])
 
 
 def test_blocks_that_are_missing_behind_the_last_sync_are_a_torn_end(quick, quiet):
@@ -348,3 +373,19 @@ def test_records_are_json(tmp_path):
         file.commit([said("c/1")])
         line = file.path.read_bytes().splitlines()[-1]
     assert msgspec.json.decode(line.split(b" ", 2)[2])["filter"] == str(FILTERS[0])
+
+
+def test_the_journal_keeps_the_overlay(tmp_path: Path) -> None:
+    state = first_state(Overlay(["B1", "B2"], [("B1", "B2")]), {"B1": "tcp://127.0.0.1:7401"}, epoch=3)
+    journal = JournalFile(tmp_path, "B1")
+    journal.open()
+    journal.commit([(OVERLAY_KEY, OverlayRecord(state, ("B9",)))])
+    journal.compact()
+    journal.close()
+    journal = JournalFile(tmp_path, "B1")
+    assert journal.open() == {OVERLAY_KEY: OverlayRecord(state, ("B9",))}
+    journal.commit([(OVERLAY_KEY, None)])
+    journal.close()
+    journal = JournalFile(tmp_path, "B1")
+    assert journal.open() == {}
+    journal.close()

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from overweave.broker.counters import Statistics
+from overweave.broker.counters import Counters, Statistics
+from overweave.broker.module_traffic import ModuleTraffic
 from overweave.drivers.tcp import monitor
 from overweave.drivers.tcp.monitor import PEERS_MAX, REQUEST_BYTES_MAX, MonitorError, MonitorServer, fetch_snapshot, host_and_port
 from overweave.errors import InvalidInput
@@ -76,11 +77,15 @@ def test_metrics():
     uptime_s = found.pop(("overweave_uptime_s", broker))
     assert 0 <= uptime_s < 60
     assert found == {
+        ("overweave_migrations", broker): 0,
+        ("overweave_migrations_completed_total", broker): 0,
+        ("overweave_migrations_failed_total", broker): 0,
         ("overweave_publications_in_total", broker): 10,
         ("overweave_publications_out_total", broker): 20,
         ("overweave_publications_to_clients_total", broker): 30,
         ("overweave_duplicates_total", broker): 4,
         ("overweave_unadvertised_total", broker): 0,
+        ("overweave_forged_total", broker): 0,
         ("overweave_control_in_total", broker): 5,
         ("overweave_control_out_total", broker): 6,
         ("overweave_table_entries", broker, ("table", "subscriptions")): 7,
@@ -275,3 +280,16 @@ def test_ask_nobody():
 def test_no_address(text):
     with pytest.raises(InvalidInput, match="expected HOST:PORT, found"):
         host_and_port(text)
+
+
+def test_modules_have_a_state_and_traffic_by_kind():
+    counters = Counters()
+    counters.traffic.count("m", "PIE", received=3, sent=5)
+    observed = MonitorServer("B1", lambda: counters.statistics({}, {}), module_status=lambda: {"m": {"phase": "idle", "at": {1}}})
+    found = samples(observed)
+    labels = ("broker", "B1"), ("kind", "PIE"), ("module", "m")
+    assert found["overweave_module_messages_received_total", *labels] == 3
+    assert found["overweave_module_messages_sent_total", *labels] == 5
+    snapshot = served(observed, lambda port: fetch_snapshot(f"127.0.0.1:{port}"))
+    assert snapshot.modules == {"m": {"phase": "idle", "at": [1]}}
+    assert snapshot.statistics.module_traffic == (ModuleTraffic("m", "PIE", 3, 5),)

@@ -19,6 +19,7 @@ from overweave.drivers.tcp.lives import life_of
 from overweave.drivers.tcp.security import ALL, Authenticator, Permissions, client_context, server_context
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.errors import InvalidInput, Refused
+from overweave.language.generations import at_generation
 from overweave.language.headers import Header, Priority
 from overweave.language.messages import Advertise, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
@@ -93,6 +94,12 @@ def test_without_tokens_brokers_show_their_id_in_a_certificate_if_it_is_mutual()
     for certificate in (common, other, None):
         with pytest.raises(Refused):
             gate.admit("broker", "B2", None, certificate)
+
+
+def test_a_token_of_another_name_is_called_so(tmp_path):
+    (tmp_path / "tokens.toml").write_text('[[client]]\nname = "ticker"\ntoken = "secret"\n')
+    with pytest.raises(Refused, match="client 'reader': expected the name of this token, got another name"):
+        Authenticator(SecuritySettings(tokens=tmp_path / "tokens.toml")).admit("client", "reader", "secret", None)
 
 
 def test_a_name_with_a_table_of_its_own_is_for_its_token_alone(gate):
@@ -224,6 +231,12 @@ def test_mutual_tls(made):
         shake(server_context(made(mutual=True)), client_context(made()))
 
 
+def test_a_certificate_without_its_key(made, tmp_path):
+    trustme.CA().cert_pem.write_to_path(tmp_path / "both.pem")
+    with pytest.raises(InvalidInput, match=r"security\.key: expected a PEM file, as .*both\.pem has no private key"):
+        server_context(made())
+
+
 def test_files_that_are_no_certificates(made, tmp_path):
     (tmp_path / "both.pem").write_text("nonsense")
     with pytest.raises(InvalidInput, match=r"security\.certificate: expected a PEM certificate and its key"):
@@ -231,6 +244,15 @@ def test_files_that_are_no_certificates(made, tmp_path):
     (tmp_path / "both.pem").unlink()
     with pytest.raises(InvalidInput, match=r"security\.certificate: expected a readable file"):
         server_context(made())
+
+
+def test_a_generation_gives_no_right_to_an_id():
+    mine, other = (Subscribe(at_generation(id, 2), parse_filter("[x,>,1]")) for id in ("c/s", "d/s"))
+    rights = Permissions(("*",), ("*",))
+    check_frame(ControlFrame(EPOCH, EPOCH, 0, 0, mine), "c", rights, 0, 10, 0)
+    for message in (other, Unsubscribe(other.id)):
+        with pytest.raises(Refused, match=r"bad-id: id 'd/s': expected one that begins with 'c/'"):
+            check_frame(ControlFrame(EPOCH, EPOCH, 0, 0, message), "c", rights, 0, 10, 0)
 
 
 def test_clients_cannot_reject_anything():

@@ -117,7 +117,7 @@ def test_what_is_not_advertised_is_an_error_once_and_the_client_goes_on(routing)
                     await asyncio.wait_for(client.flush(), WITHIN_S)
                 assert (await client.flush(), uplink_of(client).connection is not None) == (Receipt(1, 1), True)
                 await client.publish_encoded(client.encode([{"n": 6}, {"n": 2}, {"n": 7}]))
-                await until(lambda: client.attachments[0].notices.pending is not None)
+                await until(lambda: client.host.notices.pending is not None)
                 with pytest.raises(ow.NotAdvertised, match="1 went to nobody"):
                     await client.publish({"n": 8})
                 await client.publish({"n": 8})
@@ -134,21 +134,21 @@ def test_a_notice_survives_a_connection_that_breaks_and_is_heard_once(is_heard):
         async with running(network_settings(ONE)) as nodes:
             client = connect(nodes["B1"].settings.listen, advertise=False)
             await client.__aenter__()
-            noticed = client.attachments[0].notices.add
+            noticed = client.host.notices.add
             if not is_heard:
-                client.attachments[0].notices.add = lambda _: None
+                client.host.notices.add = lambda *_: None
             await client.publish({"n": 1})
             if is_heard:
                 with pytest.raises(ow.NotAdvertised):
                     await client.flush()
             else:
                 await client.flush()
-            client.attachments[0].notices.add = noticed
+            client.host.notices.add = noticed
             uplink_of(client).connection.abort()
             await until(lambda: uplink_of(client).connection is None)
             await until(lambda: uplink_of(client).connection is not None and uplink_of(client).connection.peer == "B1")
             await asyncio.sleep(0.1)
-            assert (client.attachments[0].notices.pending is None) == is_heard
+            assert (client.host.notices.pending is None) == is_heard
             await client.close()
 
     run(work())

@@ -134,6 +134,8 @@ def test_tokens(tokens):
                 assert await refusal(url, name="other", token="right") == "unauthorized"
                 assert await refusal(url, name="ticker", token="two") == "unauthorized"
                 assert await refusal(url, name="B2", token="two") == "bad-name"
+                for disguised in ("ticker ", " ticker", "ticker\u200b", "tic\u00adker", "B1\n", "ticker\ufe0f", "B1\u3164"):
+                    assert await refusal(url, name=disguised, token="read") == "bad-name"
                 await works(ticker, reader)
 
     run(work())

@@ -12,7 +12,7 @@ from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.wire import Connect, encode
-from overweave.drivers.tcp import dialler
+from overweave.drivers.tcp import dialler, links
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.node import BrokerNode
@@ -70,6 +70,32 @@ def test_a_missing_neighbour_that_is_routed_around_is_a_degradation():
     asyncio.run(run())
 
 
+def test_a_connected_neighbour_without_a_session_is_a_degradation(monkeypatch):
+    monkeypatch.setattr(links, "UNESTABLISHED_S", 0.3)
+
+    async def run():
+        settings = network_settings(PAIR)
+        node = BrokerNode(settings["B1"])
+        await node.start()
+        try:
+            _, writer = await asyncio.open_connection(*parse_address(settings["B1"].listen)[:2])
+            writer.writelines(encode(Connect("broker", "B2")))
+            await until(lambda: node.degradation() is not None)
+            assert (node.health_problem(), node.degradation()) == (None, "no session with B2, though connected")
+            writer.close()
+            await until(lambda: node.health_problem() == "no link to B2" and node.degradation() is None)
+            other = BrokerNode(settings["B2"])
+            await other.start()
+            await until(lambda: node.health_problem() is None)
+            await asyncio.sleep(1.5)  # longer than the limit, and than the interval of the checks
+            assert node.degradation() is other.degradation() is None
+            await other.stop()
+        finally:
+            await node.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
 def test_a_trace_that_cannot_be_written_is_known_at_the_start(tmp_path):
     (tmp_path / "file").touch()
     settings = network_settings(PAIR, trace=tmp_path / "file" / "traces")["B1"]
@@ -109,7 +135,7 @@ async def publish_around(garbage, ttl, settings):
             if number == 10:
                 effects = []
                 bound = RawRows(garbage, 1, BatchHead(0, ttl, 0, 1 << chain.position("B3")))
-                nodes["B1"].core._sessions["B2"].send_transit(bound, None, effects)
+                nodes["B1"].core._sessions["B2"].outbound.send(bound, None, effects, transit=True)
                 nodes["B1"]._runner.run(effects)
             await publisher.publish({"n": number})
             await asyncio.wait_for(publisher.flush(), 20)

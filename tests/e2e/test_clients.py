@@ -77,7 +77,7 @@ def test_clients_that_come_anew_under_their_names_at_other_brokers_are_served():
             for client in await served("B1", "B3", 0.3):
                 uplink_of(client).address = uplink_of(client).address._replace(port=1)  # it is not seen again
                 uplink_of(client).connection.abort()
-                client.attachments[0].closed = True
+                client.host.closed = True
             await served("B3", "B1", 2.5)
             assert sum(node.core.statistics().tables["advertisements"] for node in nodes.values()) == 3
 
@@ -184,7 +184,7 @@ def test_a_client_whose_frame_has_no_room_for_destinations_stops_nobody():
             subscriber = await stack.enter_async_context(connect(nodes["B3"].settings.listen))
             subscription = await stack.enter_async_context(subscriber.subscribe("[n,>=,0]"))
             rows = other.encode([{"n": 666}], bytes(FRAME_BYTES_MAX - 200))
-            attachment = other.attachments[0]
+            attachment = other.host
             attachment.send_rows(rows.renumbered(attachment.core.next_sequence, 0.0))
             with pytest.raises(Refused, match="expected publications of at most"):
                 await asyncio.wait_for(other.flush(), WITHIN_S)

@@ -150,7 +150,7 @@ def test_two_clients_of_one_name_on_two_brokers_are_both_heard(monkeypatch, rout
             urls = [nodes[id].settings.listen for id in ("B1", "B2", "B3")]
             heard = await stack.enter_async_context(listening(urls[2]))
             clients = [await comes(stack, url, name="p") for url in urls[:2]]
-            assert clients[0].attachments[0].core.next_sequence == clients[1].attachments[0].core.next_sequence
+            assert clients[0].host.core.next_sequence == clients[1].host.core.next_sequence
             for n in range(5):
                 for who, client in enumerate(clients):
                     await says(client, who, [n])
@@ -186,7 +186,7 @@ def test_a_hostile_number_hurts_nobody_else(number):
             heard = await stack.enter_async_context(listening(far))
             victim, attacker = await comes(stack, url, name="p"), await comes(stack, far, name="p")
             await says(victim, "victim", range(3))
-            attacker.attachments[0].core._sequence = number
+            attacker.host.core._sequence = number
             await says(attacker, "attacker", [0])
             await says(victim, "victim", range(3, 6))
             await heard.has([*(("victim", n) for n in range(6)), ("attacker", 0)])
@@ -207,7 +207,7 @@ def test_nobody_publishes_in_the_life_of_another(routing):
             header = heard.headers[-1]
             assert header.life == life_of(victim.attachments[0]._identity.key)
             attacker = await comes(contextlib.AsyncExitStack(), far, name="p")
-            attacker.attachments[0].core.life, attacker.attachments[0].core._sequence = header.life, header.sequence + 1
+            attacker.host.core.life, attacker.host.core._sequence = header.life, header.sequence + 1
             with pytest.raises(Refused, match=r"bad-publication.*of the incarnation of 'p'"):
                 await says(attacker, "attacker", range(3))
             await attacker.close()
@@ -320,7 +320,7 @@ def test_a_crashed_client_has_its_name_back_at_once_unless_another_is_connected_
             with pytest.raises(Refused, match="session-taken-over"):
                 await says(old, "old", [0])
                 await until(lambda: not old.attachments[0].is_dialling)
-                old.attachments[0].check()
+                old.host.check()
             await says(new, "new", [0])
             await old.close()
 
@@ -388,8 +388,8 @@ def test_what_clients_say_makes_no_broker_restart():
             core = nodes["B1"].core
             good = await comes(stack, nodes["B1"].settings.listen)
             bad = await comes(contextlib.AsyncExitStack(), nodes["B1"].settings.listen)
-            bad.attachments[0].core._session._handshake.peer_epoch = SessionEpoch(1 << 60, 0)
-            uplink_of(bad).connection.send(bad.attachments[0].core._session.inbound.hello())
+            bad.host.core._attachments[""].session._handshake.peer_epoch = SessionEpoch(1 << 60, 0)
+            uplink_of(bad).connection.send(bad.host.core._attachments[""].session.inbound.hello(0))
             await says(good, "good", [0])
             assert nodes["B1"].core is core
             await bad.close()

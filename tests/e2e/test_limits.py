@@ -92,7 +92,7 @@ def test_a_client_says_again_what_is_known_without_meeting_a_limit():
     async def work():
         async with running(limited(subscriptions_per_client_max=1)) as nodes:
             async with connect(nodes["B1"].settings.listen) as client, client.subscribe("[x,>,1]"):
-                client.attachments[0].core.renew_epoch()
+                client.host.core.renew_epoch("")
                 uplink_of(client).connection.abort()
                 await until(lambda: uplink_of(client).connection is not None and uplink_of(client).connection.peer == "B1")
                 await asyncio.wait_for(client.flush(), WITHIN_S)

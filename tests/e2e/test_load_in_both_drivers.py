@@ -28,14 +28,18 @@ class Totals:
     """Measurements added up: rates times periods."""
 
     def __init__(self):
-        self.rows = self.bytes = self.busy_s = 0.0
+        self.rows = self.bytes = self.sent_bytes = self.busy_s = self.window_s = 0.0
+        self.subscriptions = 0
         self._last_s = None
 
     def add(self, now_s, load):
         if self._last_s is not None:
             period_s = now_s - self._last_s
             self.rows += load.input_hz * period_s
-            self.bytes += load.output_bytes_per_s * period_s
+            self.bytes += load.put_bytes_per_s * period_s
+            self.sent_bytes += load.sent_bytes_per_s * period_s
+            self.window_s += load.window_s - period_s
+            self.subscriptions = load.subscriptions
             self.busy_s += load.input_hz * period_s * load.matching_delay_s
         self._last_s = now_s
 
@@ -119,3 +123,9 @@ def test_rows_bytes_and_busy_time_agree_within_five_percent(monkeypatch):
     assert other.rows == pytest.approx(one.rows, rel=0.05)
     assert other.bytes == pytest.approx(one.bytes, rel=0.05)
     assert other.busy_s == pytest.approx(one.busy_s, rel=0.05)
+    assert other.sent_bytes == pytest.approx(one.sent_bytes, rel=0.05)
+    assert one.sent_bytes == pytest.approx(one.bytes, rel=0.05)
+    assert one.subscriptions == other.subscriptions == 1
+    # Windows are those of the measurements, on a busy machine too.
+    assert one.window_s == pytest.approx(0.0, abs=1e-9)
+    assert other.window_s == pytest.approx(0.0, abs=0.2)

@@ -54,9 +54,9 @@ def test_tokens_are_read_again(tokens):
                         await new.advertise("[x,>,0]")
                         await new.publish({"x": 2})
                         assert (await anext(aiter(got)))["x"] == 2
-                    await until(lambda: goes.attachments[0].error is not None)
-                    assert goes.attachments[0].error.code == "unauthorized"
-                    assert "the tokens of broker B1 have changed" in goes.attachments[0].error.text
+                    await until(lambda: goes.host.error is not None)
+                    assert goes.host.error.code == "unauthorized"
+                    assert "the tokens of broker B1 have changed" in goes.host.error.text
                     await until(lambda: node.core.clients() == ["stays"])
                 await goes.close()
                 with pytest.raises(Refused, match="expected a token that is good for this name"):

@@ -40,12 +40,12 @@ def test_every_subscription_is_there_once(statements, deliveries, tmp_path):
         with said as (select * from '{tmp_path}/s/*.parquet'),
         held as (select id, at_s, client, broker, filter from said where kind = 'subscribe'
                  qualify row_number() over (partition by id order by at_s desc) = 1),
-        gone as (select id, max(at_s) gone_s from said where kind = 'unsubscribe' group by 1),
+        gone as (select id, broker, max(at_s) gone_s from said where kind = 'unsubscribe' group by 1, 2),
         got as (select subscription id, any_value(client) client, any_value(broker) broker
                 from '{tmp_path}/d/*.parquet' where subscription is not null group by 1)
-        select id, coalesce(held.client, got.client), coalesce(held.broker, got.broker), filter, at_s,
+        select coalesce(held.id, got.id), coalesce(held.client, got.client), coalesce(held.broker, got.broker), filter, at_s,
                case when gone_s > at_s then gone_s end
-        from held full join got using (id) left join gone using (id)
+        from held full join got on held.id = got.id left join gone on gone.id = held.id and gone.broker = held.broker
         """
     ).fetchall()
     found = subscriptions_of(statements, delivered_subscriptions(deliveries))

@@ -47,6 +47,33 @@ def test_tables_may_be_listed_with_options_of_their_own():
     assert sweep.figures[0] == FigureSpec(x="overlay_brokers", y="delay_s_mean", series=("overlay_shape", "overlay_degree"))
 
 
+def test_single_brokers_and_links_are_in_every_scenario_and_their_lists_are_axes():
+    own = {
+        "broker": [{"id": "B1", "matching_delay_base_s": [0.001, 0.002]}, {"id": "B2", "capacity_hz": 5}],
+        "link": [{"between": ["B1", "B2"], "delay_s": [0.01, 0.02]}],
+    }
+    sweep = sweep_of(DOCUMENT | own | {"overlay": {"shape": "chain", "brokers": 2}})
+    assert len(sweep.tasks) == 16
+    task = sweep.tasks[-1]
+    assert [task.parameters[name] for name in ("broker_0_matching_delay_base_s", "link_0_between", "link_0_delay_s")] == [
+        0.002, "B1, B2", 0.02,
+    ]  # fmt: skip
+    scenario = scenario_of(task.document)
+    assert scenario.own_costs()["B1"].matching_delay_base_s == 0.002
+    assert scenario.make_overlay().broker("B2").capacity_hz == 5
+    assert scenario.make_overlay().link("B1", "B2").delay_s == 0.02
+
+
+def test_what_is_wrong_in_an_array_is_named():
+    for own, text in (
+        ({"broker": [{"id": "B9"}]}, r"broker\[0\]\.id: unknown 'B9'"),
+        ({"link": [{"between": ["B1", "B2"], "delay_s": []}]}, r"link\[0\]\.delay_s: expected at least one value"),
+        ({"link": 3}, r"link: expected tables \[\[link\]\], got 3"),
+    ):
+        with pytest.raises(InvalidInput, match=f"^{text}"):
+            sweep_of(DOCUMENT | own)
+
+
 def test_a_key_is_that_of_the_values_alone():
     first, second = (sweep_of(document) for document in (DOCUMENT, dict(reversed(DOCUMENT.items()))))
     assert {task.key for task in first.tasks} == {task.key for task in second.tasks}

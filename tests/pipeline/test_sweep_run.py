@@ -16,6 +16,7 @@ from overweave.analysis.tree import Tree
 from overweave.analysis.workload import Workload
 from overweave.drivers.sim.runner import simulate
 from overweave.drivers.sim.scenario import scenario_of
+from overweave.drivers.sim.utilisation import NotSettled, Overloaded
 from overweave.drivers.sim.workload import Publisher
 from overweave.errors import InvalidInput
 from overweave.language.syntax import parse_filter, parse_publication
@@ -25,8 +26,9 @@ from overweave.pipeline.sweeps import replay as replay_kind
 from overweave.pipeline.sweeps.base import Evaluator, flattened
 from overweave.pipeline.sweeps.file import sweep_of
 from overweave.pipeline.sweeps.replay import Rates
-from overweave.pipeline.sweeps.results import Results, read_manifest, read_metrics
-from overweave.pipeline.sweeps.running import run_sweep
+from overweave.pipeline.sweeps.results import Results, measured_schema, read_manifest, read_metrics
+from overweave.pipeline.sweeps.running import evaluate_batches, run_sweep
+from overweave.pipeline.sweeps.summary import overloaded_scenarios
 
 DOCUMENT = {
     "duration_s": 4,
@@ -252,3 +254,18 @@ def test_a_table_with_rows_left_over_twice_has_them_once(spark, tmp_path):
     whole.write_bytes(b"no Parquet")
     with pytest.raises(InvalidInput, match="expected Parquet, found"):
         Results(sweep, tmp_path)
+
+
+def test_a_scenario_that_does_not_settle_names_its_overloaded_brokers():
+    class Endless:
+        def read(self, document):
+            return document
+
+        def evaluate(self, document):
+            raise NotSettled(7, 60.0, (Overloaded("B2", "input", 2.5),))
+
+    schema = measured_schema({"overloaded": str})
+    documents = pa.RecordBatch.from_pylist([{"scenario": "a", "document": msgspec.msgpack.encode({})}])
+    metrics = pa.Table.from_batches(evaluate_batches(Endless(), schema, iter([documents])))
+    assert overloaded_scenarios(metrics) == [{"scenario": "a", "overloaded": "B2 input 2.50"}]
+    assert "did not settle" in metrics["error"][0].as_py()

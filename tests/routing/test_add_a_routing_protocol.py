@@ -84,7 +84,7 @@ def _received(subscriber: str, publisher: str) -> list[str]:
     with (
         ow.connect_blocking(subscriber, timeout_s=30) as reader,
         ow.connect_blocking(publisher, timeout_s=30) as writer,
-        reader.subscribe("[symbol,eq,'IBM'],[price,>,2]", 30) as subscription,
+        reader.subscribe("[symbol,eq,'IBM'],[price,>,2]", timeout_s=30) as subscription,
     ):
         for price in (1, 3):
             writer.publish({"symbol": "IBM", "price": price})

@@ -9,7 +9,7 @@ from overweave.language.relations import intersects
 from overweave.language.syntax import parse_filter
 from overweave.overlay.shapes import make_overlay
 from overweave.routing.base import Engine
-from overweave.routing.filter import FilterBased
+from overweave.routing.filter import Advertisement, FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
 from overweave.testing.routing import check_routing
 
@@ -23,7 +23,7 @@ class FilterBasedByProduct(FilterBased):
     def _advertise(self, message, peer):
         if message.id in self._advertisements:
             return []
-        self._advertisements[message.id] = (message.filter, peer)
+        self._advertisements[message.id] = Advertisement(message.id, message.filter, peer, 0)
         sends = [(neighbour, message) for neighbour in self._offers if neighbour != peer]
         if peer in self._offers:
             for id, filter, of in self._table.items():
@@ -32,7 +32,7 @@ class FilterBasedByProduct(FilterBased):
         return sends
 
     def _unadvertise(self, message, peer):
-        if self._advertisements.get(message.id, (None, ""))[1] != peer:
+        if message.id not in self._advertisements or self._advertisements[message.id].peer != peer:
             return []
         del self._advertisements[message.id]
         sends = [(neighbour, message) for neighbour in self._offers if neighbour != peer]
@@ -57,7 +57,7 @@ class FilterBasedByProduct(FilterBased):
         return [send for neighbour in self._offers for send in self._withdraw_forwarded(neighbour, message.id)]
 
     def _towards(self, filter):
-        called_for = {of for advertised, of in self._advertisements.values() if intersects(advertised, filter)}
+        called_for = {of for _, advertised, of, _ in self._advertisements.values() if intersects(advertised, filter)}
         return [neighbour for neighbour in self._offers if neighbour in called_for]
 
 

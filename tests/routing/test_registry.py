@@ -1,24 +1,32 @@
 """The registry of routing protocols: names, options, and distributions of third parties, broken ones too."""
 
+import asyncio
+import contextlib
+import os
+import subprocess
 import sys
 from functools import partial
 
 import pytest
 from third_party import install
 
+import overweave as ow
 from overweave.cli import main
 from overweave.drivers.sim.runner import simulate
 from overweave.drivers.sim.scenario import scenario_of
+from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.network_file import network_of
-from overweave.errors import InvalidInput
+from overweave.drivers.tcp.ports import free_ports
+from overweave.errors import InvalidInput, OverweaveError
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Subscribe, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.shapes import make_overlay
 from overweave.pipeline.sweeps.file import sweep_of
 from overweave.routing.backup_paths import Path, PathSet
-from overweave.routing.options import AdvertisementTreeOptions, ClusterOptions, RootOptions
+from overweave.routing.options import AdvertisementTreeOptions, ClusterOptions, RootOptions, RoutingOptions
 from overweave.routing.registry import BUILT_IN, PROTOCOLS, BrokenProtocol, RoutingProtocol, protocol
+from overweave.testing.live import network_settings, running, until
 from overweave.testing.routing import ToyNetwork
 
 SCENARIO = {
@@ -192,3 +200,121 @@ def test_a_lost_path_is_held_down_for_the_ticks_that_are_given(ticks):
         assert list(paths.hold_down.of("s")) == [3]
         paths.tick()
     assert not list(paths.hold_down.of("s"))
+
+
+FAILING = """
+from overweave.routing.base import Engine
+from overweave.routing.flooding import Flooding
+from overweave.routing.registry import RoutingProtocol
+
+
+class Failing(Flooding):
+    def route(self, batch, origin):
+        return self.no_such_table.route(batch, origin)
+
+
+PROTOCOL = RoutingProtocol(lambda broker, overlay, incarnation, options: Engine(Failing()))
+"""
+FAILURE = (
+    "protocol 'failing' failed in route: AttributeError: 'Failing' object has no attribute 'no_such_table' (failing_one.py:9)"
+)
+
+
+@pytest.fixture
+def failing(monkeypatch, tmp_path):
+    """A directory with an installed protocol that fails when it routes."""
+    site = install(tmp_path / "failing", "failing-routing", {"failing": "failing_one:PROTOCOL"}, {"failing_one.py": FAILING})
+    monkeypatch.syspath_prepend(str(site))
+    yield site
+    sys.modules.pop("failing_one", None)
+
+
+def test_a_protocol_that_fails_in_the_simulator_is_named_with_its_method(failing):
+    with pytest.raises(OverweaveError) as failed:
+        simulate(scenario_of(SCENARIO | {"routing": {"protocol": "failing"}}))
+    assert str(failed.value) == FAILURE
+
+
+def test_a_live_broker_whose_protocol_fails_exits(failing, tmp_path):
+    (port,) = free_ports(1)
+    (tmp_path / "network.toml").write_text(
+        f'[network]\nrouting = "failing"\n[[broker]]\nid = "B1"\nlisten = "tcp://127.0.0.1:{port}"\n'
+    )
+    command = [sys.executable, "-m", "overweave", "broker", "--config", str(tmp_path / "network.toml"), "--id", "B1"]
+    paths = os.pathsep.join([str(failing), os.environ.get("PYTHONPATH", "")])
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, env=os.environ | {"PYTHONPATH": paths}) as process:
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            with contextlib.suppress(TimeoutError), ow.connect_blocking(f"tcp://127.0.0.1:{port}") as client:
+                client.publish({"x": 1})
+                client.flush(timeout_s=2)
+            assert process.wait(10) == 1
+            log, last = process.stderr.read().decode().splitlines()
+        finally:
+            process.kill()
+    assert f' error B1 failed text="{FAILURE}"' in log
+    assert last == f"overweave: broker B1: {FAILURE}"
+
+
+def test_a_broker_whose_protocol_fails_is_unhealthy(failing):
+    async def run():
+        settings = network_settings(make_overlay("chain", brokers=1), routing="failing")
+        async with running(settings) as nodes, asyncio.timeout(10):
+            client = connect(settings["B1"].listen)
+            await client.__aenter__()
+            await client.publish({"x": 1})
+            await until(lambda: nodes["B1"].health_problem() == f"broker B1: {FAILURE}")
+            await client.close()
+
+    asyncio.run(run())
+
+
+def test_a_clash_with_the_default_protocol_leaves_the_others_usable(site, tmp_path):
+    install(site, "bad-routing", {"filter": "fine_one:PROTOCOL"})
+    paths = os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")])
+    for name, status, text in (
+        ("simple", 0, ""),
+        (
+            "filter",
+            2,
+            f"{tmp_path}/scenario.toml: routing.protocol: expected a name of its own, found the built-in 'filter' again",
+        ),
+    ):
+        (tmp_path / "scenario.toml").write_text(
+            f"duration_s = 1\n[overlay]\nshape = 'chain'\nbrokers = 2\n[routing]\nprotocol = '{name}'\n"
+            "[workload]\npublishers = 1\nsubscriptions_per_publisher = 1\n"
+        )
+        command = [sys.executable, "-m", "overweave", "simulate", str(tmp_path / "scenario.toml")]
+        # A process of its own: it imports the defaults with the clash on its path.
+        run = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False)
+        assert (run.returncode, text in run.stderr) == (status, True), run.stderr
+
+
+def test_files_of_the_other_kind_and_misplaced_options_are_named():
+    network = {"shape": "chain", "brokers": 3, "port": 7400}
+    for make, document, text in (
+        (scenario_of, {"network": network}, "expected a scenario, found a network file: use 'overweave up'"),
+        (network_of, SCENARIO, "expected a network file, found a scenario: use 'overweave simulate'"),
+        (
+            network_of,
+            {"network": network | {"routing": "covering", "root": "B2"}},
+            "network.root: an option of 'covering', expected in [routing]",
+        ),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            make(document)
+        assert str(refused.value) == text
+
+
+def test_a_name_with_nothing_near_lists_all():
+    with pytest.raises(InvalidInput, match=r"^protocol: unknown 'dbr', expected one of flooding, .*, merc \(see 'overweave prot"):
+        protocol("dbr")
+
+
+def test_options_without_a_default_are_refused():
+    class Required(RoutingOptions, frozen=True, kw_only=True):
+        attribute: str
+
+    with pytest.raises(TypeError, match=r"^options: expected a default for each field, found none for attribute$"):
+        RoutingProtocol(lambda *_: None, options=Required)

@@ -78,7 +78,7 @@ def test_a_broken_state_is_named():
     network = SimulatedNetwork(make_overlay("chain", brokers=2), PROTOCOLS["filter"].make)
     network.scheduler.run()
     check_brokers(network, Checks())
-    network.broker("B2")._sessions["B1"].outbound._in_flight.next_to_send += 1
+    network.broker("B2")._sessions["B1"].outbound.in_flight.next_to_send += 1
     with pytest.raises(OverweaveError, match="broker B2"):
         check_brokers(network, Checks())
 

@@ -12,7 +12,9 @@ from overweave.routing import PROTOCOLS
 
 def test_a_broker_that_delivers_and_passes_on_is_in_the_trace_once():
     overlay = make_overlay("chain", brokers=5)
-    network = SimulatedNetwork(overlay, PROTOCOLS["destination"].make, make_modules=lambda at: {"tracer": Tracer(at, "run")})
+    network = SimulatedNetwork(
+        overlay, PROTOCOLS["destination"].make, make_modules=lambda at: {"tracer": Tracer(at.broker, "run")}
+    )
     for client, broker in (("p", "B1"), ("s3", "B3"), ("s5", "B5")):
         network.add_client(client, broker)
     network.say("p", Advertise("a", parse_filter("[x,>=,0]")))

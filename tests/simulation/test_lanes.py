@@ -75,6 +75,9 @@ class Line:
     def __init__(self, scheduler):
         self._scheduler, self.open, self.left = scheduler, True, []
 
+    def begin_departure(self):
+        pass
+
     def depart(self, frame):
         self.left.append((round(self._scheduler.now_s, 6), type(frame).__name__))
 
@@ -136,7 +139,7 @@ def test_control_does_not_wait_behind_data_for_others_at_an_overloaded_uplink():
         overlay,
         PROTOCOLS["filter"].make,
         config=BrokerConfig(SessionConfig(window=1 << 16)),
-        make_modules=lambda broker: {"caller": Caller(broker, delays_s)},
+        make_modules=lambda at: {"caller": Caller(at.broker, delays_s)},
         own_costs={"B1": Costs(output_bandwidth_bytes_per_s=5_000)},
     )
     network.add_client("p", "B1")

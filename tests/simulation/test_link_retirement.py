@@ -40,7 +40,7 @@ def network(protocol, link_delay_s=0.02):
         PROTOCOLS[protocol].make,
         costs=Costs(link_delay_s=link_delay_s),
         config=BrokerConfig(SessionConfig(), heartbeat_s=0.1, link_timeout_s=2.0, undeliverable_timeout_s=5.0),
-        make_modules=lambda broker: {"retirer": Retirer(broker)},
+        make_modules=lambda at: {"retirer": Retirer(at.broker)},
     )
     for client, broker in (("p", "B1"), ("s", "B3"), ("q", "B3"), ("t", "B1")):
         made.add_client(client, broker)

@@ -31,7 +31,10 @@ class Probe:
 
 def network(probes, **options):
     made = SimulatedNetwork(
-        CHAIN, PROTOCOLS["filter"].make, make_modules=lambda at: {"probe": probes[at]} if at in probes else {}, **options
+        CHAIN,
+        PROTOCOLS["filter"].make,
+        make_modules=lambda at: {"probe": probes[at.broker]} if at.broker in probes else {},
+        **options,
     )
     for client, broker in (("p", "B1"), ("s", "B2")):
         made.add_client(client, broker)
@@ -57,7 +60,7 @@ def test_the_load_of_each_second_reaches_modules():
     assert [load.input_hz for load in loads[2:]] == [20.0, 20.0, 20.0, 0.0]
     assert abs(loads[3].matching_delay_s - 0.004) < 1e-9
     content = FRAME_BYTES + len(encode_publication(CONTENT))
-    assert 20 * content <= loads[3].output_bytes_per_s <= 20 * (content + 2 * FRAME_BYTES)
+    assert 20 * content <= loads[3].put_bytes_per_s <= 20 * (content + 2 * FRAME_BYTES)
     assert loads[5].queue_length == 0
 
 
@@ -114,3 +117,37 @@ def test_periodic_actions_come_after_all_else_of_their_time_and_may_plan():
     scheduler.run(1.6)
     assert seen == ["first", ("tick", 1.0), ("other", 1.25), "planned", ("other", 1.5)]
     assert scheduler.now_s == 1.6
+
+
+def test_an_overloaded_engine_has_a_ratio_above_one_and_a_growing_delay():
+    probes = {"B1": Probe()}
+    made = network(probes, own_costs={"B1": Costs(matching_delay_base_s=0.075)})
+    publish(made, 60, 0.05)
+    made.scheduler.run(5.0)
+    loads = [load for _, load in probes["B1"].loads[2:5]]
+    assert [load.input_hz for load in loads] == [20.0, 20.0, 20.0]
+    assert all(abs(load.input_ratio - 1.5) < 1e-6 and load.cpu_ratio == 1.0 for load in loads)
+    assert 0 < loads[0].input_delay_s < loads[1].input_delay_s < loads[2].input_delay_s
+
+
+def test_an_overloaded_uplink_has_a_ratio_above_one_and_delays_by_neighbour():
+    size = FRAME_BYTES + len(encode_publication(CONTENT))
+    probes = {"B1": Probe()}
+    made = network(probes, own_costs={"B1": Costs(output_bandwidth_bytes_per_s=10.0 * size)})
+    publish(made, 60, 0.05)
+    made.scheduler.run(5.0)
+    load = probes["B1"].loads[3][1]
+    assert load.output_bandwidth_bytes_per_s == 10.0 * size
+    assert load.output_busy > 0.95
+    assert load.put_bytes_per_s > 1.5 * load.sent_bytes_per_s
+    assert load.output_ratio == load.output_busy * load.put_bytes_per_s / load.sent_bytes_per_s > 1.4
+    assert set(load.output_delays_s) == {"", "B2"}
+    assert load.output_delays_s["B2"] > 0.3
+    assert load.output_delays_s[""] <= load.output_delay_s <= load.output_delays_s["B2"]
+    assert probes["B1"].loads[1][1].output_ratio < 0.5
+
+
+def test_only_subscriptions_of_clients_are_counted():
+    probes = {"B1": Probe(), "B2": Probe()}
+    network(probes)
+    assert [probes[at].loads[-1][1].subscriptions for at in ("B1", "B2")] == [0, 1]

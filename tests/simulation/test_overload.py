@@ -86,3 +86,15 @@ def test_own_capacity_of_one_broker():
 def test_wrong_costs_are_named(field):
     with pytest.raises(InvalidInput, match=f"costs.{field}: expected"):
         Costs(**{field: -1.0})
+
+
+def test_an_overloaded_network_settles_though_frames_are_lost():
+    """Each copy of a frame in a queue makes the queue longer, so retransmission must not outpace the brokers."""
+    workload = {"publishers": 4, "subscriptions_per_publisher": 3, "rate_hz": 20}
+    costs, faults = {"matching_delay_base_s": 0.05}, {"loss": 0.02}
+    metrics = simulate(scenario_of(SCENARIO | {"workload": workload, "costs": costs, "faults": faults}))
+    assert metrics.overloaded
+    assert metrics.faults.lost_frames
+    without_loss = simulate(scenario_of(SCENARIO | {"workload": workload, "costs": costs}))
+    assert metrics.deliveries == without_loss.deliveries
+    assert metrics.frames < 10 * without_loss.frames

@@ -45,7 +45,7 @@ def run(overlay, options, periods, seed=1, talks=3):
         PROTOCOLS["destination"].make,
         seed,
         config=CONFIG,
-        make_modules=lambda at: {"organise": SelfOrganise(at, options)},
+        make_modules=lambda at: {"organise": SelfOrganise(at.broker, options)},
     )
     random, expected = np.random.default_rng(seed), Counter()
     partners = {id: [overlay.ids[int(i)] for i in random.choice(len(overlay), talks)] for id in overlay.ids}
@@ -125,7 +125,7 @@ def test_a_broker_that_restarts_is_heard_again():
         make_overlay("chain", brokers=3),
         PROTOCOLS["destination"].make,
         config=CONFIG,
-        make_modules=lambda at: {"organise": Listening(at, SelfOrganiseOptions(every_s=1.0))},
+        make_modules=lambda at: {"organise": Listening(at.broker, SelfOrganiseOptions(every_s=1.0))},
     )
     network.scheduler.run(20.5)
     network.crash("B2", 0.1)

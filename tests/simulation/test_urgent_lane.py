@@ -52,7 +52,7 @@ class Caller:
 
 
 def network(overlay, protocol, calls, **options):
-    make_modules = options.pop("make_modules", lambda broker: {"caller": Caller(broker, calls)})
+    make_modules = options.pop("make_modules", lambda at: {"caller": Caller(at.broker, calls)})
     return SimulatedNetwork(overlay, PROTOCOLS[protocol].make, make_modules=make_modules, **options)
 
 
@@ -161,7 +161,7 @@ def urgent_rows(sequence=0, priority=Priority.URGENT):
 
 def established():
     calls = {}
-    made = network(CHAIN, "filter", calls, make_modules=lambda broker: {"caller": Caller(broker, calls, 1e6)})
+    made = network(CHAIN, "filter", calls, make_modules=lambda at: {"caller": Caller(at.broker, calls, 1e6)})
     made.scheduler.run(1.0)
     core = made.broker("B2")
     return core, core._sessions["B1"], calls
@@ -199,7 +199,7 @@ def test_many_urgent_publications_do_not_push_ordered_ones_out_of_the_dedup_wind
 
 def test_without_a_connection_urgent_control_is_lost_not_deferred():
     calls = {}
-    made = network(CHAIN, "filter", calls, make_modules=lambda broker: {"caller": Caller(broker, calls, 1e6)})
+    made = network(CHAIN, "filter", calls, make_modules=lambda at: {"caller": Caller(at.broker, calls, 1e6)})
     session, effects = made.broker("B1")._sessions["B2"], []  # nothing has arrived yet: it is not established
     before = session.outbound.unsettled_entries()
     session.send_urgent(urgent_rows(), effects)

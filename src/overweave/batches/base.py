@@ -2,7 +2,7 @@
 
 A batch is a value with two backings: objects (`overweave.batches.objects`), for the simulator and for single publications; and
 the bytes of a frame (`overweave.batches.raw`). Cores and routing protocols use only this interface and the functions over it:
-`split_by_link` below, destination lists (`overweave.batches.destinations`) and traces (`overweave.batches.trace_fields`).
+destination lists (`overweave.batches.destinations`) and traces (`overweave.batches.trace_fields`).
 """
 
 from abc import ABC, abstractmethod
@@ -164,9 +164,6 @@ class Batch(ABC):
     def priority(self) -> Priority:
         """The priority class of the first row, and so of all."""
 
-
-def split_by_link(batch: Batch, index: Index, exclude: Link = None) -> list[tuple[Link, Batch]]:
-    """The rows of a batch that match on each link of an index, except one."""
-    if batch.count == 1:
-        return [(link, batch) for link, _ in batch.match(index, exclude)]
-    return [(link, batch.take(rows)) for link, rows in batch.match(index, exclude)]
+    def split_by_link(self, index: Index, exclude: Link = None) -> list[tuple[Link, Self]]:
+        """The rows that match on each link of an index, except one."""
+        return [(link, self.take(rows)) for link, rows in self.match(index, exclude)]

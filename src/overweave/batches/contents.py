@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.batches.base import Batch
+from overweave.batches.objects import Rows
 from overweave.batches.plain_filters import PlainFilters
 from overweave.batches.raw import RawRows
 from overweave.matching.base import Id
@@ -14,10 +15,11 @@ from overweave.matching.index import Index
 
 def matched_ids(batch: Batch, index: Index) -> Iterator[list[Id]]:
     """The ids of all filters in an index that each row matches."""
-    if not isinstance(batch, RawRows):
-        for publish in batch.publishes():
-            yield index.ids(publish.publication)
+    if isinstance(batch, Rows):
+        for publication in batch.publications():
+            yield index.ids(publication)
         return
+    assert isinstance(batch, RawRows)
     slots, ends = index.slots(batch.content_view())
     begin = 0
     for end in ends.tolist():
@@ -32,7 +34,8 @@ def not_admitted(batch: Batch, filters: PlainFilters) -> NDArray[np.int64] | Non
 
 def attribute_counts(batch: Batch) -> NDArray[np.int64]:
     """The number of attributes of each row."""
-    if not isinstance(batch, RawRows):
-        return np.array([len(publish.publication) for publish in batch.publishes()], np.int64)
+    if isinstance(batch, Rows):
+        return np.array([len(publication) for publication in batch.publications()], np.int64)
+    assert isinstance(batch, RawRows)
     data, starts, _ = batch.content_view()
     return data[starts] + (data[starts + 1].astype(np.int64) << 8)

@@ -13,6 +13,7 @@ from overweave.batches.kernels import mark_seen
 from overweave.language.codec import address_of_publication, encode_publication
 from overweave.language.headers import Priority
 from overweave.language.messages import Publish
+from overweave.language.publications import Publication
 from overweave.matching.base import Link
 from overweave.matching.index import Index
 
@@ -30,17 +31,16 @@ class Rows(Batch):
     (1, [('p', 0, 7)])
     """
 
-    __slots__ = ("_base", "_columns", "_given", "_lists", "_picks", "count", "head")
+    __slots__ = ("_lists", "_source", "count", "head")
+
+    #: See `Batch.wire_bytes`.
+    wire_bytes = 0
 
     def __init__(self, rows: tuple[Publish, ...], hops: int = 0) -> None:
-        #: The rows, or the batch that they were taken from and their positions there: most rows are only forwarded.
-        self._given: tuple[Publish, ...] | None = rows
-        self._base: Rows | None = None
-        self._picks: NDArray[np.int64] | None = None
+        #: The rows as they were published; batches that differ in their heads share them.
+        self._source = _Source(rows[0].header.priority, rows)
         #: The destination lists of all rows, as bits; None: all rows share that of the head.
         self._lists: tuple[int, ...] | None = None
-        #: The columns that kernels read, made when they first do.
-        self._columns: _Columns | None = None
         self.count = len(rows)
         if self.count == 1:
             header = rows[0].header
@@ -53,7 +53,7 @@ class Rows(Batch):
         return isinstance(other, Rows) and self.publishes() == other.publishes()
 
     def __hash__(self) -> int:
-        return hash(self._rows())
+        return hash(self._source.rows())
 
     def __repr__(self) -> str:
         return f"Rows({self.publishes()!r})"
@@ -61,15 +61,13 @@ class Rows(Batch):
     def with_head(self, head: BatchHead) -> "Rows":
         """See `Batch.with_head`."""
         made = object.__new__(Rows)
-        made._given, made._columns, made._base, made._picks = self._given, self._columns, self._base, self._picks
-        made._lists, made.count, made.head = self._lists, self.count, head
+        made._source, made._lists, made.count, made.head = self._source, self._lists, self.count, head
         return made
 
     def next_hop(self) -> "Rows":
         """See `Batch.next_hop`; written out, because the simulator calls it for every hop of every publication."""
         made, head = object.__new__(Rows), self.head
-        made._given, made._columns, made._base, made._picks = self._given, self._columns, self._base, self._picks
-        made._lists, made.count = self._lists, self.count
+        made._source, made._lists, made.count = self._source, self._lists, self.count
         made.head = BatchHead(head.hops_added + 1, head.ttl_written, head.tag, head.destinations, head.has_lists)
         return made
 
@@ -78,36 +76,42 @@ class Rows(Batch):
         if len(rows) == self.count:
             return self
         made = object.__new__(Rows)
-        made._given = made._columns = None
-        made._base, made._picks = (self, rows) if self._picks is None else (self._base, self._picks[rows])
+        made._source = self._source.take(rows)
         made._lists = None if self._lists is None else tuple([self._lists[row] for row in rows.tolist()])
         made.count, made.head = len(rows), self.head
         return made
 
     def publishes(self) -> Sequence[Publish]:
         """See `Batch.publishes`."""
-        rows, hops = self._rows(), self.head.hops_added
+        rows, hops = self._source.rows(), self.head.hops_added
         if hops:
             rows = tuple(msgspec.structs.replace(publish, header=publish.header.next_hop(hops)) for publish in rows)
+        elif self._lists is None and not self.head.destinations and not any(publish.header.destinations for publish in rows):
+            return rows
         lists = map(numbers_of, self._lists) if self._lists is not None else [numbers_of(self.head.destinations)] * self.count
         return tuple(_with_destinations(publish, numbers) for publish, numbers in zip(rows, lists, strict=True))
 
+    def publications(self) -> list[Publication]:
+        """The contents."""
+        return [publish.publication for publish in self._source.rows()]
+
     def identities(self) -> Iterator[Identity]:
         """See `Batch.identities`."""
-        for publish in self._rows():
+        for publish in self._source.rows():
             header = publish.header
             yield header.publisher, header.life, header.sequence
 
     def sequences(self) -> NDArray[np.int64]:
         """See `Batch.sequences`."""
-        return np.array([publish.header.sequence for publish in self._rows()], np.int64)
+        return np.array([publish.header.sequence for publish in self._source.rows()], np.int64)
 
     def mark_seen(self, seen: SeenRows) -> NDArray[np.int64] | None:
         """See `Batch.mark_seen`."""
         if self.count == 1:
-            header = (self._given or self._rows())[0].header
+            source = self._source
+            header = (source.given or source.rows())[0].header
             return None if seen.add(header.publisher, header.life, header.sequence) else _NO_ROWS
-        columns = self._kernel_columns()
+        columns = self._source.kernel_columns()
         if columns.publisher is None:
             news = [seen.add(*identity) for identity in self.identities()]
             return None if all(news) else np.flatnonzero(news)
@@ -121,20 +125,28 @@ class Rows(Batch):
         """See `Batch.unexpired`."""
         if self.head.ttl_written > self.head.hops_added:
             return self
-        rows = [row for row, publish in enumerate(self._rows()) if publish.header.ttl > self.head.hops_added]
+        rows = [row for row, publish in enumerate(self._source.rows()) if publish.header.ttl > self.head.hops_added]
         if not rows:
             return None
         some = self.take(np.array(rows, np.int64))
-        return some.with_head(some.head.with_ttl(min(publish.header.ttl for publish in some._rows())))
+        return some.with_head(some.head.with_ttl(min(publish.header.ttl for publish in some._source.rows())))
 
     def match(self, index: Index, exclude: Link = None) -> Sequence[tuple[Link, NDArray[np.int64]]]:
         """See `Batch.match`."""
         if self.count == 1:
-            found: list[tuple[Link, NDArray[np.int64]]] = []
-            for link in index.links((self._given or self._rows())[0].publication, exclude):
-                found.append((link, _FIRST_ROW))  # noqa: PERF401 (a comprehension is a call: twice as slow for so few)
+            return [(link, _FIRST_ROW) for link in index.links(self._source.rows()[0].publication, exclude)]
+        return index.addresses_by_link(self._source.kernel_columns().addresses, exclude)
+
+    def split_by_link(self, index: Index, exclude: Link = None) -> list[tuple[Link, "Rows"]]:
+        """See `Batch.split_by_link`; single rows need no selection."""
+        if self.count == 1:
+            found: list[tuple[Link, Rows]] = []
+            source = self._source
+            for link in index.links((source.given or source.rows())[0].publication, exclude):
+                found.append((link, self))  # noqa: PERF401 (a comprehension is a call: twice as slow for so few)
             return found
-        return index.addresses_by_link(self._kernel_columns().addresses, exclude)
+        by_link = index.addresses_by_link(self._source.kernel_columns().addresses, exclude)
+        return [(link, self.take(rows)) for link, rows in by_link]
 
     def destination_lists(self) -> NDArray[np.uint64]:
         """See `Batch.destination_lists`."""
@@ -155,34 +167,47 @@ class Rows(Batch):
 
     def size_bytes(self) -> int:
         """See `Batch.size_bytes`."""
-        return sum(map(_size_bytes, self._rows()))
-
-    @property
-    def wire_bytes(self) -> int:
-        """See `Batch.wire_bytes`."""
-        return 0
+        return sum(map(_size_bytes, self._source.rows()))
 
     def priority(self) -> Priority:
         """See `Batch.priority`."""
-        return (self._given or self._rows())[0].header.priority
+        return self._source.priority
 
-    def _rows(self) -> tuple[Publish, ...]:
-        """The rows as they were published."""
-        if self._given is None:
-            assert self._base is not None
-            assert self._picks is not None
-            rows = self._base._rows()
-            self._given = tuple([rows[pick] for pick in self._picks.tolist()])
-        return self._given
 
-    def _kernel_columns(self) -> "_Columns":
-        if self._columns is None:
-            if self._base is not None:
-                base = self._base._kernel_columns()
-                self._columns = _Columns(base.addresses[self._picks], base.sequences[self._picks], base.publisher)
+class _Source(msgspec.Struct, eq=False):
+    """Rows as they were published, or those that were taken from others and their positions there: most are only forwarded."""
+
+    priority: Priority
+    given: tuple[Publish, ...] | None
+    base: "_Source | None" = None
+    picks: NDArray[np.int64] | None = None
+    #: The columns that kernels read, made when they first do.
+    columns: "_Columns | None" = None
+
+    def take(self, rows: NDArray[np.int64]) -> "_Source":
+        """A selection of the rows."""
+        if self.picks is not None:
+            return _Source(self.priority, None, self.base, self.picks[rows])
+        return _Source(self.priority, None, self, rows)
+
+    def rows(self) -> tuple[Publish, ...]:
+        """All rows."""
+        if self.given is None:
+            assert self.base is not None
+            assert self.picks is not None
+            rows = self.base.rows()
+            self.given = tuple([rows[pick] for pick in self.picks.tolist()])
+        return self.given
+
+    def kernel_columns(self) -> "_Columns":
+        """What kernels read of all rows."""
+        if self.columns is None:
+            if self.base is not None:
+                base = self.base.kernel_columns()
+                self.columns = _Columns(base.addresses[self.picks], base.sequences[self.picks], base.publisher)
             else:
-                self._columns = _columns_of(self._rows())
-        return self._columns
+                self.columns = _columns_of(self.rows())
+        return self.columns
 
 
 class _Columns(NamedTuple):

@@ -9,7 +9,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from pathlib import Path
 from time import perf_counter
 
@@ -46,14 +46,16 @@ class Flow:
 
 
 @contextlib.asynccontextmanager
-async def flowing(publisher_url: str, subscriber_url: str, subscribers: int, filters: int) -> AsyncIterator[Flow]:
-    """A publisher whose quotes all of several subscribers get, beside filters that match none."""
+async def flowing(publisher_url: str, subscriber_url: str, subscribers: int, filters: int, each: int = 1) -> AsyncIterator[Flow]:
+    """A publisher whose quotes all of several subscribers get, beside filters that match none; a subscriber has ``each``
+    subscriptions, of which the others match few quotes.
+    """
     async with connect(publisher_url) as publisher, contextlib.AsyncExitStack() as stack:
         await add_filters(publisher_url, 0, filters, stack)
         rows = await advertised(publisher)
         counts = [0] * subscribers
         for i in range(subscribers):
-            subscription = await subscribed(subscriber_url, stack)
+            subscription = await subscribed(subscriber_url, stack, each)
             stack.enter_context(counting(subscription, counts, i))
         await arrive(publisher, rows, counts)
         yield Flow(publisher, rows, counts)
@@ -66,9 +68,13 @@ async def advertised(publisher: Client) -> RawRows:
     return publisher.encode([quote(i) for i in range(ROWS)], payload())
 
 
-async def subscribed(url: str, stack: contextlib.AsyncExitStack) -> Subscription:
-    """Subscribe to all quotes by a client of its own."""
+async def subscribed(url: str, stack: contextlib.AsyncExitStack, each: int = 1) -> Subscription:
+    """Subscribe to all quotes by a client of its own, which has others as well if it is to have several subscriptions."""
     client = await stack.enter_async_context(connect(url))
+    for number in range(1, each):
+        low = number * 100_000
+        other = await stack.enter_async_context(client.subscribe(f"[class,eq,'STOCK'],[volume,>,{low}],[volume,<,{low + 5_000}]"))
+        stack.enter_context(counting(other, [0], 0))
     return await stack.enter_async_context(client.subscribe(ALL))
 
 
@@ -164,12 +170,17 @@ class Brokers:
 
 
 @contextlib.contextmanager
-def network(brokers: int, trace: Path | None = None, routing: str = "filter", shape: str = "chain") -> Iterator[Brokers]:
-    """A chain of brokers as processes, with traces in a directory if there is one."""
+def network(
+    brokers: int, trace: Path | None = None, routing: str = "filter", shape: str = "chain", modules: Iterable[str] = ()
+) -> Iterator[Brokers]:
+    """A chain of brokers as processes, with modules, and with traces in a directory if there is one."""
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
         file, port = Path(directory) / "network.toml", free_ports(brokers + 1)[0]
         traces = "" if trace is None else f"trace = '{trace}'\n"
-        file.write_text(f'[network]\nrouting = "{routing}"\nshape = "{shape}"\nbrokers = {brokers}\nport = {port}\n{traces}')
+        tables = "".join(f"[modules.{name}]\n" for name in modules)
+        file.write_text(
+            f'[network]\nrouting = "{routing}"\nshape = "{shape}"\nbrokers = {brokers}\nport = {port}\n{traces}{tables}'
+        )
         processes = {}
         for i in range(1, brokers + 1):
             command = [sys.executable, "-m", "overweave", "broker", "--config", str(file), "--id", f"B{i}", "--until-eof"]

@@ -18,14 +18,32 @@ import pyarrow.dataset
 from overweave.batches.raw import RawRows
 from overweave.bench import mqtt
 from overweave.bench.base import Progress, Row
-from overweave.bench.flows import CONTENT_BYTES, Flow, advertised, arrive, counting, flowing, network, payload, quote, subscribed
+from overweave.bench.flows import (
+    CONTENT_BYTES,
+    Brokers,
+    Flow,
+    advertised,
+    arrive,
+    counting,
+    flowing,
+    network,
+    payload,
+    quote,
+    subscribed,
+)
+from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import Subscription, connect
+from overweave.drivers.tcp.croc import Croc
+from overweave.drivers.tcp.operator import Operator
 
 FILTERS = 10_000
 SUBSCRIBERS = 100
 SECONDS = 4.0
 #: Alternating runs with and without traces, and the length of each in seconds.
 TURNS, TURN_S = 40, 0.25
+#: The same with and without modules: CPU times have a resolution of 10 ms. The modules, in brokers that get no traffic for them.
+CPU_TURNS, CPU_TURN_S = 10, 2.0
+MODULES = ("report",)
 LONE = 300
 
 
@@ -50,6 +68,10 @@ def run(progress: Progress) -> list[Row]:
             rows.append(Row(f"one broker: latency at half load, p{share}", "ms", float(np.percentile(half, share)) * 1e3))
     progress("with traces and without, in turn")
     rows += _traced()
+    progress("with idle modules and without, in turn")
+    rows.append(_with_modules())
+    progress("with profiles and without, in turn")
+    rows += [_profiled("1 → 1", 1, 1, 0.95), _profiled("1 → 10, of 5 subscriptions each", 10, 5)]
     with network(1) as brokers:
         progress(f"1 → {SUBSCRIBERS}")
         rate_hz = asyncio.run(_rate_hz(brokers.url("B1"), brokers.url("B1"), SUBSCRIBERS, 0))
@@ -84,6 +106,24 @@ def _traced() -> list[Row]:
     ]
 
 
+def _with_modules() -> Row:
+    """CPU time of a broker with modules that nobody uses, against one without, alternating."""
+    with network(1) as plain, network(1, modules=MODULES) as other:
+        plain_us, other_us = asyncio.run(_in_turn_cpu_us(plain, other))
+    ratio = float(np.median(plain_us / other_us))
+    ours, baseline = float(np.median(other_us)), float(np.median(plain_us))
+    name = f"one broker: with idle modules ({', '.join(MODULES)}), against without"
+    return Row(name, "µs of CPU per message", ours, baseline, ratio, ratio_min=0.95)
+
+
+def _profiled(name: str, clients: int, each: int, ratio_min: float | None = None) -> Row:
+    """The CPU time of a broker for each publication while it profiles, against while it does not."""
+    with network(1) as brokers:
+        plain_s, profiled_s = asyncio.run(_profiled_s(brokers, clients, each))
+    found = f"one broker: {name}, with profiles, against without"
+    return Row(found, "µs of CPU per message", profiled_s * 1e6, plain_s * 1e6, plain_s / profiled_s, ratio_min=ratio_min)
+
+
 def _rate(group: str, name: str, rate_hz: float, baseline_hz: float | None = None, ratio_min: float | None = None) -> Row:
     baseline = None if baseline_hz is None else 1e6 / baseline_hz
     return Row(f"{group}: {name}", "µs per message", 1e6 / rate_hz, baseline, ratio_min=ratio_min if baseline else None)
@@ -106,6 +146,40 @@ async def _in_turn_hz(plain_url: str, traced_url: str) -> tuple[np.ndarray, np.n
             for flow in (plain, traced) if turn % 2 else (traced, plain):
                 found[flow].append(await flow.rate_hz(TURN_S))
         return np.array(found[plain]), np.array(found[traced]), sum(traced.counts)
+
+
+async def _in_turn_cpu_us(plain: Brokers, other: Brokers) -> tuple[np.ndarray, np.ndarray]:
+    """CPU time per message of two brokers, 1 → 1, one turn after the other."""
+    urls = plain.url("B1"), other.url("B1")
+    async with flowing(urls[0], urls[0], 1, FILTERS) as first, flowing(urls[1], urls[1], 1, FILTERS) as second:
+        found: dict[Brokers, list[float]] = {plain: [], other: []}
+        for turn in range(CPU_TURNS):
+            pairs = [(plain, first), (other, second)]
+            for brokers, flow in pairs if turn % 2 else reversed(pairs):
+                cpu_s, published = brokers.cpu_s(), flow.published
+                await flow.rate_hz(CPU_TURN_S)
+                found[brokers].append((brokers.cpu_s() - cpu_s) / (flow.published - published) * 1e6)
+        return np.array(found[plain]), np.array(found[other])
+
+
+async def _profiled_s(brokers: Brokers, clients: int, each: int) -> tuple[float, float]:
+    """CPU seconds for each publication without profiles and with them, in alternating turns at one broker."""
+    url = brokers.url("B1")
+    async with contextlib.AsyncExitStack() as stack:
+        flow = await stack.enter_async_context(flowing(url, url, clients, FILTERS, each))
+        operator = await stack.enter_async_context(Operator(parse_address(url), None))
+        spent_s, published = [0.0, 0.0], [0, 0]
+        for turn in range(TURNS):
+            is_on = turn % 4 in (1, 2)
+            async with contextlib.AsyncExitStack() as profile:
+                if is_on:
+                    await profile.enter_async_context(Croc(operator).profiling())
+                    await flow.rate_hz(TURN_S / 5)  # the first vectors are made
+                before, sent = brokers.cpu_s(), flow.published
+                await flow.rate_hz(TURN_S * 2)
+                spent_s[is_on] += brokers.cpu_s() - before
+                published[is_on] += flow.published - sent
+    return spent_s[0] / published[0], spent_s[1] / published[1]
 
 
 async def _latencies_s(url: str, rate_hz: float) -> np.ndarray:

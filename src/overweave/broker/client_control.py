@@ -7,8 +7,10 @@ from overweave.broker.durability import Durability
 from overweave.broker.leaving import LEAVE, Key, Leaving
 from overweave.broker.pending_ack import PendingAck
 from overweave.broker.registry import Journal, Registry, kind_of, withdrawal_of
+from overweave.contract.effects import Reject
 from overweave.contract.frames import ControlMessage, SyncEnd, is_addressed
-from overweave.language.messages import Control
+from overweave.language.generations import is_stable
+from overweave.language.messages import Advertise, Control, RoutingMessage, Subscribe, Unadvertise
 
 
 class ClientControl:
@@ -27,6 +29,8 @@ class ClientControl:
             if client not in self._sessions:
                 self.add(client)
             self._control.apply(message, client)
+            if isinstance(message, Advertise):
+                self._context.backlogs.expect(client)
 
     def add(self, client: str) -> None:
         """Add a client with a session."""
@@ -47,7 +51,9 @@ class ClientControl:
                 self._leave(client, list(stale))
             self._control.on_sync_progress()
             self.durability.hold(ack, self.registry.last_kept(client))
-        elif isinstance(message, Control):
+        elif not isinstance(message, Control) or isinstance(message, RoutingMessage):
+            self._context.step.effects.append(Reject(client, "bad-frame", "expected a control message of a client"))
+        else:
             self._context.counters.control_in += 1
             key = kind_of(message), message.id
             self._stale.get(client, {}).pop(key, None)
@@ -57,7 +63,7 @@ class ClientControl:
 
     def on_control(self, client: str, message: Control, ack: PendingAck) -> None:
         """Register and apply a control message, behind the deferred publications of its client."""
-        if self._context.deferred.has_unrouted_from(client):
+        if self._context.deferred.has_unrouted_from(client) or self._is_too_early(message):
             ack.retain()
             self._context.deferred.add(message, client, ack)
             return
@@ -68,8 +74,13 @@ class ClientControl:
         if self.registry.replaces(client, message):
             self._control.apply(withdrawal_of(message), client)
         if self.registry.register(client, message, self._context.step.effects):
-            self._control.apply(message, client, ack)
+            self._apply(client, message, ack)
         self.durability.hold(ack, self.registry.last_kept(client))
+
+    def _is_too_early(self, message: Control) -> bool:
+        """Whether a subscription that has moved here must wait: sent to some brokers only, it would be settled too soon."""
+        links = self._context.engine.links
+        return links is not None and not links.synced and isinstance(message, Subscribe) and not is_stable(message.id)
 
     def resume(self, entry: Deferred) -> None:
         """Resume a deferred control message of any peer."""
@@ -77,6 +88,8 @@ class ClientControl:
         assert isinstance(message, Control)
         if is_addressed(message) or client in self._context.peers.neighbours:
             self._control.reapply(entry)
+        elif isinstance(message, Unadvertise) and not self.registry.has(client, message):
+            self._apply(client, message, ack)
         elif ack is not None and client in self._sessions:
             self.on_control(client, message, ack)
         if ack is not None:
@@ -94,7 +107,7 @@ class ClientControl:
         withdrawals, done = self.leaving.next_slice()
         for client, message in withdrawals:
             if self.registry.register(client, message, self._context.step.effects):
-                self._control.apply(message, client)
+                self._apply(client, message)
         for client in done:
             if client not in self._sessions:
                 self.registry.remove(client)
@@ -107,6 +120,19 @@ class ClientControl:
         clients = self._sessions.keys() - self._context.peers.neighbours.keys()
         assert all(self.registry.knows(client) for client in clients)
         assert self._stale.keys() <= clients
+
+    def _apply(self, client: str, message: Control, ack: PendingAck | None = None) -> None:
+        """Apply a registered message; the withdrawal of an advertisement waits until neighbours are synchronised.
+
+        After a restart the journal may have an earlier generation than neighbours have. If this broker withdrew it before it
+        receives the later one, all brokers behind it would drop the later one.
+        """
+        if isinstance(message, Unadvertise) and self._context.sync.unsynced:
+            if ack is not None:
+                ack.retain()
+            self._context.deferred.add(message, client, ack)
+        else:
+            self._control.apply(message, client, ack)
 
     def _leave(self, client: str, keys: list[Key]) -> None:
         """Withdraw messages of a client, the first slice at once."""

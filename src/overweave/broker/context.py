@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from overweave.batches.base import Batch
+from overweave.broker.backlogs import Backlogs
 from overweave.broker.counters import Counters
 from overweave.broker.deferred import DeferredMessages
 from overweave.broker.failure_detector import FailureDetector
@@ -29,6 +30,7 @@ class BrokerContext:
     step: StepContext
     timers: Timers
     peers: Peers
+    backlogs: Backlogs
     sync: NeighbourSync
     detector: FailureDetector
     deferred: DeferredMessages
@@ -36,10 +38,18 @@ class BrokerContext:
     story: Story
     counters: Counters
 
+    def is_linked(self, neighbour: str) -> bool:
+        """Whether a neighbour is in an epoch of the overlay: publications may go there."""
+        return self.engine.epochs is None or bool(self.engine.epochs.epochs_of(neighbour))
+
     @property
     def undeliverable_before_s(self) -> float:
         """Deferred messages from before this time have expired."""
         return self.step.now_s - self.config.undeliverable_timeout_s
+
+    def in_flight_acks(self) -> list[PendingAck]:
+        """The acks of all publications that peers have not settled, or that are deferred."""
+        return [ack for _, ack in self.in_flight(self.peers.sessions) if ack is not None]
 
     def in_flight(self, peers: Iterable[str]) -> list[tuple[Batch, PendingAck | None]]:
         """The publications that some peers have not settled, and the deferred ones."""

@@ -10,15 +10,21 @@ from overweave.broker.settlement import make_settlement
 from overweave.contract.effects import OpenLink, Restart, SetTimer
 from overweave.contract.frames import NO_EPOCH, AdvertisementsEnd, ControlMessage, SyncEnd, is_addressed
 from overweave.contract.modules import ControlApplied
+from overweave.language.generations import stable_id
+from overweave.language.headers import OverlayEpoch
 from overweave.language.messages import Advertise, Control, Subscribe
 from overweave.overlay.parts import LinkKind
 from overweave.routing.base import Output
 from overweave.routing.messages import LinkState
 
-#: Incarnations are milliseconds below this, until the year 2248: neighbours with higher ones are not believed.
+#: Incarnations are milliseconds below this, until the year 2248: neighbours with higher ones are rejected.
 INCARNATIONS_MAX = 1 << 43
 #: The prefix of the timers of a protocol.
 _PROTOCOL_TIMER = "routing "
+
+
+#: Kind and id of a message of a neighbour, its tree where overlays have cycles, and its epoch of the overlay.
+_Key = tuple[str, str, str | None, OverlayEpoch]
 
 
 class ControlPlane:
@@ -28,9 +34,9 @@ class ControlPlane:
         self._context = context
         self._routing, self._sync = context.engine.routing, context.sync
         self._sessions, self._neighbours = context.peers.sessions, context.peers.neighbours
-        self.settlement = make_settlement(context.sync, context.peers)
+        self.settlement = make_settlement(context.sync, context.peers, context.in_flight_acks, context.backlogs)
         #: The state of each neighbour from before its restart that it has not sent again.
-        self._stale: dict[str, dict[tuple[str, str, str | None], Control]] = {}
+        self._stale: dict[str, dict[_Key, Control]] = {}
         #: The neighbours that routing has forgotten, while their sessions drain.
         self._detached: set[str] = set()
         #: The timers of the protocol, by their names outside.
@@ -42,13 +48,15 @@ class ControlPlane:
 
     def on_message(self, neighbour: str, message: ControlMessage, ack: PendingAck) -> None:
         """Apply a message of a neighbour."""
-        if neighbour in self._detached:
+        if neighbour in self._detached or not self._context.is_linked(neighbour):
             return
         if isinstance(message, AdvertisementsEnd):
-            self._sync.announced(neighbour)
+            self._sync.announced(neighbour, message.overlay_epoch)
             self.on_sync_progress()
         elif isinstance(message, SyncEnd):
-            self._on_synced(neighbour)
+            self._on_synced(neighbour, message.overlay_epoch)
+        elif isinstance(message, LinkState) and message.incarnation >= INCARNATIONS_MAX:
+            return  # no link state of that broker itself would ever replace it
         elif isinstance(message, Control):
             self._context.counters.control_in += 1
             stale = self._stale.get(neighbour)
@@ -67,11 +75,11 @@ class ControlPlane:
         context = self._context
         if context.story.length:
             context.story.applied(context.step.now_s, peer, message)
-        if context.modules.has_modules:
-            context.modules.watch(ControlApplied(message, peer, peer not in self._neighbours))
         self.perform_all(self._routing.on_control(message, peer), peer, ack, message)
         if ack is not None:
             self.settlement.add(message, peer, ack, context.step.now_s)
+        if context.modules.watches_control:  # behind routing: what a module sends now travels behind the message
+            context.modules.watch(ControlApplied(message, peer, peer not in self._neighbours))
 
     def apply_local(self, message: Control, module: str) -> None:
         """Apply a control message of a module."""
@@ -111,7 +119,7 @@ class ControlPlane:
 
     def restart_above(self, incarnation: int) -> None:
         """Restart this broker: neighbours know a later incarnation of it, so its clock has gone back."""
-        if incarnation < INCARNATIONS_MAX:
+        if incarnation + 1 < INCARNATIONS_MAX:
             self._context.step.effects.append(Restart(incarnation))
 
     # ---- neighbours
@@ -164,12 +172,25 @@ class ControlPlane:
         self._context.deferred.flush()
         self.settlement.on_sync_progress()
 
-    def _on_synced(self, neighbour: str) -> None:
-        """A neighbour has sent all its state: withdraw what is stale."""
-        for message in self._stale.pop(neighbour, {}).values():
+    def forget_epoch(self, epoch: OverlayEpoch) -> None:
+        """An epoch of the overlay is closed."""
+        for neighbour in list(self._stale):
+            self._pop_stale(neighbour, epoch)
+
+    def _on_synced(self, neighbour: str, epoch: OverlayEpoch) -> None:
+        """A neighbour has sent all its state of an epoch: withdraw what is stale."""
+        for message in self._pop_stale(neighbour, epoch):
             self.apply(withdrawal_of(message), neighbour)
-        self._sync.synced(neighbour)
+        self._sync.synced(neighbour, epoch)
         self.on_sync_progress()
+
+    def _pop_stale(self, neighbour: str, epoch: OverlayEpoch) -> list[Control]:
+        """Remove the stale state of a neighbour in one epoch."""
+        stale = self._stale.pop(neighbour, {})
+        kept = {key: message for key, message in stale.items() if key[3] != epoch}
+        if kept:
+            self._stale[neighbour] = kept
+        return [message for key, message in stale.items() if key[3] == epoch]
 
     def _perform(self, output: Output) -> None:
         """Perform an output that is no message."""
@@ -197,5 +218,8 @@ def _delays(message: Control, cause: Control) -> bool:
     return isinstance(cause, Advertise) and isinstance(message, Subscribe) and is_addressed(message)
 
 
-def _key(message: Control) -> tuple[str, str, str | None]:
-    return kind_of(message), message.id, message.header.tree
+def _key(message: Control) -> _Key:
+    """Where a neighbour's message is in its state: of an advertisement one generation is in force, of a subscription several."""
+    kind = kind_of(message)
+    id = stable_id(message.id) if kind == "advertisement" else message.id
+    return kind, id, message.header.tree, message.header.overlay_epoch

@@ -14,18 +14,35 @@ from overweave.broker.durability import Durability
 from overweave.broker.lifecycle import PeerLifecycle
 from overweave.broker.parts import make_context, make_parts
 from overweave.broker.pending_ack import PendingAck
-from overweave.broker.registry import Journal, Registry
+from overweave.broker.registry import OVERLAY_KEY, Journal, Registry
 from overweave.broker.session import Session
 from overweave.broker.story import Step
 from overweave.broker.timer_dispatch import TimerDispatch
+from overweave.broker.view import View
 from overweave.contract.config import BrokerConfig
 from overweave.contract.effects import Effect
-from overweave.contract.frames import Acknowledgement, BatchFrame, ControlFrame, LinkRetired, UrgentFrame
+from overweave.contract.frames import (
+    Acknowledgement,
+    BatchFrame,
+    ControlFrame,
+    EpochOpened,
+    LinkRetired,
+    MigrationBarrier,
+    MigrationMessage,
+    ModuleMessage,
+    OverlayUpdate,
+    UrgentFrame,
+    UrgentMessageFrame,
+)
 from overweave.contract.modules import Module, TopologyView
+from overweave.contract.overlay_state import OverlayRecord, OverlayState, OverlayStatus, first_state
 from overweave.contract.stimuli import (
+    AskModule,
+    ChangeOverlay,
     FrameArrived,
     JournalFailed,
     LoadMeasured,
+    MigrateClient,
     PeerConnected,
     PeerDisconnected,
     PeerLeft,
@@ -34,6 +51,7 @@ from overweave.contract.stimuli import (
     TimerFired,
 )
 from overweave.language.messages import Control
+from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import LinkKind
 from overweave.routing.base import Engine, Routing
 
@@ -56,13 +74,17 @@ class BrokerCore:
         life: int | None = None,
         durable: bool = False,
         unsynced: int = 0,
+        overlay: OverlayState | None = None,
     ) -> None:
         self.id, self.config = id, config or BrokerConfig()
         life = incarnation if life is None else life
         self._context = context = make_context(id, engine, self.config, incarnation, modules or {}, life)
         self._registry = Registry(unsynced)
         durability = Durability(durable)
-        self._parts = parts = make_parts(context, self._registry, durability)
+        kinds = neighbours if isinstance(neighbours, Mapping) else dict.fromkeys(neighbours, LinkKind.PRIMARY)
+        journal = journal or {}
+        overlay = overlay or first_state(Overlay([id, *kinds], [(id, each) for each in kinds]))
+        self._parts = parts = make_parts(context, self._registry, durability, _record(overlay, journal.get(OVERLAY_KEY)))
         self._lifecycle = PeerLifecycle(parts)
         self._timers = TimerDispatch(parts, self._lifecycle)
         self._step, self._detector, self._forwarder = context.step, context.detector, parts.forwarder
@@ -75,13 +97,14 @@ class BrokerCore:
             PeerDisconnected: self._lifecycle.on_disconnected,
             PeerLeft: self._lifecycle.on_left,
             LoadMeasured: self._on_load,
+            MigrateClient: parts.migration.on_order,
+            AskModule: context.modules.on_asked,
+            ChangeOverlay: parts.overlay.on_change,
             Persisted: durability.persisted,
             JournalFailed: durability.failed,
         }
-        kinds = neighbours if isinstance(neighbours, Mapping) else dict.fromkeys(neighbours, LinkKind.PRIMARY)
-        for neighbour, kind in kinds.items():
-            parts.control.add_neighbour(neighbour, kind)
-        parts.clients.restore(journal or {})
+        parts.overlay.start(kinds)
+        parts.clients.restore(journal)
         parts.recovery.start()
         self._started = False
 
@@ -92,11 +115,14 @@ class BrokerCore:
         step.now_s = now_s
         effects: list[Effect] = []
         step.effects = effects
-        if away_s > self._detector.away_s and self._started:
-            self._parts.recovery.on_paused(away_s)
-        if not self._started:
+        if self._started:
+            if away_s > self._detector.away_s:
+                self._parts.recovery.on_paused(away_s)
+        else:
             self._started = True
-            self._context.modules.start(self.topology)
+            self._context.modules.start(
+                self.topology, tuple(self._neighbours), View(self._parts.overlay, self._registry, self._context.peers)
+            )
         if isinstance(stimulus, FrameArrived):
             self._on_frame(stimulus)
         else:
@@ -120,15 +146,26 @@ class BrokerCore:
             session.on_acknowledgement(frame, self._step.effects)
         elif isinstance(frame, UrgentFrame):
             self._parts.urgent.on_frame(frame, peer, session)
+        elif isinstance(frame, UrgentMessageFrame):
+            self._parts.urgent.on_message(frame, peer, session)
         else:
             self._lifecycle.on_hello(frame, peer, session)
 
     def _on_control(self, frame: ControlFrame, peer: str, session: Session) -> None:
-        message, ack = frame.message, PendingAck(session, frame.sequence, 1, control=True)
+        message, ack = frame.message, PendingAck.of_control(session.inbound, frame.sequence)
         if peer not in self._neighbours:
-            self._parts.clients.on_message(peer, message, ack)
+            if isinstance(message, MigrationMessage):
+                self._parts.migration.on_client_message(peer, message)
+            else:
+                self._parts.clients.on_message(peer, message, ack)
         elif isinstance(message, LinkRetired):
             self._parts.retirement.on_message(peer, message)
+        elif isinstance(message, MigrationBarrier):
+            self._parts.migration.on_barrier(peer, message)
+        elif isinstance(message, ModuleMessage):
+            self._context.modules.on_message(peer, message)
+        elif isinstance(message, OverlayUpdate | EpochOpened):
+            self._parts.overlay.on_message(peer, message)
         else:
             self._parts.control.on_message(peer, message, ack)
         if isinstance(message, Control):
@@ -161,9 +198,17 @@ class BrokerCore:
         """A snapshot of counters and tables."""
         return self._context.counters.statistics(self.routing.table_sizes(), self._context.peers.unsettled())
 
+    def module_status(self) -> Mapping[str, Mapping[str, object]]:
+        """The state of each module, by name."""
+        return self._context.modules.status()
+
     def match_cost(self, peer: str, batch: Batch) -> int:
         """The number of filters that each publication of a peer is matched against."""
         return self._match_cost(batch, self._context.peers.origin_of(peer))
+
+    def established_neighbours(self) -> list[str]:
+        """The neighbours with an established session: both ends know each other's epoch."""
+        return self._context.peers.established()
 
     def unsettled_inbound_rows(self, peer: str) -> int:
         """The number of a peer's rows that are not settled here: the most that it may have to send again."""
@@ -191,9 +236,26 @@ class BrokerCore:
         """Whether a client has a session or registrations, perhaps from the journal."""
         return self._registry.knows(client)
 
-    def registrations(self) -> Journal:
-        """All registrations of clients, as the journal has them or will have them."""
-        return self._registry.entries()
+    def journal(self) -> Journal:
+        """The journal as it is or will be: all registrations of clients, and the overlay if it has changed."""
+        overlay = self._parts.overlay
+        return {**self._registry.entries(), **({OVERLAY_KEY: overlay.record} if overlay.has_changed else {})}
+
+    def overlay_state(self) -> OverlayState:
+        """The present state of the overlay."""
+        return self._parts.overlay.state
+
+    def overlay_status(self) -> OverlayStatus:
+        """The state of this broker in a change of the overlay."""
+        return self._parts.overlay.status()
+
+    def neighbour_kinds(self) -> dict[str, LinkKind]:
+        """The neighbours with the kinds of their links, connected or not."""
+        return dict(self._neighbours)
+
+    def migrations(self) -> dict[str, str]:
+        """The clients that are moving away, and where to."""
+        return self._parts.migration.targets()
 
     def story(self, id: str) -> list[Step]:
         """The stored steps of one advertisement, subscription or publication (``PUBLISHER:SEQUENCE``)."""
@@ -202,6 +264,13 @@ class BrokerCore:
     def validate(self) -> None:
         """Check the invariants of all parts."""
         self._parts.validate()
+
+
+def _record(given: OverlayState, kept: object) -> OverlayRecord:
+    """The later of the driver's state of the overlay and the journal's, with the guests in the journal."""
+    if not isinstance(kept, OverlayRecord):
+        return OverlayRecord(given)
+    return kept if kept.state.version > given.version else OverlayRecord(given, kept.guests)
 
 
 def _all_subscriptions(routing: Routing, batch: Batch, origin: str | None) -> int:  # noqa: ARG001

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from overweave.broker.module_traffic import ModuleTraffic, TrafficCounters
+
 
 class Statistics(msgspec.Struct, frozen=True):
     """What a broker has done so far, and what it holds now. Publications are counted by rows, those of modules as control."""
@@ -19,6 +21,13 @@ class Statistics(msgspec.Struct, frozen=True):
     undeliverable: int = 0
     #: Arrived publications that no advertisement of their client covers: they reach no subscriber.
     unadvertised: int = 0
+    #: Publications of clients that a module had subscribed to: modules ignore them.
+    forged: int = 0
+    #: Ended migrations of clients of this broker, rejected orders included in the latter.
+    migrations_completed: int = 0
+    migrations_failed: int = 0
+    #: Control between modules, which is part of ``control_in`` and ``control_out``.
+    module_traffic: tuple[ModuleTraffic, ...] = ()
 
 
 class Counters:
@@ -28,9 +37,13 @@ class Counters:
         "control_in",
         "control_out",
         "duplicates",
+        "forged",
+        "migrations_completed",
+        "migrations_failed",
         "rows_in",
         "rows_out",
         "rows_to_clients",
+        "traffic",
         "unadvertised",
         "undeliverable",
     )
@@ -38,7 +51,9 @@ class Counters:
     def __init__(self) -> None:
         self.rows_in = self.rows_out = self.rows_to_clients = self.duplicates = 0
         self.control_in = self.control_out = 0
-        self.undeliverable = self.unadvertised = 0
+        self.undeliverable = self.unadvertised = self.forged = 0
+        self.migrations_completed = self.migrations_failed = 0
+        self.traffic = TrafficCounters()
 
     def statistics(self, tables: dict[str, int], unsettled: dict[str, int]) -> Statistics:
         """A snapshot, with the sizes of routing tables and the unsettled messages by peer."""
@@ -53,4 +68,8 @@ class Counters:
             unsettled=unsettled,
             undeliverable=self.undeliverable,
             unadvertised=self.unadvertised,
+            forged=self.forged,
+            migrations_completed=self.migrations_completed,
+            migrations_failed=self.migrations_failed,
+            module_traffic=self.traffic.snapshot(),
         )

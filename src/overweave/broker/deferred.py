@@ -1,7 +1,7 @@
 """Deferred messages: publications that cannot be routed at present, and the control messages behind them."""
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import NamedTuple
 
 from overweave.batches.base import Batch
@@ -69,6 +69,10 @@ class DeferredMessages:
     def batches(self) -> list[tuple[Batch, PendingAck | None]]:
         """The deferred publications."""
         return [(entry.what, entry.ack) for entry in self._entries if not isinstance(entry.what, Control)]
+
+    def batches_from(self, peers: Container[str]) -> list[Batch]:
+        """The deferred publications of some peers."""
+        return [entry.what for entry in self._entries if entry.peer in peers and not isinstance(entry.what, Control)]
 
     def flush(self) -> None:
         """Resume all messages; one that is deferred again keeps its time."""

@@ -3,6 +3,7 @@
 from overweave.broker.pending_ack import PendingAck
 from overweave.contract.frames import Rejected
 from overweave.contract.stimuli import JournalFailed, Persisted
+from overweave.language.generations import stable_id
 from overweave.language.messages import Control, Unadvertise, Unsubscribe
 
 #: The code of a control message that is rejected because the journal cannot be written.
@@ -46,5 +47,5 @@ class Durability:
 
     def rejection(self, message: Control) -> Rejected:
         """The answer to a control message that changes the journal."""
-        text = f"{message.id!r} is not in force: the broker cannot write its journal ({self._failure})"
+        text = f"{stable_id(message.id)!r} is not in force: the broker cannot write its journal ({self._failure})"
         return Rejected(message.id, UNAVAILABLE, text, isinstance(message, Unadvertise | Unsubscribe))

@@ -26,6 +26,9 @@ from overweave.language.messages import Control
 from overweave.routing.base import Forward
 from overweave.routing.ingress import Admitted
 
+#: Publications of clients and of modules. Members of an enumeration are slow to look up.
+_PUBLICATION, _CONTROL = Priority.PUBLICATION, Priority.CONTROL
+
 
 class Forwarder:
     """The publications of one broker; ``advertised`` checks those of clients, where the protocol needs advertisements."""
@@ -38,7 +41,8 @@ class Forwarder:
         self._modules, self._story = context.modules, context.story
         self._ingress = context.engine.ingress(2 * max(context.config.session.window, context.config.publisher_window))
         #: Whether the story or a module observes where publications go.
-        self._observed = context.story.length > 0 or context.modules.watches_routed
+        self._observed = False
+        self.update_observed()
         self.duplicate_acks = DuplicateAcks(context)
 
     # ---- arrival
@@ -49,34 +53,50 @@ class Forwarder:
         count = batch.count
         if not session.receive(frame, count, self._step.effects):
             return
-        ack = PendingAck(session, frame.sequence, count)
+        inbound = session.inbound
+        ack = PendingAck(inbound, inbound.stream, frame.sequence, count)
+        origin, priority = peer if peer in self._neighbours else None, batch.priority()
         try:
-            admitted = self._ingress.admit(batch, peer if peer in self._neighbours else None)
-            transit, fresh, duplicates = admitted
-            if transit is not None and transit.ttl <= 1:
-                transit.validate_layout()  # its rows are examined when they expire
+            if origin is None and priority is not _PUBLICATION:
+                raise WireError(0, "publications of a client without the priority of control")
+            admitted = self._ingress.admit(batch, origin)
+            if (
+                admitted is not batch
+                and isinstance(admitted, Admitted)
+                and admitted.transit is not None
+                and admitted.transit.ttl <= 1
+            ):
+                admitted.transit.validate_layout()  # its rows are examined when they expire
         except InvalidInput as error:
             # It is settled all the same: its sender would repeat it for ever.
             self._step.effects.append(Reject(peer, "bad-frame", str(error)))
             ack.release()
             return
-        if self._modules.has_modules and _is_module_traffic(batch):
+        if priority is _CONTROL:
             self._counters.control_in += count
+            self._counters.traffic.count_batch(batch, is_sent=False)
         else:
             self._counters.rows_in += count
-        if transit is None and duplicates is None and len(fresh) == 1:
-            some, local = fresh[0]
-            self._route_new(some, peer, ack, local)
-            return
-        if transit is not None:
+        if isinstance(admitted, Admitted):
+            self._route_parts(admitted, peer, ack)
+        else:
+            self._route_new(admitted, peer, ack, True)
+
+    def _route_parts(self, admitted: Admitted, peer: str, ack: PendingAck) -> None:
+        """Route an arriving batch with rows that are in transit, or duplicates."""
+        if admitted.transit is not None:
             ack.retain()
-            self._forward_transit(transit, admitted, peer, ack)
-        if duplicates is not None:
-            self.duplicate_acks.link(duplicates, peer, ack)
-        for some, local in fresh:
+            self._forward_transit(admitted.transit, admitted, peer, ack)
+        if admitted.duplicates is not None:
+            self.duplicate_acks.link(admitted.duplicates, peer, ack)
+        for some, local in admitted.fresh:
             ack.retain()
             self._route_new(some, peer, ack, local)
         ack.release()
+
+    def update_observed(self) -> None:
+        """Observe publications if a module watches them, or if there is a story."""
+        self._observed = self._story.length > 0 or self._modules.watches_routed
 
     def publish_local(self, batch: Batch, module: str) -> None:
         """Route a publication of a module of this broker."""
@@ -98,8 +118,11 @@ class Forwarder:
 
     def _is_ready(self, batch: Batch, peer: str) -> bool:
         """False while another neighbour is unsynchronised, and for new batches of clients after a pause of this broker."""
-        if self._sync.unsynced and not self._sync.synced_except(peer):
-            return False
+        if self._sync.unsynced:
+            plane = self._context.engine.epochs
+            epoch = None if plane is None else plane.epoch_of(batch, self._context.peers.origin_of(peer))
+            if not self._sync.synced_except(peer, epoch):
+                return False
         return not self._detector.awaited or peer in self._neighbours or batch.has_destinations()
 
     def _route_new(self, batch: Batch, peer: str, ack: PendingAck | None, local: bool) -> None:
@@ -181,12 +204,14 @@ class Forwarder:
     def _send(self, batch: Batch, forwards: list[Forward], peer: str, ack: PendingAck | None, transit: bool, local: bool) -> None:
         """Send forwards to sessions. Transit never waits for a window: brokers might wait for each other in a cycle."""
         sessions, neighbours, effects = self._sessions, self._neighbours, self._step.effects
-        if batch.ttl <= 0:
+        is_control = batch.priority() is _CONTROL
+        if batch.head.ttl_written <= batch.head.hops_added:
             forwards = list(self._drop_expired(forwards))
         if ack is not None:
             if not transit:
                 ack.unmatched += _unmatched(batch, forwards)
-            ack.fan_out(len(forwards))
+            if len(forwards) != 1:  # mostly there is one next hop, and nothing to count
+                ack.fan_out(len(forwards))
         for to, some in forwards:
             if to is None:
                 self._deferred.add(some, peer, ack, Stage.UNROUTABLE, local)
@@ -198,17 +223,15 @@ class Forwarder:
                     ack.release()
                 continue
             if to not in neighbours:
-                session.send(some, ack, effects)
+                session.outbound.send(some, ack, effects)
                 self._counters.rows_to_clients += some.count
                 if self._consumers.needed:
                     self._consumers.watch(session, self._step.now_s)
                 continue
-            if transit:
-                session.send_transit(some, ack, effects)
-            else:
-                session.send(some, ack, effects)
-            if self._modules.has_modules and _is_module_traffic(some):
+            session.outbound.send(some, ack, effects, transit)
+            if is_control:
                 self._counters.control_out += some.count
+                self._counters.traffic.count_batch(some, is_sent=True)
             else:
                 self._counters.rows_out += some.count
 
@@ -224,11 +247,6 @@ class Forwarder:
         self._consumers.validate()
         self._deferred.validate()
         self.duplicate_acks.validate()
-
-
-def _is_module_traffic(batch: Batch) -> bool:
-    """Whether a module published a batch; asked only where there are modules."""
-    return batch.priority() is Priority.CONTROL
 
 
 def _only_transit(batch: Batch, admitted: Admitted) -> Batch | None:

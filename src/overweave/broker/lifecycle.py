@@ -1,7 +1,9 @@
 """The lifecycle of peers: connections, handshakes and removal."""
 
+from overweave.broker.control_plane import INCARNATIONS_MAX
 from overweave.broker.parts import BrokerParts
 from overweave.broker.session import Session
+from overweave.contract.effects import Reject
 from overweave.contract.frames import Hello
 from overweave.contract.stimuli import PeerConnected, PeerDisconnected, PeerLeft
 
@@ -14,15 +16,21 @@ class PeerLifecycle:
         self._sessions, self._neighbours = parts.context.peers.sessions, parts.context.peers.neighbours
 
     def on_connected(self, stimulus: PeerConnected) -> None:
-        """Add a new peer, and start the handshake."""
+        """Add a new peer, and start the handshake; a client with the name of a module is rejected."""
         peer = stimulus.peer
         if peer not in self._sessions:
-            if stimulus.client:
-                self._parts.clients.add(peer)
+            if not stimulus.client:
+                self._parts.overlay.on_connected(stimulus)
+                self._context.modules.on_neighbours_changed(tuple(self._neighbours))
+            elif "/" in peer:  # the name of a module
+                self._context.step.effects.append(Reject(peer, "bad-name", f"client {peer!r}: expected a name without '/'"))
+                return
             else:
-                self._parts.control.add_neighbour(peer, stimulus.kind)
+                self._parts.clients.add(peer)
         elif stimulus.client:
             self._parts.consumers.reconnected(self._sessions[peer], self._context.step.now_s)
+        elif stimulus.guest:
+            self._parts.overlay.on_connected(stimulus)
         self._sessions[peer].connect(self._context.step.effects)
 
     def on_disconnected(self, stimulus: PeerDisconnected) -> None:
@@ -34,9 +42,14 @@ class PeerLifecycle:
     def on_hello(self, frame: Hello, peer: str, session: Session) -> None:
         """Continue the handshake; a peer with a new epoch has no state."""
         is_neighbour, was_established = peer in self._neighbours, session.established
+        if is_neighbour and not self._is_plausible(frame, peer):
+            return
         if is_neighbour and frame.peer_epoch > session.epoch:
             self._parts.control.restart_above(frame.peer_epoch.incarnation)
-        greeting = self._parts.control.begin_sync(peer) if is_neighbour and session.is_new(frame) else []
+        if is_neighbour and session.peer_epoch.incarnation + 1 >= INCARNATIONS_MAX and frame.epoch < session.peer_epoch:
+            session.renew_epoch()  # the neighbour cannot restart above the epoch that is known of it
+        is_new = is_neighbour and session.is_new(frame)
+        greeting = [*self._parts.overlay.greeting(peer), *self._parts.control.begin_sync(peer)] if is_new else []
         if not is_neighbour and session.is_new(frame):
             self._parts.clients.on_new_epoch(peer)
         session.on_hello(frame, greeting, self._context.step.effects)
@@ -46,6 +59,17 @@ class PeerLifecycle:
             self._parts.retirement.on_link_up(peer)
         else:
             self._parts.recovery.on_link_up(peer)
+
+    def _is_plausible(self, frame: Hello, neighbour: str) -> bool:
+        """Whether a neighbour can have this epoch; otherwise its connection is closed.
+
+        The epoch must not be stored: the neighbour itself would never have a higher one.
+        """
+        if frame.epoch.incarnation < INCARNATIONS_MAX:
+            return True
+        why = f"incarnation {frame.epoch.incarnation:,}: expected milliseconds since 1970, below {INCARNATIONS_MAX:,}"
+        self._context.step.effects.append(Reject(neighbour, "bad-frame", why))
+        return False
 
     def on_left(self, stimulus: PeerLeft) -> None:
         """Remove a peer for good."""
@@ -60,8 +84,11 @@ class PeerLifecycle:
             parts.retirement.forget(peer)
             parts.control.remove_neighbour(peer)
             parts.recovery.on_link_removed(peer, reclaimed)
+            parts.overlay.on_removed(peer)
+            self._context.modules.on_neighbours_changed(tuple(self._neighbours))
         else:
             parts.clients.remove(peer)
+            parts.migration.on_left(peer)
         self._context.peers.acks.forget(session)
         parts.consumers.forget(session)
         session.close()

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from overweave.broker.backlogs import Backlogs
 from overweave.broker.client_control import ClientControl
 from overweave.broker.context import BrokerContext
 from overweave.broker.control_plane import ControlPlane
@@ -11,9 +12,11 @@ from overweave.broker.deferred import DeferredMessages
 from overweave.broker.durability import Durability
 from overweave.broker.failure_detector import FailureDetector
 from overweave.broker.forwarder import Forwarder
+from overweave.broker.migration import MigrationControl
 from overweave.broker.module_host import ModuleHost
 from overweave.broker.module_outlet import BrokerOutlet
 from overweave.broker.orphans import Orphans
+from overweave.broker.overlay_control import OverlayControl
 from overweave.broker.peers import Peers
 from overweave.broker.recovery import Recovery, make_recovery
 from overweave.broker.registry import Registry
@@ -26,6 +29,7 @@ from overweave.broker.timers import Timers
 from overweave.broker.urgent_lane import UrgentLane
 from overweave.contract.config import BrokerConfig
 from overweave.contract.modules import Module
+from overweave.contract.overlay_state import OverlayRecord
 from overweave.routing.base import Engine
 from overweave.routing.sync import SyncKind
 
@@ -43,12 +47,14 @@ class BrokerParts:
     orphans: Orphans
     recovery: Recovery
     retirement: LinkRetirement
+    migration: MigrationControl
+    overlay: OverlayControl
 
     def validate(self) -> None:
         """Check the invariants of all parts."""
         self.context.peers.validate()
         self.context.engine.routing.validate()
-        for part in (self.forwarder, self.control, self.clients, self.orphans):
+        for part in (self.forwarder, self.control, self.clients, self.orphans, self.overlay):
             part.validate()
 
 
@@ -58,6 +64,8 @@ def make_context(
     """The shared parts of one broker."""
     step, detector = StepContext(), FailureDetector(config, engine.links is not None or engine.ticks is not None)
     sync = engine.sync(detector.tick_s is not None)
+    story, counters = Story(config.story_length), Counters()
+    peers = Peers(config.session, incarnation, AckScheduler(selective=sync.kind is not SyncKind.TREE))
     return BrokerContext(
         id=id,
         incarnation=incarnation,
@@ -65,17 +73,18 @@ def make_context(
         engine=engine,
         step=step,
         timers=Timers(step),
-        peers=Peers(config.session, incarnation, AckScheduler(selective=sync.kind is not SyncKind.TREE)),
+        peers=peers,
+        backlogs=Backlogs(peers),
         sync=sync,
         detector=detector,
         deferred=DeferredMessages(step),
-        modules=ModuleHost(id, modules, step, life),
-        story=Story(config.story_length),
-        counters=Counters(),
+        modules=ModuleHost(id, modules, step, life, story, counters),
+        story=story,
+        counters=counters,
     )
 
 
-def make_parts(context: BrokerContext, registry: Registry, durability: Durability) -> BrokerParts:
+def make_parts(context: BrokerContext, registry: Registry, durability: Durability, record: OverlayRecord) -> BrokerParts:
     """All parts of one broker, joined."""
     consumers = SlowConsumerPolicy(context.config)
     advertised = registry.advertised if context.engine.needs_advertisements else None
@@ -84,5 +93,7 @@ def make_parts(context: BrokerContext, registry: Registry, durability: Durabilit
     recovery = make_recovery(context, control, forwarder.duplicate_acks, orphans)
     retirement = LinkRetirement(context, recovery)
     context.deferred.set_handlers(forwarder.resume, clients.resume)
-    context.modules.connect(BrokerOutlet(control, forwarder, urgent, retirement))
-    return BrokerParts(context, consumers, forwarder, urgent, control, clients, orphans, recovery, retirement)
+    migration = MigrationControl(context)
+    overlay = OverlayControl(context, control, retirement, registry, record)
+    context.modules.connect(BrokerOutlet(context, control, forwarder, urgent, retirement, migration, overlay))
+    return BrokerParts(context, consumers, forwarder, urgent, control, clients, orphans, recovery, retirement, migration, overlay)

@@ -2,45 +2,55 @@
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from overweave.language.headers import OverlayEpoch
 from overweave.language.messages import Advertise, Control, Subscribe
 
 if TYPE_CHECKING:
-    from overweave.broker.session import Session
+    from overweave.broker.session.inbound import Inbound
 
 #: A count that no retain or release brings to 0.
 _EXPIRED = -(1 << 62)
-#: A kind and, where overlays have cycles, a tree. Control messages of one key are settled in the order of sending.
-ControlKey = tuple[type[Advertise] | type[Subscribe], str | None]
+#: A kind, the tree where overlays have cycles, and the epoch of the overlay. Control messages of one key are settled in the order
+#: of sending.
+ControlKey = tuple[type[Advertise] | type[Subscribe], str | None, OverlayEpoch]
 
 
 def control_key(message: Control) -> ControlKey | None:
     """The key of an advertisement or a subscription without destinations; None for other control: no ack waits for it."""
     if isinstance(message, Advertise | Subscribe) and not message.header.destinations:
-        return type(message), message.header.tree
+        return type(message), message.header.tree, message.header.overlay_epoch
     return None
 
 
-class PendingAck:
-    """The ack of an incoming message: a count of the forwarded copies that are not settled yet."""
+class PendingAck(msgspec.Struct, eq=False):
+    """The ack of an incoming message: a count of the forwarded copies that are not settled yet.
 
-    __slots__ = ("_control", "_followers", "_inbound", "_remaining", "_rows", "_sequence", "_session", "_stream", "unmatched")
+    A struct, because every publication has one at every broker, and a call of ``__init__`` costs twice as much.
+    """
 
-    def __init__(self, session: "Session", sequence: int, rows: int, control: bool = False) -> None:
-        self._inbound = inbound = session.inbound
-        self._session, self._stream, self._sequence, self._rows = session, inbound.stream, sequence, rows
-        #: Control is acknowledged very soon, and before unsettled publications: its sender waits for it.
-        self._control = control
-        if control:
-            inbound.unsettled_control += 1
-        self._remaining = 1
-        #: The number of a client's rows without a matching subscription here.
-        self.unmatched = 0
-        self._followers: list[PendingAck] | None = None
+    _inbound: "Inbound"
+    _stream: int
+    _sequence: int
+    _rows: int
+    #: Control is acknowledged very soon, and before unsettled publications: its sender waits for it.
+    _control: bool = False
+    _remaining: int = 1
+    #: The number of a client's rows without a matching subscription here.
+    unmatched: int = 0
+    _followers: "list[PendingAck] | None" = None
+
+    @classmethod
+    def of_control(cls, inbound: "Inbound", sequence: int) -> "PendingAck":
+        """The ack of a control message."""
+        inbound.unsettled_control += 1
+        return cls(inbound, inbound.stream, sequence, 1, True)
 
     @property
     def peer(self) -> str:
         """The sender."""
-        return self._session.peer
+        return self._inbound.handshake.peer
 
     @property
     def acked(self) -> bool:
@@ -55,7 +65,7 @@ class PendingAck:
     @property
     def orphaned(self) -> bool:
         """Whether the sender may have lost track of the message: its stream or its connection is gone."""
-        return self._inbound.stream != self._stream or not self._session.established
+        return self._inbound.stream != self._stream or not self._inbound.handshake.established
 
     def retain(self) -> None:
         """Count one more copy."""
@@ -71,17 +81,10 @@ class PendingAck:
     def release(self) -> None:
         """One copy is settled."""
         self._remaining = remaining = self._remaining - 1
-        if remaining:
-            return
-        self._settle()
-        # Without recursion: a client's control messages may form a long chain.
-        followers = self._followers and [*self._followers]
-        while followers:
-            follower = followers.pop()
-            follower._remaining -= 1
-            if not follower._remaining:
-                follower._settle()
-                followers += follower._followers or ()
+        if not remaining:
+            self._settle()
+            if self._followers:
+                self._release_followers([*self._followers])
 
     def expire(self) -> None:
         """Settle it before its copies."""
@@ -113,6 +116,15 @@ class PendingAck:
         if first._followers is not None and self in first._followers:
             first._followers = [follower for follower in first._followers if follower is not self]
             self.release()
+
+    def _release_followers(self, followers: "list[PendingAck]") -> None:
+        """Without recursion: a client's control messages may form a long chain."""
+        while followers:
+            follower = followers.pop()
+            follower._remaining -= 1
+            if not follower._remaining:
+                follower._settle()
+                followers += follower._followers or ()
 
     def _settle(self) -> None:
         inbound = self._inbound

@@ -131,6 +131,7 @@ class LinkRecovery:
         if context.detector.stop_listening(context.step.now_s):
             self.on_routes_changed()
         self._control.perform_all(self._links.tick())
+        self._control.settlement.on_sync_progress()
         self._duplicates.expire(context.undeliverable_before_s)
         context.counters.undeliverable += context.deferred.expire_addressed(context.undeliverable_before_s)
 

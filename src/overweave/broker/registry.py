@@ -5,23 +5,29 @@ from collections.abc import Iterator, Mapping
 
 from overweave.broker.advertised import Advertised
 from overweave.contract.effects import Effect, Persist, Reject
+from overweave.contract.overlay_state import OverlayRecord
+from overweave.language.generations import stable_id
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 
-#: The journal: client and filter of each registration, by kind and id.
-Journal = Mapping[tuple[str, str], tuple[str, Filter]]
+#: Client and filter of each registration, by kind and id.
+Registrations = Mapping[tuple[str, str], tuple[str, Filter]]
+#: The journal: registrations, and the state of the overlay if it has ever changed.
+Journal = Mapping[tuple[str, str], tuple[str, Filter] | OverlayRecord]
 KINDS = ("advertisement", "subscription")
+OVERLAY_KEY = ("overlay", "")
 
 
 class Registry:
-    """Clients with their advertisements and subscriptions; an id belongs to one client."""
+    """Clients with their advertisements and subscriptions; a stable id belongs to one client, with all its generations."""
 
     def __init__(self, unsynced: int = 0) -> None:
         #: The count of `Persist` effects so far, and the number of the last one for each client. Effects of an earlier core of
         #: this process that are not durable yet may belong to any restored client.
         self._kept = self._unsynced = unsynced
         self._last_kept: dict[str, int] = {}
-        self._owners: dict[tuple[str, str], str] = {}
+        #: The client of each stable id, with the number of its generations here.
+        self._owners: dict[tuple[str, str], tuple[str, int]] = {}
         self._clients: dict[str, dict[tuple[str, str], Filter]] = {}
         #: The number of registrations of a kind, of one client or (None) of all.
         self._counts: Counter[tuple[str, str | None]] = Counter()
@@ -62,18 +68,19 @@ class Registry:
     def register(self, client: str, message: Control, effects: list[Effect]) -> bool:
         """Register or withdraw for a client; False if the id belongs to another one."""
         key = kind_of(message), message.id
-        owner = self._owners.get(key)
         if isinstance(message, Advertise | Subscribe):
-            if owner not in (None, client):
-                effects.append(Reject(client, "id-in-use", f"{key[0]} {message.id!r}: expected an id that nobody else uses"))
+            stable = stable_id(message.id)
+            if self._owners.get((key[0], stable), (client, 0))[0] != client:
+                effects.append(Reject(client, "id-in-use", f"{key[0]} {stable!r}: expected an id that nobody else uses"))
                 return False
             if self.is_change(client, message):  # else the journal has it already
                 self._keep(client, Persist(key, (client, message.filter)), effects)
             self._enter(client, key, message.filter)
             return True
-        if owner != client:
+        if key not in self._clients.get(client, ()):
             return False
-        del self._owners[key], self._clients[client][key]
+        del self._clients[client][key]
+        self._add_generations(client, key, -1)
         if key[0] == "advertisement":
             self.advertised.remove(client, key[1])
         self._add_to_counts(client, key[0], -1)
@@ -96,26 +103,48 @@ class Registry:
 
     def restore(self, journal: Journal) -> Iterator[tuple[str, Control]]:
         """Register the journal of an earlier incarnation; the clients and messages."""
-        for key, (client, filter) in journal.items():
+        for key, value in journal.items():
+            if isinstance(value, OverlayRecord):
+                continue
+            client, filter = value
             self.add(client)
             self._enter(client, key, filter)
             self._last_kept[client] = self._unsynced
-            yield client, Advertise(key[1], filter) if key[0] == "advertisement" else Subscribe(key[1], filter)
+            yield client, _message(key, filter)
 
-    def entries(self) -> Journal:
+    def messages(self) -> Iterator[tuple[str, Control]]:
+        """All registrations as messages of their clients."""
+        for key, (client, filter) in self.entries().items():
+            yield client, _message(key, filter)
+
+    def keep_overlay(self, record: OverlayRecord | None, effects: list[Effect]) -> None:
+        """Persist the state of the overlay."""
+        self._kept += 1
+        effects.append(Persist(OVERLAY_KEY, record))
+
+    def entries(self) -> Registrations:
         """All registrations, as in the journal."""
         return {key: (client, filter) for client, filters in self._clients.items() for key, filter in filters.items()}
 
     def validate(self) -> None:
         """Check the invariants."""
-        assert {(key, client) for client, keys in self._clients.items() for key in keys} == set(self._owners.items())
+        generations = Counter((client, kind, stable_id(id)) for client, keys in self._clients.items() for kind, id in keys)
+        assert generations == {(client, *key): count for key, (client, count) in self._owners.items()}
         for client, keys in self._clients.items():
             assert all(self._counts[kind, client] == sum(key[0] == kind for key in keys) for kind in KINDS)
-        assert all(self._counts[kind, None] == sum(key[0] == kind for key in self._owners) for kind in KINDS)
+        assert all(self._counts[kind, None] == sum(key[0] == kind for key in self.entries()) for kind in KINDS)
 
     def _add_to_counts(self, client: str, kind: str, count: int) -> None:
         self._counts[kind, client] += count
         self._counts[kind, None] += count
+
+    def _add_generations(self, client: str, key: tuple[str, str], count: int) -> None:
+        stable = key[0], stable_id(key[1])
+        generations = self._owners.get(stable, (client, 0))[1] + count
+        if generations:
+            self._owners[stable] = client, generations
+        else:
+            del self._owners[stable]
 
     def _keep(self, client: str, effect: Persist, effects: list[Effect]) -> None:
         self._kept += 1
@@ -123,12 +152,16 @@ class Registry:
         effects.append(effect)
 
     def _enter(self, client: str, key: tuple[str, str], filter: Filter) -> None:
-        if key not in self._owners:
+        if key not in self._clients[client]:
             self._add_to_counts(client, key[0], 1)
-        self._owners[key] = client
+            self._add_generations(client, key, 1)
         self._clients[client][key] = filter
         if key[0] == "advertisement":
             self.advertised.add(client, key[1], filter)
+
+
+def _message(key: tuple[str, str], filter: Filter) -> Control:
+    return Advertise(key[1], filter) if key[0] == "advertisement" else Subscribe(key[1], filter)
 
 
 def kind_of(message: Control) -> str:

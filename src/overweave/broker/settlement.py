@@ -15,13 +15,18 @@ parents, subscriptions may still wait for each other in a cycle, or for a broker
 """
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from overweave.broker.backlogs import Backlogs
 from overweave.broker.peers import Peers
 from overweave.broker.pending_ack import ControlKey, PendingAck, control_key
+from overweave.language.generations import split_generation
 from overweave.language.messages import Advertise, Control, Subscribe, Unsubscribe
 from overweave.routing.sync import NeighbourSync, SyncKind
 
+#: The acks of all publications in flight.
+InFlightAcks = Callable[[], Iterable[PendingAck]]
 #: Settled ends of chains are pruned each time the number of chains has grown by this.
 _CHAINS_MORE = 256
 
@@ -42,27 +47,53 @@ class Settlement(Protocol):
         """Settle acks that have waited since before a time, where waits may form cycles."""
 
 
-def make_settlement(sync: NeighbourSync, peers: Peers) -> Settlement:
+def make_settlement(sync: NeighbourSync, peers: Peers, in_flight: InFlightAcks, backlogs: Backlogs) -> Settlement:
     """The settlement that suits a synchronisation."""
     if sync.kind is SyncKind.BY_ROUTING:
-        return RoutingSettlement()
+        return RoutingSettlement(in_flight, backlogs)
     return TreeSettlement(sync, peers) if sync.kind is SyncKind.TREE else GraphSettlement(sync, peers)
 
 
 class RoutingSettlement:
-    """No conditions: the protocol itself tracks the arrival of its addressed messages."""
+    """The protocol itself tracks the arrival of its addressed messages.
 
-    def add(self, message: Control, peer: str, ack: PendingAck, now_s: float) -> None:
+    A subscription of a client that has moved waits for all publications in flight, which were routed without it, and for those
+    that publishers send again to a broker that has restarted. Settled, it tells the client that nothing more will come to its old
+    broker alone (the sweep of `overweave.broker.client.migration`).
+    """
+
+    def __init__(self, in_flight: InFlightAcks, backlogs: Backlogs) -> None:
+        self._in_flight, self._backlogs = in_flight, backlogs
+        #: The acks that wait until peers have sent everything again.
+        self._held: list[PendingAck] = []
+
+    def add(self, message: Control, peer: str, ack: PendingAck, now_s: float) -> None:  # noqa: ARG002
         """See `Settlement.add`."""
+        if not isinstance(message, Subscribe) or not split_generation(message.id)[1]:
+            return
+        if self._backlogs.complete:
+            self._wait(ack)
+        else:
+            ack.retain()
+            self._held.append(ack)
 
     def withdrawn(self, message: Control, neighbour: str) -> None:
         """See `Settlement.withdrawn`."""
 
     def on_sync_progress(self) -> None:
         """See `Settlement.on_sync_progress`."""
+        if self._held and self._backlogs.complete:
+            held, self._held = self._held, []
+            for ack in held:
+                self._wait(ack)
+                ack.release()
 
     def expire(self, before_s: float) -> None:
         """See `Settlement.expire`."""
+
+    def _wait(self, ack: PendingAck) -> None:
+        for earlier in self._in_flight():
+            ack.wait_for(earlier)
 
 
 class TreeSettlement:
@@ -82,7 +113,7 @@ class TreeSettlement:
         if key is None:
             return
         self._chain((peer, key), ack)
-        if self._sync.synced_except(peer):
+        if self._is_synced(message, peer):
             self._wait(message, key, peer, ack)
         else:
             ack.retain()
@@ -96,7 +127,7 @@ class TreeSettlement:
         deferred, self._deferred = self._deferred, []
         for message, peer, ack in deferred:
             key = control_key(message)
-            if key is not None and not self._sync.synced_except(peer):
+            if key is not None and not self._is_synced(message, peer):
                 self._deferred.append((message, peer, ack))
                 continue
             if key is not None:
@@ -105,6 +136,10 @@ class TreeSettlement:
 
     def expire(self, before_s: float) -> None:
         """See `Settlement.expire`; on a tree no wait forms a cycle."""
+
+    def _is_synced(self, message: Control, peer: str) -> bool:
+        """Whether all other neighbours are synchronised in the epoch of a message; one of a client is in all epochs."""
+        return self._sync.synced_except(peer, message.header.overlay_epoch if peer in self._neighbours else None)
 
     def _wait(self, message: Control, key: ControlKey, peer: str, ack: PendingAck) -> None:
         if peer not in self._neighbours:
@@ -125,7 +160,7 @@ class TreeSettlement:
 
     def _wait_for_attracted(self, key: ControlKey, peer: str, ack: PendingAck) -> None:
         """An advertisement waits for the subscriptions that it attracts."""
-        self._sessions[peer].outbound.waiters.wait_for((Subscribe, key[1]), ack)
+        self._sessions[peer].outbound.waiters.wait_for((Subscribe, key[1], key[2]), ack)
 
     def _chain(self, name: tuple[str, ControlKey], ack: PendingAck) -> None:
         earlier = self._chains.get(name)
@@ -155,7 +190,7 @@ class GraphSettlement(TreeSettlement):
         """See `Settlement.withdrawn`: acks that waited for the subscription wait for those at the other neighbours."""
         if isinstance(message, Unsubscribe):
             for ack in self._sessions[neighbour].outbound.waiters.detach_withdrawn(message):
-                self._wait_for_others((Subscribe, message.header.tree), neighbour, ack)
+                self._wait_for_others((Subscribe, message.header.tree, message.header.overlay_epoch), neighbour, ack)
                 ack.release()
 
     def expire(self, before_s: float) -> None:

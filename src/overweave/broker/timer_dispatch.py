@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 from overweave.broker.leaving import LEAVE
 from overweave.broker.lifecycle import PeerLifecycle
+from overweave.broker.migration import MIGRATIONS
 from overweave.broker.orphans import ORPHANS, ORPHANS_S
+from overweave.broker.overlay_control import OUTSIDERS
 from overweave.broker.parts import BrokerParts
 from overweave.broker.retirement import RETIRE
 from overweave.broker.slow_consumers import CHECK_SLOW, CHECK_SLOW_FAST
@@ -23,23 +25,23 @@ class TimerDispatch:
         self._parts, self._lifecycle = parts, lifecycle
         context = parts.context
         self._step, self._timers, self._acks = context.step, context.timers, context.peers.acks
-        self._config, self._tick_s = context.config.session, context.detector.tick_s
+        self._acknowledge_delay_s = context.config.session.acknowledge_delay_s
+        periods_s = (RESEND, context.config.session.retransmit_s), (HEARTBEAT, context.detector.tick_s)
+        self._periods_s = [(name, period_s) for name, period_s in periods_s if period_s is not None]
         self._control, self._retirement, self._orphans = parts.control, parts.retirement, parts.orphans
-        self._consumers = parts.consumers
+        self._consumers, self._overlay = parts.consumers, parts.overlay
         self._handlers: dict[str, Callable[[], None]] = {
-            ACKNOWLEDGE: self._acknowledge,
             ACKNOWLEDGE_CONTROL: self._acknowledge_control,
             RESEND: self._retransmit,
             ORPHANS: parts.orphans.retry,
             HEARTBEAT: parts.recovery.on_heartbeat,
             RETIRE: parts.retirement.on_timer,
             LEAVE: parts.clients.withdraw_slice,
+            MIGRATIONS: parts.migration.on_timer,
+            OUTSIDERS: parts.overlay.on_timer,
         }
 
     # Methods, not closures: a copy of a broker must not act on the first one.
-    def _acknowledge(self) -> None:
-        self._acks.flush_delayed(self._step.effects)
-
     def _acknowledge_control(self) -> None:
         self._acks.flush_control(self._step.effects)
 
@@ -47,6 +49,9 @@ class TimerDispatch:
         """A timer has fired: of the core, the protocol, or a module."""
         name = stimulus.name
         late_s = self._timers.fired(name)
+        if name == ACKNOWLEDGE:  # the most frequent one
+            self._acks.flush_delayed(self._step.effects)
+            return
         handler = self._handlers.get(name)
         if handler is not None:
             handler()
@@ -57,11 +62,13 @@ class TimerDispatch:
 
     def end_step(self) -> None:
         """Retire and close links, send due acknowledgements, and set the timers that are needed."""
-        acks, config, timers = self._acks, self._config, self._timers
+        acks, timers = self._acks, self._timers
         if self._control.retired:
             self._control.retired, retired = [], self._control.retired
             for neighbour in retired:
                 self._retirement.retire(neighbour)
+        if self._overlay.closing:
+            self._overlay.check()
         if self._retirement.links:
             self._retirement.check()
         if acks.now:
@@ -71,14 +78,13 @@ class TimerDispatch:
         if acks.soon:
             timers.set(ACKNOWLEDGE_CONTROL, 0.0)
         if acks.later and ACKNOWLEDGE not in timers.due_s:
-            timers.set(ACKNOWLEDGE, config.acknowledge_delay_s)
-        if config.retransmit_s is not None:
-            timers.set(RESEND, config.retransmit_s)
+            timers.set(ACKNOWLEDGE, self._acknowledge_delay_s)
+        for name, period_s in self._periods_s:
+            if name not in timers.due_s:
+                timers.set(name, period_s)
         if self._consumers.needed:
             for name, delay_s in self._consumers.timers():
                 timers.set(name, delay_s)
-        if self._tick_s is not None:
-            timers.set(HEARTBEAT, self._tick_s)
 
     def _retransmit(self) -> None:
         for session in self._parts.context.peers.sessions.values():

@@ -7,6 +7,8 @@ status meaning
 1      runtime error
 2      invalid input: options, files, lines; the message names the place and the expectation
 130    interrupted by Ctrl-C
+129    ended by SIGHUP (``pub``, ``sub``)
+143    ended by SIGTERM (``pub``, ``sub``)
 ====== ============================================================================================
 
 An error is one line on stderr that begins with ``overweave: ``; ``--debug`` adds a traceback before it.
@@ -27,6 +29,7 @@ import typer
 import typer.core
 import typer.main
 
+from overweave.cli.stopping import Terminated
 from overweave.cli.terminal import PROGRAM, discard, say
 from overweave.errors import DuplicateId, InvalidInput, OverweaveError
 from overweave.language.values import excerpt
@@ -102,6 +105,9 @@ def _guarded(command: Callable[[], int], debug: bool) -> int:
         status = command()
     except (KeyboardInterrupt, typer.Abort):
         status = 130
+    except Terminated as signalled:
+        say(f"ended by {signalled}")
+        return signalled.status
     except (BrokenPipeError, SystemExit) as leaving:
         # typer turns a broken pipe into an exit with status 1; the error is its context.
         _discard_output()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -45,6 +45,12 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: int | None = None
     unsettled: int | None = None
     unadvertised: int | None = None
+    #: The state of each module, by name.
+    modules: dict[str, dict[str, Any]] = {}
+    #: The clients that are moving away, and where to.
+    migrations: dict[str, str] = {}
+    migrations_completed: int | None = None
+    migrations_failed: int | None = None
 
 
 #: By broker, its snapshot or the reason why there is none.
@@ -109,6 +115,10 @@ def _line(name: str, address: str | None, now: Snapshot | str, before: Snapshot 
         subscriptions=done.tables.get("subscriptions", 0),
         unsettled=sum(done.unsettled.values()),
         unadvertised=done.unadvertised,
+        modules=now.modules,
+        migrations=now.migrations,
+        migrations_completed=done.migrations_completed,
+        migrations_failed=done.migrations_failed,
     )
 
 
@@ -130,6 +140,8 @@ def put_json(lines: Sequence[Line]) -> None:
 WORKING = {"up": "green", "degraded": "yellow"}
 _HEADINGS = ("in/s", "out/s", "in", "out", "to clients", "subscriptions", "unsettled")
 _WIDTH_IN_PIPES = 200
+#: The migrations of a broker that are shown by name.
+_MIGRATIONS_NAMED = 5
 
 
 def console() -> "Console":
@@ -141,7 +153,10 @@ def console() -> "Console":
 
 
 def view_of(lines: Sequence[Line]) -> "Group":
-    """The table, with reasons below it. Names are external input, so they are never parsed as markup."""
+    """The table, with reasons, migrations and states of modules below it.
+
+    Names are external input, so they are never parsed as markup.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -157,4 +172,23 @@ def view_of(lines: Sequence[Line]) -> "Group":
         totals = (line.publications_in, *sent, line.subscriptions, line.unsettled)
         figures = ["–" if each is None else f"{each:,.0f}" for each in (*rates, *totals)]
         table.add_row(Text(printable(line.broker)), Text(line.state, WORKING.get(line.state, "red")), *figures)
-    return Group(table, *(Text(f"{printable(line.broker)}: {line.reason}") for line in lines if line.reason))
+    reasons = [f"{printable(line.broker)}: {line.reason}" for line in lines if line.reason]
+    modules = [_module_text(line.broker, name, status) for line in lines for name, status in line.modules.items() if status]
+    migrations = [text for line in lines if (text := _migration_text(line))]
+    return Group(table, *map(Text, (*reasons, *migrations, *modules)))
+
+
+def _migration_text(line: Line) -> str:
+    """The migrations of a broker; nothing if there were none."""
+    if not (line.migrations or line.migrations_completed or line.migrations_failed):
+        return ""
+    counts = f"{line.migrations_completed or 0:,} completed, {line.migrations_failed or 0:,} failed"
+    text = f"{line.broker} migrations: {len(line.migrations):,} in progress, {counts}"
+    named = [f"{client} to {to}" for client, to in list(line.migrations.items())[:_MIGRATIONS_NAMED]]
+    more = ["…"] if len(line.migrations) > len(named) else []
+    return printable(f"{text}: {', '.join([*named, *more])}" if named else text, _WIDTH_IN_PIPES)
+
+
+def _module_text(broker: str, module: str, status: Mapping[str, object]) -> str:
+    values = ", ".join(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in status.items())
+    return printable(f"{broker} {module}: {values}", _WIDTH_IN_PIPES)

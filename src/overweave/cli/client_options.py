@@ -1,21 +1,23 @@
-"""Client options of ``pub`` and ``sub``, and their connection to a broker.
+"""Client options of ``pub``, ``sub``, ``move`` and ``drain``, and the connection of the former two to a broker.
 
 The first connection is retried until ``--connect-timeout``; a lost connection is retried without limit. Both are reported on
 stderr. Permanent errors (an unknown host, an untrusted certificate) end the verb at once.
 """
 
 import contextlib
+import signal
 import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from overweave.cli.stopping import terminating
 from overweave.cli.terminal import say
 from overweave.drivers.tcp.addresses import Address, parse_address
 from overweave.drivers.tcp.blocking import BlockingClient, connect_blocking
@@ -46,6 +48,8 @@ ConnectTimeout = Annotated[
 _RETRY_S = 0.1
 _ANSWER_S = 5.0
 _POLL_S = 0.25
+#: The time without progress after which a wait for the network is reported.
+STALL_S = 1.5
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -79,26 +83,33 @@ def filter_of(option: str, text: str) -> Filter:
 def connected(
     option: str, url: str, credentials: Credentials, timeout_s: float, advertise: bool = True
 ) -> Iterator[BlockingClient]:
-    """A client of the broker at ``url``, the value of ``option``. It closes without a flush."""
+    """A client of the broker at ``url``, the value of ``option``. It closes without a flush.
+
+    SIGTERM and SIGHUP end the body as Ctrl-C does: a client that does not leave would hold its publishers back.
+    """
     address = parse_address(url, option)
-    context = _context(address, credentials)
+    context = tls_context(address, credentials)
     end_s = time.monotonic() + timeout_s
     _wait_for(address, context, end_s)
-    client = connect_blocking(
-        url,
-        **{name: getattr(credentials, name) for name in credentials.__struct_fields__},
-        advertise=advertise,
-        timeout_s=max(end_s - time.monotonic(), _ANSWER_S),
-    )
-    try:
-        client.__enter__()
-    except TimeoutError:
-        raise OverweaveError(f"{address}: expected a broker, found another server") from None
-    with contextlib.closing(client), _connection_reports(client, address):
-        yield client
+    with terminating(signal.SIGTERM, signal.SIGHUP):
+        client = connect_blocking(
+            url,
+            **{name: getattr(credentials, name) for name in credentials.__struct_fields__},
+            advertise=advertise,
+            timeout_s=max(end_s - time.monotonic(), _ANSWER_S),
+        )
+        hint = "" if address.tls else "; if it speaks TLS, use tls://"
+        try:
+            with stall_reports(lambda: True, lambda: f"waiting for an answer of {address}{hint}"):
+                client.__enter__()
+        except TimeoutError:
+            raise OverweaveError(f"{address}: expected a broker, found another server{hint}") from None
+        with contextlib.closing(client), _connection_reports(client, address):
+            yield client
 
 
-def _context(address: Address, credentials: Credentials) -> ssl.SSLContext | None:
+def tls_context(address: Address, credentials: Credentials) -> ssl.SSLContext | None:
+    """The TLS context for a broker; None without TLS. Errors name the options."""
     given = {"--cafile": credentials.authorities, "--certificate": credentials.certificate, "--key": credentials.key}
     if not address.tls:
         for option, file in given.items():
@@ -143,16 +154,50 @@ def _wait_for(address: Address, context: ssl.SSLContext | None, end_s: float) ->
 
 
 @contextlib.contextmanager
+def stall_reports(progress: Callable[[], object], text: Callable[[], str], after_s: float | None = None) -> Iterator[None]:
+    """A message on stderr, once, while ``progress`` stays the same for a while during the body; None: nothing is awaited."""
+    limit_s = STALL_S if after_s is None else after_s
+
+    def check() -> Iterator[None]:
+        last, since_s, reported = progress(), time.monotonic(), False
+        while True:
+            yield
+            now = progress()
+            if now != last or now is None:
+                last, since_s, reported = now, time.monotonic(), False
+            elif not reported and time.monotonic() - since_s >= limit_s:
+                say(text())
+                reported = True
+
+    checks = check()
+    with _polling(lambda: next(checks)):
+        yield
+
+
+@contextlib.contextmanager
 def _connection_reports(client: BlockingClient, address: Address) -> Iterator[None]:
     """Messages on stderr when the connection is lost and restored."""
+    up = True
+
+    def check() -> None:
+        nonlocal up
+        if client.connected != up:
+            up = not up
+            say(f"{address}: reconnected" if up else f"{address}: connection lost, reconnecting")
+
+    with _polling(check):
+        yield
+
+
+@contextlib.contextmanager
+def _polling(check: Callable[[], None]) -> Iterator[None]:
+    """Calls of ``check`` in a thread of their own during the body."""
     done = threading.Event()
 
     def watch() -> None:
-        up = True
-        while not done.wait(_POLL_S):
-            if client.connected != up:
-                up = not up
-                say(f"{address}: reconnected" if up else f"{address}: connection lost, reconnecting")
+        with contextlib.suppress(OverweaveError):  # the client has closed
+            while not done.wait(_POLL_S):
+                check()
 
     watcher = threading.Thread(target=watch, name="watch", daemon=True)
     watcher.start()

@@ -83,7 +83,7 @@ async def _with_network(
     async def work() -> Traffic:
         await up.wait()
         async with contextlib.AsyncExitStack() as stack:
-            market = _Market(stack, network.urls)
+            market = _Market(stack, network.running_urls)
             await market.open(wanted, published)
             return await market.publish(published, seconds, expected, done)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from overweave.cli import plan_options as option
+from overweave.cli.client_options import CaFile, Certificate, Key, Name, Token
 from overweave.cli.output import put
 from overweave.cli.plan_options import PlanArguments
 from overweave.cli.spark_options import Conf, Master
@@ -46,6 +47,13 @@ def plan(
     move_price: option.MovePrice = 0.1,
     metrics: option.Metrics = None,
     seed: option.Seed = 0,
+    window: option.Window = None,
+    profile_bits: option.ProfileBits = None,
+    name: Name = None,
+    token: Token = None,
+    cafile: CaFile = None,
+    certificate: Certificate = None,
+    key: Key = None,
     master: Master = None,
     conf: Conf = None,
     json: option.Json = False,
@@ -54,6 +62,9 @@ def plan(
 
     The answer has the evidence, the load of every broker before and after, a lower bound on brokers, the moves, and a verdict.
     Nothing is changed. A goal or a client that cannot be satisfied is an error that names it.
+
+    With tcp://HOST:PORT or tls://HOST:PORT as SOURCE, the network of that broker is profiled for --window seconds and planned
+    with its present links. Where brokers have tokens, --name and --token need the permission control.
 
     The load before needs the links of the current network (--network). --brokers beside it overrides capacities.
 
@@ -67,6 +78,7 @@ def plan(
 def _run(arguments: PlanArguments) -> None:
     from overweave.cli.plan_follow import check_alone, follow_arguments, following_of
     from overweave.cli.plan_inputs import InputReader
+    from overweave.cli.plan_live import is_live, read_live
     from overweave.cli.plan_once import PlanRun
 
     if arguments.out is not None:
@@ -83,13 +95,18 @@ def _run(arguments: PlanArguments) -> None:
         )
     elif arguments.metrics is not None:
         raise InvalidInput("--metrics: expected with --follow, found alone")
+    live = is_live(arguments)
     with (
         option.goal_errors(arguments),
         waiting("reading") as show,
         tempfile.TemporaryDirectory() as scratch,
         contextlib.ExitStack() as stack,
     ):
-        reader = InputReader(arguments, goals, stack, Path(scratch), show)
+        network = None
+        if live:
+            network = read_live(arguments, Path(scratch) / "live", show)
+            arguments = msgspec.structs.replace(arguments, source=str(Path(scratch) / "live"))
+        reader = InputReader(arguments, goals, stack, Path(scratch), show, network)
         reader.start_if_remote()
         if following is not None:
             follow_arguments(arguments, options, reader, following)

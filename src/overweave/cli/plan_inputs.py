@@ -39,8 +39,11 @@ class InputReader:
         stack: contextlib.ExitStack,
         scratch: Path,
         show: Callable[[str], None],
+        live: "Network | None" = None,
     ) -> None:
         self._arguments = arguments
+        #: The network of a live SOURCE.
+        self._live = live
         self._goals = goals
         self._stack = stack
         self._started: SparkSession | None = None
@@ -91,7 +94,7 @@ class InputReader:
         given = self._arguments
         kind_of(tables)
         path = Location.of(given.brokers) if given.brokers is not None else table_path(tables, "brokers")
-        found = read_offer(given.network, path)
+        found = self._live if self._live is not None and path is None else read_offer(given.network, path)
         if found is None:
             raise InvalidInput(f"{tables}: expected --network or --brokers, as there is no table 'brokers'")
         return found if given.add is None else found.with_more(read_brokers(given.add))

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from overweave.planning.problem import Goals
 
 Source = Annotated[
-    str, typer.Argument(metavar="SOURCE", help="Directory of 'overweave profile' or 'workload'.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="SOURCE", help="Directory of 'overweave profile' or 'workload', or URL of a live broker.", show_default=False
+    ),
+]
+Window = Annotated[float | None, typer.Option(metavar="SECONDS", help="Live SOURCE: time to profile (default: 30).")]
+ProfileBits = Annotated[
+    int | None, typer.Option(metavar="N", help="Live SOURCE: window of profiles in publications (default: 1280).")
 ]
 NetworkFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Current network or scenario: its brokers and links.")]
 Brokers = Annotated[
@@ -86,6 +93,13 @@ class PlanArguments(msgspec.Struct, frozen=True, kw_only=True):
     move_price: float
     metrics: Path | None
     seed: int
+    window: float | None
+    profile_bits: int | None
+    name: str | None
+    token: str | None
+    cafile: Path | None
+    certificate: Path | None
+    key: Path | None
     master: str | None
     conf: list[str] | None
     json: bool
@@ -143,6 +157,8 @@ def read_goals(arguments: PlanArguments) -> "Goals":
     file, headroom = arguments.goals, arguments.headroom
     goals, has_headroom = (Goals(), False) if file is None else read_toml(file, read)
     if headroom is not None:
+        if not 0 <= headroom < 1:
+            raise InvalidInput(f"--headroom: expected a share from 0 to below 1, found {headroom:g}")
         if has_headroom and headroom != goals.headroom:
             raise InvalidInput(f"--headroom: expected {goals.headroom:g}, as goals.headroom of {file} has it, found {headroom:g}")
         goals = msgspec.structs.replace(goals, headroom=headroom)

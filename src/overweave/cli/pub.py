@@ -19,9 +19,11 @@ from overweave.cli.client_options import (
     Token,
     connected,
     filter_of,
+    stall_reports,
 )
 from overweave.cli.line_reader import STDIN, BadLines, LineFile, open_lines, parsed
 from overweave.cli.output import put
+from overweave.cli.stopping import Terminated
 from overweave.cli.terminal import progress, say
 from overweave.drivers.tcp.blocking import BlockingClient, checked_size_bytes
 from overweave.errors import InvalidInput, OverweaveError
@@ -64,8 +66,8 @@ def pub(
     Without --advertise every class is advertised before its first publication: [class,eq,'X'] and the attributes of that class.
     With --advertise a publication outside all advertisements reaches no subscriber, and the exit status is 1.
 
-    Without --skip-bad the first invalid line ends the run with exit status 2; earlier lines are published. Ctrl-C flushes for at
-    most 2 seconds. Files that end in .gz are decompressed.
+    Without --skip-bad the first invalid line ends the run with exit status 2; earlier lines are published. Ctrl-C, SIGTERM
+    and SIGHUP flush for at most 2 seconds. Files that end in .gz are decompressed.
     """
     if rate is not None and not rate > 0:
         raise InvalidInput(f"--rate: expected more than 0, got {rate:g}")
@@ -98,15 +100,23 @@ class Publisher:
         #: Settled publications without a matching subscription.
         self.unmatched = 0
         self.seconds = 0.0
+        #: Whether the network is awaited, rather than the input.
+        self._is_waiting = False
 
     def publish_all(self, batches: Iterable[list[Publication]]) -> None:
-        """Publish all batches and flush; after an error the flush has a short timeout."""
+        """Publish all batches and flush; after an error the flush has a short timeout. A wait without progress is reported."""
+        with stall_reports(self._progress, self._stall_text):
+            self._publish_all(batches)
+
+    def _publish_all(self, batches: Iterable[list[Publication]]) -> None:
         last_s: float | None = _LAST_S
         try:
             for filter in self._filters:
-                self._client.advertise(filter)
+                with self._waiting():
+                    self._client.advertise(filter)
             for batch in batches:
-                self._client.publish_many(batch)
+                with self._waiting():
+                    self._client.publish_many(batch)
             last_s = None
         except InvalidInput:
             # The lines before an invalid one are published.
@@ -117,9 +127,9 @@ class Publisher:
 
     def _settle(self, last_s: float | None) -> None:
         try:
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError), self._waiting():
                 self._client.flush(last_s)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Terminated):
             with contextlib.suppress(TimeoutError, OverweaveError):
                 self._client.flush(_LAST_S)
             raise
@@ -127,6 +137,23 @@ class Publisher:
             self.published, self.seconds = self._client.published, time.monotonic() - self._start_s
             self.settled = max(self.published - self._client.unsettled, 0)
             self.unmatched = self._client.unmatched
+
+    @contextlib.contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self._is_waiting = True
+        try:
+            yield
+        finally:
+            self._is_waiting = False
+
+    def _progress(self) -> object:
+        """What changes while the network makes progress; None if it is not awaited, or its loss is reported already."""
+        waits = self._is_waiting and self._client.connected
+        return (self._client.published, self._client.unsettled) if waits else None
+
+    def _stall_text(self) -> str:
+        unsettled = self._client.unsettled
+        return f"waiting: {unsettled:,} unsettled" if unsettled else "waiting: an advertisement is not in force yet"
 
 
 def _read(path: str, first: LineFile, repeat: int, bad: BadLines) -> Iterator[list[Publication]]:

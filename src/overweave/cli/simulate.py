@@ -12,9 +12,11 @@ from overweave.cli.terminal import progress
 from overweave.drivers.sim.metrics import Metrics
 from overweave.drivers.sim.runner import simulate as simulate_scenario
 from overweave.drivers.sim.scenario import read_scenario
+from overweave.drivers.sim.series_file import SeriesWriter, series_path
 from overweave.drivers.sim.utilisation import overload_text
 from overweave.drivers.tracing.files import TraceWriter
 from overweave.drivers.tracing.names import run_name
+from overweave.errors import InvalidInput
 
 EXAMPLE = """\
 printf '%s\\n' 'duration_s = 10' '[overlay]' 'shape = "balanced"' 'brokers = 12' 'degree = 3' \\
@@ -28,6 +30,11 @@ def simulate(
     trace: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Write the trace, the table 'deliveries', as Parquet into DIR.")
     ] = None,
+    series: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE|DIR", help="Write measures per broker and interval: .csv, .parquet, or Parquet into DIR."),
+    ] = None,
+    every: Annotated[float, typer.Option(metavar="S", help="The interval of --series in simulated seconds.")] = 1.0,
     json: Annotated[bool, typer.Option("--json", help="Write the metrics as JSON.")] = False,
 ) -> None:
     """Simulate a network of brokers under a workload, and report its metrics, its faults and overloaded brokers.
@@ -36,16 +43,27 @@ def simulate(
     seed 1 is DIR/run=scenario-seed-1; it appears when the run is complete and replaces an earlier one of that name.
     'overweave protocols' lists the protocols for [routing] and their options.
     """
+    if not every > 0:
+        raise InvalidInput(f"--every: expected a time above 0, got {every:g}")
     scenario = read_scenario(file, seed)
     run = run_name(f"{file.stem}-seed-{scenario.seed}")
     with contextlib.ExitStack() as stack:
         writer = TraceWriter(trace, run) if trace is not None else None
         on_record = stack.enter_context(writer) if writer is not None else _ignore
         on_statement = writer.add_statement if writer is not None else _ignore
+        on_decision = writer.add_decision if writer is not None else _ignore
+        on_sample = None if series is None else stack.enter_context(SeriesWriter(series_path(series, run)))
         done = stack.enter_context(progress("simulating", _milliseconds(scenario.duration_s)))
         done(0)
         metrics = simulate_scenario(
-            scenario, lambda done_s: done(_milliseconds(done_s)), on_record, run, on_statement=on_statement
+            scenario,
+            lambda done_s: done(_milliseconds(done_s)),
+            on_record,
+            run,
+            on_statement=on_statement,
+            on_decision=on_decision,
+            on_sample=on_sample,
+            sample_every_s=every,
         )
     if json:
         put(msgspec.json.format(msgspec.json.encode(metrics), indent=2) + b"\n")

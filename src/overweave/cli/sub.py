@@ -22,6 +22,7 @@ from overweave.cli.client_options import (
     Token,
     connected,
     filter_of,
+    stall_reports,
 )
 from overweave.cli.output import put
 from overweave.cli.terminal import is_watched, say, waiting
@@ -51,7 +52,7 @@ def sub(
     key: Key = None,
     connect_timeout: ConnectTimeout = CONNECT_TIMEOUT_S,
 ) -> None:
-    """Print every publication that matches a filter, one per line, until Ctrl-C.
+    """Print every publication that matches a filter, one per line, until Ctrl-C, SIGTERM or SIGHUP.
 
     Lines are not buffered. A lost connection is resumed, and nothing is printed twice. If the broker rejects the client,
     disconnects it as a slow consumer, or its session expired so that lines may be missing, the reason is one line on stderr,
@@ -88,7 +89,8 @@ def sub(
 def _subscribed(client: BlockingClient, wanted: Filter, within_s: float | None) -> Iterator[BlockingSubscription]:
     with contextlib.ExitStack() as stack:
         try:
-            publications = stack.enter_context(client.subscribe(wanted, within_s))
+            with stall_reports(lambda: True, lambda: "waiting: the subscription is not in force yet"):
+                publications = stack.enter_context(client.subscribe(wanted, timeout_s=within_s))
         except TimeoutError:
             raise OverweaveError(f"FILTER: expected a confirmation of the broker within {within_s:g} s") from None
         yield publications

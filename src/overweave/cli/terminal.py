@@ -43,7 +43,7 @@ def waiting(text: str, shown: bool = True) -> Iterator[Callable[[str], None]]:
 
 
 @contextlib.contextmanager
-def progress(text: str, total: int | None, shown: bool = True) -> Iterator[Callable[[int], None]]:
+def progress(text: str, total: int | None, shown: bool = True) -> Iterator[Callable[[float], None]]:
     """A progress bar with ``text``; the body reports the completed amount.
 
     It appears with the first report, so that a `waiting` can be shown before: a terminal has room for one of them.
@@ -57,7 +57,7 @@ def progress(text: str, total: int | None, shown: bool = True) -> Iterator[Calla
     bar = Progress(console=Console(stderr=True), transient=True)
     task = bar.add_task(text, total=total)
 
-    def done(amount: int) -> None:
+    def done(amount: float) -> None:
         bar.start()
         bar.update(task, completed=amount)
 

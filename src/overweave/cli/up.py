@@ -11,15 +11,20 @@ import msgspec
 import typer
 
 from overweave.cli.broker_command import broker_command
+from overweave.cli.client_options import stall_reports
 from overweave.cli.output import put
-from overweave.cli.terminal import say, waiting
+from overweave.cli.terminal import is_watched, say, waiting
 from overweave.drivers.tcp.network_file import NetworkFile, read_network
 from overweave.drivers.tcp.processes import supervise
 from overweave.drivers.tcp.security import Authenticator, server_context
+from overweave.drivers.tcp.supervisor import Supervisor, supervisor_lock
 
 EXAMPLE = """\
 printf '%s\\n' '[network]' 'shape = "chain"' 'brokers = 3' 'port = 7400' > network.toml
 overweave up network.toml"""
+
+#: The time after which preparations are reported where no terminal shows them.
+_PREPARING_S = 5.0
 
 
 def up(
@@ -31,16 +36,27 @@ def up(
 ) -> None:
     """Run a whole network on this machine until Ctrl-C or SIGTERM, and print the URLs of its brokers.
 
-    If a broker process exits, the others are stopped and the exit status is 1. Without ``state`` in the file the state is in a
-    temporary directory and lost afterwards. 'overweave protocols' lists the routing protocols and the options for [routing].
+    If a broker process exits, the others are stopped and the exit status is 1. Spare brokers of the file are not started;
+    other processes of the same user can ask for that, and stop brokers. Without ``state`` in the file the state is in a temporary
+    directory and lost afterwards. 'overweave protocols' lists the routing protocols and the options for [routing].
     """
     network = read_network(file)
     # Errors in these files are reported once, here, instead of by every broker.
     Authenticator(network.security), server_context(network.security)
-    document = msgspec.json.encode({"brokers": network.urls}) + b"\n"
-    if ready_file is not None:
-        ready_file.unlink(missing_ok=True)
-    with waiting("preparing (compiles once, half a minute)"):
+    with supervisor_lock(file):
+        if ready_file is not None:
+            ready_file.unlink(missing_ok=True)
+        try:
+            _run(file, network, ready_file, as_json=json)
+        finally:
+            if ready_file is not None:
+                ready_file.unlink(missing_ok=True)
+
+
+def _run(file: Path, network: NetworkFile, ready_file: Path | None, *, as_json: bool) -> None:
+    document = msgspec.json.encode({"brokers": network.running_urls}) + b"\n"
+    text = "preparing (compiles once, half a minute)"
+    with waiting(text), contextlib.nullcontext() if is_watched() else stall_reports(lambda: True, lambda: text, _PREPARING_S):
         from overweave.drivers.tcp.warm import warm_up
 
         warm_up()
@@ -48,15 +64,12 @@ def up(
     def on_ready() -> None:
         if ready_file is not None:
             _write(ready_file, document)
-        put(document if json else "".join(f"{id}\t{url}\n" for id, url in network.urls.items()).encode())
+        put(document if as_json else "".join(f"{id}\t{url}\n" for id, url in network.running_urls.items()).encode())
 
-    try:
-        with _state(network) as state:
-            commands = {id: broker_command(file, id, state) for id in network.overlay.ids}
-            asyncio.run(supervise(commands, on_ready, lambda name, line: say(f"{name}: {line}")))
-    finally:
-        if ready_file is not None:
-            ready_file.unlink(missing_ok=True)
+    with _state(network) as state:
+        supervisor = Supervisor(file, lambda broker, *at: broker_command(file, broker, state, *at))
+        commands = {id: broker_command(file, id, state) for id in network.overlay.ids}
+        asyncio.run(supervise(commands, on_ready, lambda name, line: say(f"{name}: {line}"), control=supervisor.control))
 
 
 @contextlib.contextmanager

@@ -4,6 +4,8 @@ import msgspec
 
 #: The window of the client library: so many publications of a live client are in flight, two windows at most after long batches.
 CLIENT_WINDOW = 16_384
+#: The session of a disconnected client expires after this time, at live brokers and simulated ones.
+SESSION_EXPIRY_S = 30.0
 
 
 class SessionConfig(msgspec.Struct, frozen=True):
@@ -17,7 +19,8 @@ class SessionConfig(msgspec.Struct, frozen=True):
     #: After so many settled rows an acknowledgement goes out at once, else after the delay.
     acknowledge_every: int = 64
     acknowledge_delay_s: float = 0.02
-    #: The retransmission period; None: connections lose nothing.
+    #: The retransmission period; without progress the pauses double (`overweave.broker.session.backoff`). None: connections
+    #: lose nothing.
     retransmit_s: float | None = None
 
 

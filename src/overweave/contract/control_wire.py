@@ -1,26 +1,49 @@
 """The wire form of control messages within their frames (see `overweave.contract.wire` for the layout)."""
 
 import struct
+from typing import Any
 
 import msgspec
 
 from overweave.contract.control_codecs import codec_named, codec_of
-from overweave.contract.frames import AdvertisementsEnd, ControlMessage, LinkRetired, Rejected, SyncEnd
+from overweave.contract.frames import (
+    AdvertisementsEnd,
+    BarrierRequest,
+    ControlMessage,
+    EpochOpened,
+    LinkRetired,
+    Migrate,
+    MigrationBarrier,
+    MigrationResult,
+    ModuleMessage,
+    OverlayUpdate,
+    Rejected,
+    StreamEnd,
+    SyncEnd,
+)
+from overweave.contract.wire_ids import decode_id, encode_id
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, RoutingMessage, Subscribe, Unadvertise, Unsubscribe
 
-_ID = struct.Struct("<HH")
+#: The lengths of the id and the header, and the generation.
+_HEAD = struct.Struct("<HHI")
+_GENERATION = struct.Struct("<I")
 #: Control messages by their wire numbers; a `RoutingMessage` is an envelope.
 _TYPES: tuple[type[ControlMessage], ...] = (
     Advertise, Unadvertise, Subscribe, Unsubscribe, AdvertisementsEnd, SyncEnd, RoutingMessage, Rejected,
-    LinkRetired,
+    LinkRetired, ModuleMessage, Migrate, BarrierRequest, MigrationBarrier, StreamEnd, MigrationResult, OverlayUpdate, EpochOpened,
 )  # fmt: skip
 _NUMBERS = {type: number for number, type in enumerate(_TYPES)}
 _ENVELOPE = _NUMBERS[RoutingMessage]
-_header_decoder = msgspec.msgpack.Decoder(Header)
-_rejected_decoder, _retired_decoder = msgspec.msgpack.Decoder(Rejected), msgspec.msgpack.Decoder(LinkRetired)
+_header_decoder, _rejected_decoder = msgspec.msgpack.Decoder(Header), msgspec.msgpack.Decoder(Rejected)
+#: Messages that are encoded as a whole.
+_PLAIN = (
+    AdvertisementsEnd, SyncEnd, LinkRetired, ModuleMessage, Migrate, BarrierRequest, MigrationBarrier, StreamEnd, MigrationResult,
+    OverlayUpdate, EpochOpened,
+)  # fmt: skip
+_plain_decoders: dict[type, msgspec.msgpack.Decoder[Any]] = {kind: msgspec.msgpack.Decoder(kind) for kind in _PLAIN}
 
 
 def encode_control(message: ControlMessage) -> tuple[int, bytes]:
@@ -33,14 +56,12 @@ def decode_control(number: int, body: bytes) -> ControlMessage:
     if number >= len(_TYPES):
         raise WireError(0, f"a control message of type 0 to {len(_TYPES) - 1}, got {number}")
     kind = _TYPES[number]
-    if kind is AdvertisementsEnd or kind is SyncEnd:
-        if body:
-            raise WireError(0, f"a marker of no bytes, got {len(body)}")
-        return AdvertisementsEnd() if kind is AdvertisementsEnd else SyncEnd()
     if kind is Rejected:
-        return _rejected_decoder.decode(body)
-    if kind is LinkRetired:
-        return _retired_decoder.decode(body)
+        return _decoded_rejected(body)
+    plain = _plain_decoders.get(kind)
+    if plain is not None:
+        decoded: ControlMessage = plain.decode(body)
+        return decoded
     try:
         if kind is RoutingMessage:
             return _decoded_envelope(body)
@@ -56,11 +77,11 @@ def decode_control(number: int, body: bytes) -> ControlMessage:
 
 
 def _encoded(message: ControlMessage) -> bytes:
+    if isinstance(message, _PLAIN):
+        return msgspec.msgpack.encode(message)
     match message:
-        case AdvertisementsEnd() | SyncEnd():
-            return b""
-        case Rejected() | LinkRetired():
-            return msgspec.msgpack.encode(message)
+        case Rejected():
+            return _encoded_rejected(message)
         case Advertise() | Subscribe():
             return _encoded_head(message) + encode_filter(message.filter)
         case RoutingMessage():
@@ -71,11 +92,23 @@ def _encoded(message: ControlMessage) -> bytes:
             return _encoded_head(message)
 
 
+def _encoded_rejected(message: Rejected) -> bytes:
+    stable, generation = encode_id(message.id)
+    return _GENERATION.pack(generation) + msgspec.msgpack.encode(msgspec.structs.replace(message, id=stable))
+
+
+def _decoded_rejected(body: bytes) -> Rejected:
+    (generation,) = _GENERATION.unpack_from(body)
+    message = _rejected_decoder.decode(body[_GENERATION.size :])
+    return msgspec.structs.replace(message, id=decode_id(message.id, generation))
+
+
 def _encoded_head(message: Control) -> bytes:
-    id, header = message.id.encode(), msgspec.msgpack.encode(message.header)
+    stable, generation = encode_id(message.id)
+    id, header = stable.encode(), msgspec.msgpack.encode(message.header)
     if len(id) > 65_535 or len(header) > 65_535:
-        raise InvalidInput(f"id {message.id[:24]!r}: expected an id and a header of at most 65,535 bytes")
-    return _ID.pack(len(id), len(header)) + id + header
+        raise InvalidInput(f"id {stable[:24]!r}: expected an id and a header of at most 65,535 bytes")
+    return _HEAD.pack(len(id), len(header), generation) + id + header
 
 
 def _decoded_envelope(body: bytes) -> RoutingMessage:
@@ -90,8 +123,9 @@ def _decoded_envelope(body: bytes) -> RoutingMessage:
 
 def _decoded_head(body: bytes) -> tuple[str, Header, bytes]:
     """The id, the header and the rest of a control message."""
-    id_length, header_length = _ID.unpack_from(body)
-    header_at, rest_at = _ID.size + id_length, _ID.size + id_length + header_length
+    id_length, header_length, generation = _HEAD.unpack_from(body)
+    header_at, rest_at = _HEAD.size + id_length, _HEAD.size + id_length + header_length
     if rest_at > len(body) or not id_length:
         raise WireError(0, "an id and a header within their frame")
-    return body[_ID.size : header_at].decode(), _header_decoder.decode(body[header_at:rest_at]), body[rest_at:]
+    id = decode_id(body[_HEAD.size : header_at].decode(), generation)
+    return id, _header_decoder.decode(body[header_at:rest_at]), body[rest_at:]

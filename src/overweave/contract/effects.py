@@ -7,7 +7,8 @@ import msgspec
 from overweave.batches.base import Batch
 from overweave.batches.trace_fields import Columns
 from overweave.contract.frames import Frame
-from overweave.contract.records import Record, Statement
+from overweave.contract.overlay_state import OverlayState
+from overweave.contract.records import Decision, Record, Statement
 from overweave.overlay.parts import LinkKind
 
 #: Subscriptions with what each of them gets.
@@ -71,6 +72,12 @@ class TraceStatement(msgspec.Struct, frozen=True, gc=False):
     statement: Statement
 
 
+class TraceDecision(msgspec.Struct, frozen=True):
+    """A row for the trace of decisions, and a line for the log."""
+
+    decision: Decision
+
+
 class Reject(msgspec.Struct, frozen=True):
     """Send a peer an error with a code and a text, and close its connection.
 
@@ -94,10 +101,11 @@ class Notify(msgspec.Struct, frozen=True):
 
 
 class OpenLink(msgspec.Struct, frozen=True):
-    """Open a link to another broker of the network."""
+    """Open a link to another broker of the network, at an address if it is not in the network file."""
 
     peer: str
     kind: LinkKind = LinkKind.PRIMARY
+    url: str = ""
 
 
 class CloseLink(msgspec.Struct, frozen=True):
@@ -121,6 +129,43 @@ class Restart(msgspec.Struct, frozen=True):
     incarnation: int
 
 
+class Attach(msgspec.Struct, frozen=True):
+    """Connect to another broker too; `AttachFailed` says that it has no permitted address. Effect of a client's core."""
+
+    peer: str
+    #: The connection of the broker that ordered it: its addresses are valid for this.
+    source: str = ""
+
+
+class Detach(msgspec.Struct, frozen=True):
+    """Close the connection to a broker for good: nothing of this client is left there. Effect of a client's core."""
+
+    peer: str
+
+
+class MigrationEnded(msgspec.Struct, frozen=True):
+    """The migration of a client, ordered by `MigrateClient`, is complete, or the client stays because of an ``error``."""
+
+    token: str
+    client: str
+    error: str | None
+
+
+class OverlayChanged(msgspec.Struct, frozen=True):
+    """The broker has adopted a state of the overlay: other members, at other addresses."""
+
+    state: OverlayState
+
+
+class ModuleAnswer(msgspec.Struct, frozen=True):
+    """The answer of a module to a request of an operator, or a part of it: ``more`` parts follow."""
+
+    token: str
+    body: bytes = b""
+    error: str | None = None
+    more: bool = False
+
+
 Effect = (
     SendFrame
     | SetTimer
@@ -130,9 +175,15 @@ Effect = (
     | Trace
     | TraceColumns
     | TraceStatement
+    | TraceDecision
     | Reject
     | Notify
     | OpenLink
     | CloseLink
     | Restart
+    | Attach
+    | Detach
+    | MigrationEnded
+    | OverlayChanged
+    | ModuleAnswer
 )

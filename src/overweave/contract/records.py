@@ -1,4 +1,6 @@
-"""Records: the rows of traces, with the columns of the tables ``deliveries`` and ``statements``."""
+"""Records: the rows of traces, with the columns of the tables ``deliveries``, ``statements`` and ``decisions``."""
+
+from collections.abc import Mapping
 
 import msgspec
 
@@ -33,3 +35,16 @@ class Statement(msgspec.Struct, frozen=True):
     #: None in a withdrawal.
     filter: str | None
     withdrawn: bool
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """A decision of a module at a broker, with its reason and the figures behind it."""
+
+    at_s: float
+    broker: str
+    module: str
+    #: The decision, such as ``open-link``, and its subject: the id of a broker, client or message.
+    what: str
+    about: str
+    reason: str
+    figures: Mapping[str, float] = {}

@@ -11,19 +11,22 @@
     epochs          := u64 incarnation, u32 number, of the sender; u64 incarnation, u32 number, of the receiver
     HELLO           := epochs, u64 acknowledged, u64 expected, u64 unmatched, u8 confirmed
     ACKNOWLEDGEMENT := epochs, u64 acknowledged, u64 expected, u64 unmatched, any number of u64 first, u64 end
-    CONTROL         := epochs, u64 sequence, u64 acknowledged, u8 type, then for rejections and retired links
-                       msgpack of `Rejected` or `LinkRetired` (of frames), and for all others but marks:
-                       u16 n, u16 m, n bytes id, m bytes header (msgpack), and for advertisements and subscriptions the
-                       filter (codec)
+    CONTROL         := epochs, u64 sequence, u64 acknowledged, u8 type, then for rejections u32 generation, msgpack of
+                       `Rejected` with the stable id, for markers, retired links, states of the overlay, messages of modules
+                       and of migrations msgpack of the message (of frames), and for all others:
+                       u16 n, u16 m, u32 generation, n bytes stable id, m bytes header (msgpack), and for advertisements
+                       and subscriptions the filter (codec)
     envelope        := a CONTROL of type 6, before its id: u8 c, c bytes codec name; after its header: a body in that codec
                        (`control_codecs`). Brokers send them to each other; clients may not.
     BATCH           := epochs, u64 sequence, u64 acknowledged, rows as in URGENT
     URGENT          := epochs, u32 rows, u8 hops since they were written, u8 least ttl when written, u8 tag of the routing
                        protocol, u8 d, d bytes destination list (the union; each row has all of them, unless rows
                        have lists, which all have or none), rows (`batches.raw`)
+    URGENT_MESSAGE  := epochs, msgpack of `ModuleMessage` (of frames)
+    REQUEST, REPLY  := msgpack of a `Request` or a `Reply` (of requests)
+    ADDRESSES       := msgpack of `Addresses`
 
-Version 6: session epochs are pairs, frames for urgent control, the kind of a link in `Connect`, envelopes for the control
-messages of routing protocols, and a tag in place of the detour bit. Peers of another version are rejected.
+Version 8: control messages name their epoch of the overlay. Peers of another version are rejected.
 """
 
 import struct
@@ -36,6 +39,14 @@ from overweave.batches.base import BatchHead
 from overweave.batches.destinations import decode_list
 from overweave.batches.kernels import LIST_BYTES_MAX
 from overweave.batches.raw import RawRows, encode_batch
+from overweave.contract.connection_messages import VERSION as VERSION
+from overweave.contract.connection_messages import Addresses as Addresses
+from overweave.contract.connection_messages import Connect as Connect
+from overweave.contract.connection_messages import Disconnect as Disconnect
+from overweave.contract.connection_messages import Error as Error
+from overweave.contract.connection_messages import Gap as Gap
+from overweave.contract.connection_messages import Notice as Notice
+from overweave.contract.connection_messages import Ping as Ping
 from overweave.contract.control_wire import decode_control, encode_control
 from overweave.contract.frames import (
     Acknowledgement,
@@ -43,25 +54,37 @@ from overweave.contract.frames import (
     ControlFrame,
     Frame,
     Hello,
+    ModuleMessage,
     SessionEpoch,
     UrgentFrame,
+    UrgentMessageFrame,
+)
+from overweave.contract.requests import (
+    ClientsReply,
+    ClientsRequest,
+    MigrationReply,
+    MigrationRequest,
+    ModuleReply,
+    ModuleRequest,
+    Reply,
+    Request,
 )
 from overweave.errors import InvalidInput, WireError
-from overweave.overlay.parts import LinkKind
 
-VERSION = 6
 #: No frame is longer.
 FRAME_BYTES_MAX = 16 << 20
 #: Before a peer has said who it is, it is not given that much.
 OPEN_BYTES_MAX = 4096
 
-OPEN, ERROR, PING, BYE, HELLO, ACKNOWLEDGEMENT, CONTROL, BATCH, NOTICE, URGENT = range(10)
+OPEN, ERROR, PING, BYE, HELLO, ACKNOWLEDGEMENT, CONTROL, BATCH, NOTICE, URGENT, URGENT_MESSAGE, REQUEST, REPLY, ADDRESSES = range(
+    14
+)
 #: The length and the kind of a frame.
 HEAD = struct.Struct("<IB")
 #: The epochs of both ends, which all other layouts have as bytes: they seldom change.
 _EPOCHS = struct.Struct("<QIQI")
 _HEAD_AND_EPOCHS = HEAD.size + _EPOCHS.size
-_HELLO = struct.Struct("<24sQQQB")
+_HELLO = struct.Struct("<24sQQQQB")
 _ACKNOWLEDGEMENT = struct.Struct("<24sQQQ")
 _STRETCH = struct.Struct("<QQ")
 _CONTROL = struct.Struct("<24sQQB")
@@ -73,63 +96,12 @@ _URGENT = struct.Struct("<24sIBBBB")
 _ROWS_BYTES_MAX = FRAME_BYTES_MAX - 1 - _BATCH.size
 
 
-class Gap(msgspec.Struct, frozen=True):
-    """Why a broker ended a client's session, how long ago, and how many publications it dropped then."""
-
-    code: str
-    text: str
-    ago_s: float
-    rows: int
-
-
-class Connect(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who opens a connection: a broker or a client, with a name, what proves it, and a key by which it can come back.
-
-    A broker answers a client with another key, which stays the same as long as it remembers the client, and with the number of
-    publications that a client may have in flight. It says whether it ``knows`` what the client has subscribed to, perhaps from
-    its journal, and which ``gap`` there is if it had to forget that. For that a client that comes back says how many of its
-    ``subscriptions`` were acknowledged: a journal may have been damaged.
-    """
-
-    role: str
-    name: str
-    token: str | None = None
-    key: str | None = None
-    version: int = VERSION
-    window: int | None = None
-    knows: bool = False
-    gap: Gap | None = None
-    subscriptions: int = 0
-    #: The kind of a link between brokers.
-    link: LinkKind = LinkKind.PRIMARY
-
-
-class Error(msgspec.Struct, frozen=True):
-    """Why a connection is closed."""
-
-    code: str
-    text: str
-
-
-class Notice(msgspec.Struct, frozen=True):
-    """What a client did wrong, while the connection stays open; ``number`` counts up, so that none is heard twice."""
-
-    code: str
-    text: str
-    number: int
-
-
-class Ping(msgspec.Struct, frozen=True):
-    """A sign of life."""
-
-
-class Disconnect(msgspec.Struct, frozen=True):
-    """The sender leaves for good, and wants nothing kept."""
-
-
-Message = Connect | Error | Notice | Ping | Disconnect | Frame
+Message = Connect | Addresses | Error | Notice | Ping | Disconnect | Request | Reply | Frame
 _open_decoder, _error_decoder = msgspec.msgpack.Decoder(Connect), msgspec.msgpack.Decoder(Error)
-_notice_decoder = msgspec.msgpack.Decoder(Notice)
+_addresses_decoder = msgspec.msgpack.Decoder(Addresses)
+_notice_decoder, _module_decoder = msgspec.msgpack.Decoder(Notice), msgspec.msgpack.Decoder(ModuleMessage)
+_request_decoder: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_reply_decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def payload_max(rows: int) -> int:
@@ -220,7 +192,18 @@ def _decoded_epochs(epochs: bytes) -> tuple[SessionEpoch, SessionEpoch]:
 
 
 def _encoded(
-    message: Connect | Error | Notice | Ping | Disconnect | Hello | Acknowledgement | ControlFrame,
+    message: Connect
+    | Addresses
+    | Error
+    | Notice
+    | Ping
+    | Disconnect
+    | Request
+    | Reply
+    | Hello
+    | Acknowledgement
+    | ControlFrame
+    | UrgentMessageFrame,
 ) -> tuple[int, bytes]:
     match message:
         case Acknowledgement():
@@ -228,17 +211,25 @@ def _encoded(
             return ACKNOWLEDGEMENT, _ACKNOWLEDGEMENT.pack(*settled) + b"".join(_STRETCH.pack(*some) for some in message.ranges)
         case Hello():
             settled = _encoded_epochs(message), message.acknowledged, message.expected, message.unmatched
-            return HELLO, _HELLO.pack(*settled, message.confirmed)
+            return HELLO, _HELLO.pack(*settled, message.next_sequence, message.confirmed)
         case ControlFrame():
             numbers = _encoded_epochs(message), message.sequence, message.acknowledged
             number, body = encode_control(message.message)
             return CONTROL, _CONTROL.pack(*numbers, number) + body
+        case UrgentMessageFrame():
+            return URGENT_MESSAGE, _encoded_epochs(message) + msgspec.msgpack.encode(message.message)
         case Connect():
             return OPEN, msgspec.msgpack.encode(message)
+        case Addresses():
+            return ADDRESSES, msgspec.msgpack.encode(message)
         case Error():
             return ERROR, msgspec.msgpack.encode(message)
         case Notice():
             return NOTICE, msgspec.msgpack.encode(message)
+        case MigrationRequest() | ClientsRequest() | ModuleRequest():
+            return REQUEST, msgspec.msgpack.encode(message)
+        case MigrationReply() | ClientsReply() | ModuleReply():
+            return REPLY, msgspec.msgpack.encode(message)
         case Ping():
             return PING, b""
         case Disconnect():
@@ -258,17 +249,25 @@ def _decoded(kind: int, body: bytes) -> Message:
             *_decoded_epochs(epochs), RawRows(memoryview(body)[rows_at:], count, BatchHead(hops_added, ttl, tag, destinations))
         )
     if kind == HELLO:
-        epochs, acknowledged, expected, unmatched, confirmed = _HELLO.unpack(body)
-        return Hello(*_decoded_epochs(epochs), acknowledged, expected, bool(confirmed), unmatched)
+        epochs, acknowledged, expected, unmatched, next_sequence, confirmed = _HELLO.unpack(body)
+        return Hello(*_decoded_epochs(epochs), acknowledged, expected, bool(confirmed), unmatched, next_sequence)
     if kind == CONTROL:
         epochs, sequence, acknowledged, number = _CONTROL.unpack_from(body)
         return ControlFrame(*_decoded_epochs(epochs), sequence, acknowledged, decode_control(number, body[_CONTROL.size :]))
+    if kind == URGENT_MESSAGE:
+        return UrgentMessageFrame(*_decoded_epochs(body[: _EPOCHS.size]), _module_decoder.decode(body[_EPOCHS.size :]))
     if kind == OPEN:
         return _open_decoder.decode(body)
     if kind == ERROR:
         return _error_decoder.decode(body)
     if kind == NOTICE:
         return _notice_decoder.decode(body)
+    if kind == REQUEST:
+        return _request_decoder.decode(body)
+    if kind == REPLY:
+        return _reply_decoder.decode(body)
+    if kind == ADDRESSES:
+        return _addresses_decoder.decode(body)
     if kind in (PING, BYE) and not body:
         return Ping() if kind == PING else Disconnect()
-    raise WireError(0, f"a kind of frame from 0 to {URGENT}, got {kind} with {len(body)} bytes")
+    raise WireError(0, f"a kind of frame from 0 to {ADDRESSES}, got {kind} with {len(body)} bytes")

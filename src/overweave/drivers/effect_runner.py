@@ -9,11 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from overweave.contract.effects import (
+    Attach,
     CloseLink,
     Deliver,
+    Detach,
     Effect,
+    MigrationEnded,
+    ModuleAnswer,
     Notify,
     OpenLink,
+    OverlayChanged,
     Persist,
     Reject,
     Rejection,
@@ -22,13 +27,19 @@ from overweave.contract.effects import (
     SetTimer,
     Trace,
     TraceColumns,
+    TraceDecision,
     TraceStatement,
 )
 from overweave.contract.frames import Frame
 
 #: What the cores of brokers and of clients ask for, besides frames and timers.
-BROKER_EFFECTS = frozenset((Persist, Trace, TraceColumns, TraceStatement, Notify, OpenLink, CloseLink, Reject, Restart))
-CLIENT_EFFECTS = frozenset((Deliver, Rejection))
+BROKER_EFFECTS = frozenset(
+    (
+        Persist, Trace, TraceColumns, TraceStatement, TraceDecision, Notify, OpenLink, CloseLink, Reject, Restart,
+        MigrationEnded, OverlayChanged, ModuleAnswer,
+    )
+)  # fmt: skip
+CLIENT_EFFECTS = frozenset((Deliver, Rejection, Attach, Detach))
 
 
 class Outlet(Protocol):

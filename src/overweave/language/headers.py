@@ -5,7 +5,7 @@ its field on untouched.
 """
 
 import enum
-from typing import NamedTuple
+from typing import NamedTuple, NewType
 
 import msgspec
 
@@ -15,6 +15,9 @@ from overweave.errors import LanguageError
 TTL_DEFAULT = 255
 #: Lives of publishers are numbers below this.
 LIVES_MAX = 1 << 64
+#: The number of an epoch of the overlay: of one tree of brokers (docs/decisions/0023). The first one is that of the network file.
+OverlayEpoch = NewType("OverlayEpoch", int)
+FIRST_EPOCH = OverlayEpoch(0)
 
 
 class Priority(enum.IntEnum):
@@ -73,6 +76,8 @@ class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     path: tuple[str, ...] = ()
     #: The advertisement whose tree it travels on, where overlays have cycles (SPEC 0).
     tree: str | None = None
+    #: The epoch of the overlay that a control message belongs to.
+    overlay_epoch: OverlayEpoch = FIRST_EPOCH
     cluster: str | None = None
     #: Whether what a subscription wants comes another way, as long as that is there; and where a statement was made first, with
     #: its number there: a withdrawal that says so ends all ways that it has been told on (both DEST).

@@ -84,7 +84,12 @@ class IndexQueries:
         positions = np.flatnonzero(self.search(publications, modes).hits)
         rows, ends = np.empty_like(positions), np.zeros(len(modes), np.int64)
         group_by_link(positions, len(modes), ends, rows)
-        return _by_link(self._links.links, ends, rows)
+        grouped, start = [], 0
+        for link, end in zip(self._links.links, ends.tolist(), strict=True):
+            if end > start:
+                grouped.append((link, rows[start:end]))
+                start = end
+        return grouped
 
     def addresses_by_link(self, addresses: NDArray[np.int64], exclude: Link = None) -> list[tuple[Link, NDArray[np.int64]]]:
         """`rows_by_link` of publications apart in memory, given by their addresses and lengths (`address_of_publication`).
@@ -105,7 +110,11 @@ class IndexQueries:
         numbers, ends = np.empty((2, united.bit_count()), np.int64)
         rows = np.empty(len(masks) * len(numbers), np.int64)
         rows_by_mask(masks, united, numbers, ends, rows)
-        return _by_link(self._links.at(numbers.tolist()), ends, rows)
+        found, links, start = [], self._links.links, 0
+        for number, end in zip(numbers.tolist(), ends.tolist(), strict=True):
+            found.append((links[number], rows[start:end]))
+            start = end
+        return found
 
     def slots(self, publications: PublicationView) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The slots of all filters that several publications match (`id_of`), row after row, and the end of each row.
@@ -169,13 +178,3 @@ class IndexQueries:
             for link in self._links_in(self._hit_links(self._filters.address, address, length, excluded)):
                 found.setdefault(link, []).append(row)
         return [(link, np.array(rows)) for link, rows in found.items()]
-
-
-def _by_link(links: Sequence[Link], ends: NDArray[np.int64], rows: NDArray[np.int64]) -> list[tuple[Link, NDArray[np.int64]]]:
-    """Rows grouped by link, each group up to its end; links without rows are left out."""
-    grouped, start = [], 0
-    for link, end in zip(links, ends.tolist(), strict=True):
-        if end > start:
-            grouped.append((link, rows[start:end]))
-            start = end
-    return grouped

@@ -65,12 +65,13 @@ def check_network(
     same = PlannedFor(brokers=dict(brokers), links=found.links if planned.links else ())
     if fingerprint_of(same, publishers, clients) == fingerprint:
         return
-    differences = list(_differences(planned, same)) or ["clients or publishers are not those that its fingerprint counts"]
-    more = f", and {len(differences) - 3} more differences" if len(differences) > 3 else ""
-    raise PlanningError(f"plan: made for another network than {source}: {'; '.join(differences[:3])}{more}")
+    found_differences = list(differences(planned, same)) or ["clients or publishers are not those that its fingerprint counts"]
+    more = f", and {len(found_differences) - 3} more differences" if len(found_differences) > 3 else ""
+    raise PlanningError(f"plan: made for another network than {source}: {'; '.join(found_differences[:3])}{more}")
 
 
-def _differences(planned: PlannedFor, found: PlannedFor) -> Iterator[str]:
+def differences(planned: PlannedFor, found: PlannedFor) -> Iterator[str]:
+    """Brokers, capacities and links that differ, one text each."""
     for id in sorted(planned.brokers.keys() - found.brokers.keys()):
         yield f"broker {id!r} is not in it"
     for id in sorted(found.brokers.keys() - planned.brokers.keys()):

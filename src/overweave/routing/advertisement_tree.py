@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from overweave.batches.base import Batch, split_by_link
+from overweave.batches.base import Batch
 from overweave.language.headers import Origin
 from overweave.language.predicates import Filter
 from overweave.language.relations import intersects
@@ -77,7 +77,7 @@ class TreeTable:
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """The peers whose subscriptions some publications match, but not back to the neighbour they came from."""
-        return split_by_link(batch, self._index, origin) if self._entries else []  # type: ignore[return-value]
+        return batch.split_by_link(self._index, origin) if self._entries else []  # type: ignore[return-value]
 
 
 class Tree:

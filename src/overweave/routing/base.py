@@ -7,13 +7,15 @@ neighbour is a broker; any other peer is a client. A protocol owns its tables. S
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from overweave.batches.base import Batch, split_by_link
+from overweave.batches.base import Batch
 from overweave.contract.effects import OpenLink, RetireLink, SetTimer
 from overweave.contract.modules import TopologyView
 from overweave.contract.stimuli import LoadMeasured
+from overweave.language.headers import OverlayEpoch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.matching.index import Index
+from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import LinkKind
 from overweave.routing.ingress import MakeIngress, OnceOnly
 from overweave.routing.sync import MakeSync, TreeSync
@@ -71,6 +73,10 @@ class LinkEvents(Protocol):
         """A heartbeat period has passed."""
 
     @property
+    def synced(self) -> bool:
+        """Whether the advertisements of all reachable brokers are known, so that a subscription is sent to all who need it."""
+
+    @property
     def topology(self) -> TopologyView | None:
         """The known overlay; None: the protocol knows parts of it only."""
 
@@ -83,6 +89,35 @@ class Redirector(Protocol):
 
         Each change is returned once; None: there is none.
         """
+
+
+class EpochPlane(Protocol):
+    """The capability to route over the trees of several overlay epochs side by side (`overweave.routing.epochs`)."""
+
+    current: OverlayEpoch
+    is_single: bool
+
+    @property
+    def epochs(self) -> tuple[OverlayEpoch, ...]:
+        """The open epochs, the oldest first."""
+
+    def open(self, epoch: OverlayEpoch, overlay: Overlay, local: Iterable[tuple[str, Control]]) -> None:
+        """Open an epoch without neighbours; ``local`` are the control messages of clients and modules that are in force."""
+
+    def close(self, epoch: OverlayEpoch) -> None:
+        """Drop the tables of an epoch."""
+
+    def place(self, neighbour: str, epoch: OverlayEpoch, kind: LinkKind = LinkKind.PRIMARY) -> None:
+        """Add a neighbour to an epoch."""
+
+    def epochs_of(self, neighbour: str) -> tuple[OverlayEpoch, ...]:
+        """The epochs of a neighbour."""
+
+    def epoch_of(self, batch: Batch, origin: str | None) -> OverlayEpoch:
+        """The epoch in which a batch of a neighbour, or of a client (None), travels."""
+
+    def snapshot_in(self, epoch: OverlayEpoch, neighbour: str) -> Iterable[Control]:
+        """The full state of one epoch for a neighbour."""
 
 
 class Engine(NamedTuple):
@@ -103,6 +138,8 @@ class Engine(NamedTuple):
     load: Callable[[LoadMeasured], Iterable[Output]] | None = None
     #: The number of filters a publication is matched against, given its origin (cost model); None: the size of the table.
     match_cost: Callable[[Batch, str | None], int] | None = None
+    #: Over several epochs of the overlay side by side; it is the ``routing`` itself.
+    epochs: "EpochPlane | None" = None
     #: Whether publications reach other brokers only if an advertisement of their client covers them.
     needs_advertisements: bool = False
 
@@ -142,7 +179,8 @@ class SubscriptionTable:
 
     def __init__(self) -> None:
         self._entries: dict[str, tuple[Filter, str]] = {}
-        self._index = Index()
+        #: By the peers that they came from.
+        self.index = Index()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -155,7 +193,7 @@ class SubscriptionTable:
         if id in self._entries:
             return False
         self._entries[id] = (filter, peer)
-        self._index.add(id, filter, peer)
+        self.index.add(id, filter, peer)
         return True
 
     def remove(self, id: str, peer: str) -> Filter | None:
@@ -164,7 +202,7 @@ class SubscriptionTable:
         if entry is None or entry[1] != peer:
             return None
         del self._entries[id]
-        self._index.remove(id)
+        self.index.remove(id)
         return entry[0]
 
     def get(self, id: str) -> Filter | None:
@@ -186,8 +224,8 @@ class SubscriptionTable:
 
     def validate(self) -> None:
         """Check the invariants."""
-        assert len(self._index) == len(self._entries)
+        assert len(self.index) == len(self._entries)
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """The peers whose subscriptions some publications match, but not back to the neighbour they came from."""
-        return split_by_link(batch, self._index, origin) if self._entries else []  # type: ignore[return-value]
+        return batch.split_by_link(self.index, origin) if self._entries else []  # type: ignore[return-value]

@@ -104,11 +104,12 @@ class ClusterUpdates:
 
     def _apply_snapshot(self, message: StateSnapshot, source: str, epoch: Epoch) -> list[Send]:
         state = self._state
+        is_mutual = source in state.unsynced  # then both have sent a snapshot
         if epoch.incarnation >= state.known_peers[source]:  # else it is of an earlier incarnation
             state.unsynced.discard(source)
         state.advertisements.replace(source, _standing(message.entries, state.withdrawals.advertisements), epoch)
         sends = self._owe(source, [id for id, *_ in message.entries], epoch)
-        if message.asks and (state.local_advertisements or state.cluster is not None):
+        if message.asks and (state.local_advertisements or state.cluster is not None or not is_mutual):
             sends += self.send_snapshot([source], asks=False)
         return sends
 

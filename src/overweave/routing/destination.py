@@ -38,6 +38,11 @@ class DestinationBased:
         )
 
     @property
+    def synced(self) -> bool:
+        """See `LinkEvents.synced`."""
+        return self._node.synced
+
+    @property
     def topology(self) -> TopologyView:
         """See `LinkEvents.topology`."""
         return self._node.topology

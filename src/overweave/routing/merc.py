@@ -86,6 +86,11 @@ class Merc:
         """See `LinkEvents.link_down`."""
         return [*self._links[neighbour].link(neighbour, DOWN), *self._exchange.reexport()]
 
+    @property
+    def synced(self) -> bool:
+        """See `LinkEvents.synced`."""
+        return all(node.synced for node in self._clusters.values())
+
     def tick(self) -> Iterable[Send]:
         """See `LinkEvents.tick`."""
         self._exchange.tick()

@@ -6,6 +6,7 @@ import msgspec
 
 from overweave.batches.destinations import NUMBERS_MAX
 from overweave.contract.control_codecs import register
+from overweave.contract.wire_ids import decode_id, encode_id
 from overweave.language.codec import decode_filter, encode_filter
 from overweave.language.headers import Epoch, Header, Origin
 from overweave.language.messages import RoutingMessage
@@ -58,11 +59,11 @@ class _LinkStateBody(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _StateSnapshotBody(msgspec.Struct, frozen=True, array_like=True):
-    """The body of a state snapshot, with encoded filters."""
+    """The body of a state snapshot, with encoded filters, and with generations beside stable ids."""
 
-    entries: tuple[tuple[str, bytes, tuple[str, ...], bool, Origin | None], ...]
+    entries: tuple[tuple[str, int, bytes, tuple[str, ...], bool, Origin | None], ...]
     asks: bool
-    answers: tuple[tuple[str, Epoch], ...] | None
+    answers: tuple[tuple[str, int, Epoch], ...] | None
 
 
 _link_state_decoder = msgspec.msgpack.Decoder(_LinkStateBody)
@@ -79,14 +80,16 @@ def _decode_link_state(id: str, header: Header, body: bytes) -> LinkState:
 
 
 def _encode_snapshot(snapshot: StateSnapshot) -> bytes:
-    entries = tuple((entry[0], encode_filter(entry[1]), *entry[2:]) for entry in snapshot.entries)
-    return msgspec.msgpack.encode(_StateSnapshotBody(entries, snapshot.asks, snapshot.answers))
+    entries = tuple((*encode_id(id), encode_filter(filter), *rest) for id, filter, *rest in snapshot.entries)
+    answers = None if snapshot.answers is None else tuple((*encode_id(id), epoch) for id, epoch in snapshot.answers)
+    return msgspec.msgpack.encode(_StateSnapshotBody(entries, snapshot.asks, answers))  # type: ignore[arg-type]
 
 
 def _decode_snapshot(id: str, header: Header, body: bytes) -> StateSnapshot:
     found = _snapshot_decoder.decode(body)
-    entries = tuple((entry[0], decode_filter(entry[1]), *entry[2:]) for entry in found.entries)
-    return StateSnapshot(id, entries, header, found.asks, found.answers)
+    entries = tuple((decode_id(*entry[:2]), decode_filter(entry[2]), *entry[3:]) for entry in found.entries)
+    answers = None if found.answers is None else tuple((decode_id(*answer[:2]), answer[2]) for answer in found.answers)
+    return StateSnapshot(id, entries, header, found.asks, answers)
 
 
 register("link-state", LinkState, _encode_link_state, _decode_link_state)

@@ -7,6 +7,9 @@ from overweave.overlay.checks import nearest
 from overweave.overlay.graph import Overlay
 from overweave.overlay.paths import path_between
 
+#: The largest number of ticks: days of heartbeats.
+TICKS_MAX = 1_000_000
+
 
 class RoutingOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a protocol that has none, and the base of all others."""
@@ -62,6 +65,13 @@ class ClusterOptions(RoutingOptions, frozen=True, kw_only=True):
 
 
 def check_ticks(field: str, value: int) -> None:
-    """Raise an `InvalidInput` unless a number of ticks is at least 1."""
+    """Raise an `InvalidInput` unless a number of ticks is from 1 to a million.
+
+    >>> check_ticks("startup_ticks", 1_000_001)
+    Traceback (most recent call last):
+    overweave.errors.InvalidInput: startup_ticks: expected an integer of at most 1,000,000, got 1000001
+    """
     if value < 1:
         raise InvalidInput(f"{field}: expected an integer of at least 1, got {value}")
+    if value > TICKS_MAX:
+        raise InvalidInput(f"{field}: expected an integer of at most {TICKS_MAX:,}, got {value}")

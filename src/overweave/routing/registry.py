@@ -4,26 +4,33 @@ A third-party protocol is a `RoutingProtocol` and an entry point of the group ``
 (docs/guides/add-a-routing-protocol.md). A broken registration is an error only where its name is used.
 """
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
+
+import msgspec
 
 from overweave.batches.destinations import NUMBERS_MAX
 from overweave.errors import InvalidInput
 from overweave.overlay.checks import nearest
 from overweave.overlay.graph import Overlay
-from overweave.routing.base import Engine
+from overweave.routing.base import Engine, Routing
 from overweave.routing.destination import DestinationBased
+from overweave.routing.epochs import EpochRouting
 from overweave.routing.filter import FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
 from overweave.routing.flooding import Flooding
 from overweave.routing.hierarchical import Hierarchical
 from overweave.routing.identity import AdvertisementBased, HierarchicalIdentity, PeerToPeer
+from overweave.routing.ingress import ByEpoch
 from overweave.routing.installed import Registration, registrations
 from overweave.routing.merc import Merc
 from overweave.routing.options import AdvertisementTreeOptions, ClusterOptions, RootOptions, RoutingOptions
 from overweave.routing.simple import Simple
 from overweave.routing.summaries import Covering, Identical
+from overweave.routing.sync import EpochSync
 
 #: Makes a protocol at one broker from the broker's id, the overlay, the broker's incarnation and the options.
 Factory = Callable[[str, Overlay, int, Any], Engine]
@@ -48,10 +55,22 @@ class RoutingProtocol:
     def __post_init__(self) -> None:
         if not (isinstance(self.options, type) and issubclass(self.options, RoutingOptions)):
             raise TypeError(f"options: expected a subclass of RoutingOptions, got {self.options!r}")
+        required = [each.name for each in msgspec.structs.fields(self.options) if each.required]
+        if required:
+            raise TypeError(f"options: expected a default for each field, found none for {', '.join(required)}")
 
     def make(self, broker: str, overlay: Overlay, incarnation: int = 1, options: RoutingOptions | None = None) -> Engine:
-        """The protocol at one broker; without options, with their defaults."""
-        return self.factory(broker, overlay, incarnation, self.options() if options is None else options)
+        """The protocol at one broker; without options, with their defaults. One on trees also routes over several epochs."""
+        options = self.options() if options is None else options
+        engine = self.factory(broker, overlay, incarnation, options)
+        if not self.acyclic or engine != Engine(engine.routing, needs_advertisements=engine.needs_advertisements):
+            return engine  # epochs would have to share its capabilities
+
+        epochs = EpochRouting(partial(self._tables, broker, incarnation, options), engine.routing)
+        return engine._replace(routing=epochs, ingress=partial(ByEpoch, epochs), sync=EpochSync, epochs=epochs)
+
+    def _tables(self, broker: str, incarnation: int, options: RoutingOptions, overlay: Overlay) -> Routing:
+        return self.factory(broker, overlay, incarnation, options).routing
 
 
 BUILT_IN: dict[str, RoutingProtocol] = {
@@ -133,7 +152,10 @@ def protocol(name: str, path: str = "protocol") -> RoutingProtocol:
     """
     known = registrations()
     if name not in BUILT_IN and name not in known:
-        raise InvalidInput(f"{path}: unknown {name!r}, {nearest(name, [*BUILT_IN, *known])}")
+        names = [*BUILT_IN, *known]
+        near = difflib.get_close_matches(name, names, n=1)
+        listed = f"expected one of {', '.join(names)} (see 'overweave protocols')"
+        raise InvalidInput(f"{path}: unknown {name!r}, {nearest(name, near) if near else listed}")
     try:
         return _load(name, known[name]) if name in known else BUILT_IN[name]
     except BrokenProtocol as error:

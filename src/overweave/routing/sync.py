@@ -8,10 +8,17 @@ import enum
 from collections.abc import Callable
 from typing import Protocol
 
-from overweave.contract.frames import AdvertisementsEnd, ControlMessage, SyncEnd
+import msgspec
+
+from overweave.contract.frames import AdvertisementsEnd, SyncEnd
+from overweave.language.headers import FIRST_EPOCH, OverlayEpoch
 
 #: The ticks for which brokers that have all just started wait for each other, and until their subscriptions are in force.
 _WAIT_TICKS, HOLD_TICKS = 4, 4
+
+
+#: A marker at the end of a table.
+Marker = AdvertisementsEnd | SyncEnd
 
 
 class SyncKind(enum.Enum):
@@ -39,19 +46,19 @@ class NeighbourSync(Protocol):
     def reset(self, neighbour: str) -> None:
         """A neighbour has restarted: it needs a snapshot."""
 
-    def announced(self, neighbour: str) -> None:
-        """A neighbour has sent all advertisements."""
+    def announced(self, neighbour: str, epoch: OverlayEpoch = FIRST_EPOCH) -> None:
+        """A neighbour has sent all advertisements of an epoch of the overlay."""
 
-    def synced(self, neighbour: str) -> None:
-        """A neighbour has sent all subscriptions."""
+    def synced(self, neighbour: str, epoch: OverlayEpoch = FIRST_EPOCH) -> None:
+        """A neighbour has sent all subscriptions of an epoch."""
 
     def tick(self) -> None:
         """A heartbeat period has passed."""
 
-    def synced_except(self, peer: str) -> bool:
-        """Whether all neighbours but ``peer`` are synchronised."""
+    def synced_except(self, peer: str, epoch: OverlayEpoch | None = None) -> bool:
+        """Whether all neighbours but ``peer`` are synchronised in an epoch, or in all epochs."""
 
-    def pending_markers(self, neighbour: str) -> list[ControlMessage]:
+    def pending_markers(self, neighbour: str) -> list[Marker]:
         """The markers that are due for a neighbour; each is returned once."""
 
 
@@ -65,6 +72,7 @@ class TreeSync:
     kind = SyncKind.TREE
 
     def __init__(self, ticks: bool = False) -> None:  # noqa: ARG002
+        self._neighbours: set[str] = set()
         self._unannounced: set[str] = set()
         self.unsynced: set[str] = set()
         self._announced_to: set[str] = set()
@@ -72,12 +80,17 @@ class TreeSync:
 
     def add(self, neighbour: str) -> None:
         """See `NeighbourSync.add`."""
+        self._neighbours.add(neighbour)
         self._unannounced.add(neighbour)
         self.unsynced.add(neighbour)
 
+    def has(self, neighbour: str) -> bool:
+        """Whether it is a neighbour."""
+        return neighbour in self._neighbours
+
     def remove(self, neighbour: str) -> None:
         """See `NeighbourSync.remove`."""
-        for several in (self._unannounced, self.unsynced, self._announced_to, self._synced_to):
+        for several in (self._neighbours, self._unannounced, self.unsynced, self._announced_to, self._synced_to):
             several.discard(neighbour)
 
     def reset(self, neighbour: str) -> None:
@@ -85,24 +98,24 @@ class TreeSync:
         self._announced_to.discard(neighbour)
         self._synced_to.discard(neighbour)
 
-    def announced(self, neighbour: str) -> None:
+    def announced(self, neighbour: str, epoch: OverlayEpoch = FIRST_EPOCH) -> None:  # noqa: ARG002
         """See `NeighbourSync.announced`."""
         self._unannounced.discard(neighbour)
 
-    def synced(self, neighbour: str) -> None:
+    def synced(self, neighbour: str, epoch: OverlayEpoch = FIRST_EPOCH) -> None:  # noqa: ARG002
         """See `NeighbourSync.synced`."""
         self.unsynced.discard(neighbour)
 
     def tick(self) -> None:
         """See `NeighbourSync.tick`; no wait depends on time."""
 
-    def synced_except(self, peer: str) -> bool:
+    def synced_except(self, peer: str, epoch: OverlayEpoch | None = None) -> bool:  # noqa: ARG002
         """See `NeighbourSync.synced_except`."""
         return not self.unsynced or self.unsynced == {peer}
 
-    def pending_markers(self, neighbour: str) -> list[ControlMessage]:
+    def pending_markers(self, neighbour: str) -> list[Marker]:
         """See `NeighbourSync.pending_markers`."""
-        marks: list[ControlMessage] = []
+        marks: list[Marker] = []
         if neighbour not in self._announced_to and self._unannounced <= {neighbour}:
             self._announced_to.add(neighbour)
             marks.append(AdvertisementsEnd())
@@ -110,6 +123,84 @@ class TreeSync:
             self._synced_to.add(neighbour)
             marks.append(SyncEnd())
         return marks
+
+
+class EpochSync:
+    """Synchronisation on overlays without cycles, in every open epoch apart."""
+
+    kind = SyncKind.TREE
+
+    def __init__(self, ticks: bool = False) -> None:  # noqa: ARG002
+        self._epochs: dict[OverlayEpoch, TreeSync] = {FIRST_EPOCH: TreeSync()}
+        self.unsynced: set[str] = set()
+
+    def open(self, epoch: OverlayEpoch) -> None:
+        """Open an epoch without neighbours."""
+        self._epochs[epoch] = TreeSync()
+
+    def close(self, epoch: OverlayEpoch) -> None:
+        """Close an epoch: nothing waits for it."""
+        del self._epochs[epoch]
+        self._update()
+
+    def place(self, neighbour: str, epoch: OverlayEpoch) -> None:
+        """Add a neighbour to an epoch, without state."""
+        self._epochs[epoch].add(neighbour)
+        self._update()
+
+    def reset_in(self, neighbour: str, epoch: OverlayEpoch) -> None:
+        """A neighbour has opened an epoch only now: it needs a snapshot."""
+        self._epochs[epoch].reset(neighbour)
+
+    def is_synced(self, epoch: OverlayEpoch) -> bool:
+        """Whether all neighbours are synchronised in an epoch."""
+        return not self._epochs[epoch].unsynced
+
+    def add(self, neighbour: str) -> None:
+        """See `NeighbourSync.add`; in the first epoch."""
+        self.place(neighbour, FIRST_EPOCH)
+
+    def remove(self, neighbour: str) -> None:
+        """See `NeighbourSync.remove`."""
+        for sync in self._epochs.values():
+            sync.remove(neighbour)
+        self._update()
+
+    def reset(self, neighbour: str) -> None:
+        """See `NeighbourSync.reset`."""
+        for sync in self._epochs.values():
+            sync.reset(neighbour)
+
+    def announced(self, neighbour: str, epoch: OverlayEpoch = FIRST_EPOCH) -> None:
+        """See `NeighbourSync.announced`."""
+        if epoch in self._epochs:
+            self._epochs[epoch].announced(neighbour)
+
+    def synced(self, neighbour: str, epoch: OverlayEpoch = FIRST_EPOCH) -> None:
+        """See `NeighbourSync.synced`."""
+        if epoch in self._epochs:
+            self._epochs[epoch].synced(neighbour)
+            self._update()
+
+    def tick(self) -> None:
+        """See `NeighbourSync.tick`; no wait depends on time."""
+
+    def synced_except(self, peer: str, epoch: OverlayEpoch | None = None) -> bool:
+        """See `NeighbourSync.synced_except`."""
+        if epoch is not None:
+            return epoch not in self._epochs or self._epochs[epoch].synced_except(peer)
+        return all(sync.synced_except(peer) for sync in self._epochs.values())
+
+    def pending_markers(self, neighbour: str) -> list[Marker]:
+        """See `NeighbourSync.pending_markers`; of all epochs of the neighbour."""
+        marks: list[Marker] = []
+        for epoch, sync in self._epochs.items():
+            if sync.has(neighbour):
+                marks += [msgspec.structs.replace(mark, overlay_epoch=epoch) for mark in sync.pending_markers(neighbour)]
+        return marks
+
+    def _update(self) -> None:
+        self.unsynced = {neighbour for sync in self._epochs.values() for neighbour in sync.unsynced}
 
 
 class GraphSync(TreeSync):
@@ -145,13 +236,13 @@ class GraphSync(TreeSync):
         if neighbour in self.unsynced:
             self._unannounced.add(neighbour)
 
-    def announced(self, neighbour: str) -> None:
+    def announced(self, neighbour: str, epoch: OverlayEpoch = FIRST_EPOCH) -> None:  # noqa: ARG002
         """See `NeighbourSync.announced`; the second marker covers the subscriptions."""
         if neighbour not in self._unannounced or not self._ticks:
             self.unsynced.discard(neighbour)
         super().announced(neighbour)
 
-    def synced(self, neighbour: str) -> None:
+    def synced(self, neighbour: str, epoch: OverlayEpoch = FIRST_EPOCH) -> None:  # noqa: ARG002
         """See `NeighbourSync.synced`."""
         super().announced(neighbour)
         super().synced(neighbour)
@@ -165,9 +256,9 @@ class GraphSync(TreeSync):
         elif not self.unsynced and self._hold_ticks:
             self._hold_ticks -= 1
 
-    def pending_markers(self, neighbour: str) -> list[ControlMessage]:
+    def pending_markers(self, neighbour: str) -> list[Marker]:
         """See `NeighbourSync.pending_markers`."""
-        marks: list[ControlMessage] = []
+        marks: list[Marker] = []
         if neighbour not in self._announced_to and (not self._advertisement_ticks or self._unannounced <= {neighbour}):
             self._announced_to.add(neighbour)
             marks.append(AdvertisementsEnd())
@@ -191,6 +282,6 @@ class NoSync(TreeSync):
     def add(self, neighbour: str) -> None:
         """See `NeighbourSync.add`; nothing waits."""
 
-    def pending_markers(self, neighbour: str) -> list[ControlMessage]:  # noqa: ARG002
+    def pending_markers(self, neighbour: str) -> list[Marker]:  # noqa: ARG002
         """See `NeighbourSync.pending_markers`."""
         return []

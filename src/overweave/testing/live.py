@@ -16,9 +16,10 @@ import msgspec
 
 from overweave.drivers.tcp.client import Client
 from overweave.drivers.tcp.limits import raise_descriptor_limit as raise_descriptor_limit
-from overweave.drivers.tcp.node import BrokerNode, serve
+from overweave.drivers.tcp.node import BrokerNode
 from overweave.drivers.tcp.ports import free_ports
 from overweave.drivers.tcp.processes import READY, stop_with_parent
+from overweave.drivers.tcp.serve import serve
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.drivers.tcp.uplink import Uplink
 from overweave.drivers.tcp.warm import warm_up
@@ -64,6 +65,26 @@ async def running(settings: dict[str, BrokerSettings]) -> AsyncIterator[dict[str
     finally:
         for node in nodes.values():
             await node.stop()
+
+
+def joining_settings(settings: dict[str, BrokerSettings], id: str, contact: str, **changes: Any) -> BrokerSettings:
+    """The settings of a broker that joins a network which does not know it, at one of its brokers."""
+    (port,) = free_ports(1)
+    url, base = f"tcp://127.0.0.1:{port}", settings[contact]
+    about = {"id": id, "listen": url, "urls": {**base.urls, id: url}, "overlay": Overlay([id]), "join": base.listen}
+    return msgspec.structs.replace(base, **{**about, **changes})
+
+
+@contextlib.asynccontextmanager
+async def joined(settings: BrokerSettings) -> AsyncIterator[BrokerNode]:
+    """A broker within this process, from when it has joined its network until the body ends."""
+    node = BrokerNode(settings)
+    await node.start()
+    try:
+        await until(lambda: bool(node.core.established_neighbours()), what="that it has joined")
+        yield node
+    finally:
+        await node.stop()
 
 
 class BrokerProcess:

@@ -29,11 +29,13 @@ from overweave.contract.frames import (
     Rejected,
     SessionEpoch,
     UrgentFrame,
+    UrgentMessageFrame,
 )
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.nodes import Channel, Node
 from overweave.drivers.sim.supervisor import MakeModules
+from overweave.language.generations import split_generation
 from overweave.language.headers import Header, Origin
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
@@ -210,6 +212,8 @@ def _frame_text(frame: Frame) -> str:
             if isinstance(frame, UrgentFrame):
                 return f"urgent publish {rows}"
             return f"#{frame.sequence} ack={frame.acknowledged} publish {rows}"
+        case UrgentMessageFrame():
+            return f"urgent {frame.message.module} {frame.message.kind}"
         case _:
             return f"#{frame.sequence} ack={frame.acknowledged} {_word_text(frame.message)}"
 
@@ -222,9 +226,9 @@ def _word_text(word: ControlMessage) -> str:
     kind = str(type(word).__struct_config__.tag)
     match word:
         case Advertise() | Subscribe():
-            return f"{kind} {word.id} {word.filter}{_header_text(word.header)}"
+            return f"{kind} {_id_text(word.id)} {word.filter}{_header_text(word.header)}"
         case Unadvertise() | Unsubscribe():
-            return f"{kind} {word.id}{_header_text(word.header)}"
+            return f"{kind} {_id_text(word.id)}{_header_text(word.header)}"
         case LinkState():
             pending = f" pending={'+'.join(word.pending)}" if word.pending else ""
             return (
@@ -235,9 +239,14 @@ def _word_text(word: ControlMessage) -> str:
             answers = "" if word.answers is None else f" answers={'+'.join(id for id, _ in word.answers)}"
             return f"{kind} {word.id}: {entries}{answers}{' asks' if word.asks else ''}{_header_text(word.header)}"
         case Rejected():
-            return f"{kind} {word.id}: {word.code}"
+            return f"{kind} {_id_text(word.id)}: {word.code}"
         case _:
             return kind
+
+
+def _id_text(id: str) -> str:
+    stable, generation = split_generation(id)
+    return f"{stable} generation={generation}" if generation else stable
 
 
 def _header_text(header: Header) -> str:

@@ -8,12 +8,14 @@ import numpy as np
 from overweave.batches.base import Batch
 from overweave.batches.objects import Rows
 from overweave.contract.effects import OpenLink, RetireLink, SetTimer
+from overweave.language.generations import stable_id
 from overweave.language.headers import Header
 from overweave.language.messages import Control, Publish
 from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
 from overweave.routing.base import Engine, Output
 from overweave.routing.clusters import cluster_components
+from overweave.routing.ingress import fresh_rows
 
 #: More ticks than any hold time.
 _HOLD_TICKS = 30
@@ -111,17 +113,25 @@ class ToyNetwork:
         """See `World.sizes`."""
         return {id: routing.table_sizes() for id, routing in self.brokers.items()}
 
-    def _drain(self) -> None:
-        steps = 0
-        while busy := [link for link, queue in self._queues.items() if queue]:
-            steps += 1
-            assert steps < 100_000, "the network does not come to rest"
+    def step(self, steps: int) -> None:
+        """Move at most ``steps`` messages, in an order that the seed decides."""
+        for _ in range(steps):
+            busy = [link for link, queue in self._queues.items() if queue]
+            if not busy:
+                return
             source, target = busy[int(self.random.integers(len(busy)))]
             self._arrive(target, self._queues[source, target].popleft(), source)
             self._redirect(target)
             deferred, self._deferred = self._deferred, []
             for broker, what, origin, local in deferred:
                 self._forward(broker, what, origin, local)
+
+    def _drain(self) -> None:
+        steps = 0
+        while any(self._queues.values()):
+            steps += 1
+            assert steps < 100_000, "the network does not come to rest"
+            self.step(1)
 
     def _tick(self) -> None:
         for id, engine in self._engines.items():
@@ -156,12 +166,14 @@ class ToyNetwork:
             return
         self.hops += what.count if origin is not None else 0
         assert self.hops < 5_000 + self._hops_before, "publications run in circles"
-        transit, fresh, duplicates = self._ingresses[broker].admit(what, origin)
+        admitted = self._ingresses[broker].admit(what, origin)
         # While paths change, and with hold times, a broker may get a publication twice, but local clients do not.
-        assert duplicates is None or self._failed or self._has_ticks, f"{broker} gets a publication twice"
-        if transit is not None:
-            self._forward(broker, transit, origin)
-        for batch, local in fresh:
+        assert isinstance(admitted, Batch) or admitted.duplicates is None or self._failed or self._has_ticks, (
+            f"{broker} gets a publication twice"
+        )
+        if not isinstance(admitted, Batch) and admitted.transit is not None:
+            self._forward(broker, admitted.transit, origin)
+        for batch, local in fresh_rows(admitted):
             self._forward(broker, batch, origin, local)
 
     def _forward(self, broker: str, what: Control | Batch, origin: str | None, local: bool = True) -> None:
@@ -193,5 +205,5 @@ class ToyNetwork:
 
 
 def client_of(id: str) -> str:
-    """The client of an advertisement or a subscription."""
-    return f"client of {id}"
+    """The client of an advertisement or a subscription, of any generation."""
+    return f"client of {stable_id(id)}"

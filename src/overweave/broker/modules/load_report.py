@@ -5,12 +5,12 @@ A publication of class ``BROKER_STATUS`` every so often, with the broker's id an
     [class,'BROKER_STATUS'],[broker,'B1'],[input_hz,120.0],[output_bytes_per_s,24000.0],[matching_delay_s,1e-05],[queue_length,0]
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from overweave.contract.effects import SetTimer
-from overweave.contract.modules import ModuleEffect, ModuleStimulus, PublishControl, SendControl, Started
+from overweave.contract.modules import Module, ModuleEffect, ModuleStimulus, PublishControl, SendControl, Started
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.errors import InvalidInput
 from overweave.language.messages import Advertise
@@ -18,7 +18,13 @@ from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.publications import Publication
 
 CLASS = "BROKER_STATUS"
-_MEASURES = ("input_hz", "output_bytes_per_s", "matching_delay_s", "queue_length")
+#: The attributes of the publication, with the fields of `LoadMeasured`.
+_MEASURES = {
+    "input_hz": "input_hz",
+    "output_bytes_per_s": "put_bytes_per_s",
+    "matching_delay_s": "matching_delay_s",
+    "queue_length": "queue_length",
+}
 
 
 class LoadReportOptions(msgspec.Struct, frozen=True):
@@ -31,7 +37,7 @@ class LoadReportOptions(msgspec.Struct, frozen=True):
             raise InvalidInput(f"every_s: expected a time above 0, got {self.every_s:g}")
 
 
-class LoadReporter:
+class LoadReporter(Module):
     """The module at one broker."""
 
     watches = ()
@@ -39,7 +45,8 @@ class LoadReporter:
     def __init__(self, broker: str, options: LoadReportOptions) -> None:
         self._broker = broker
         self._options = options
-        self._load = LoadMeasured(0.0, 0.0, 0.0, 0)
+        self._load = LoadMeasured()
+        self._reports = 0
 
     def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterator[ModuleEffect]:
         """See `Module.handle`."""
@@ -49,9 +56,14 @@ class LoadReporter:
             yield SendControl(Advertise(f"{self._broker}/report", self._advertisement()))
             yield SetTimer("report", now_s + self._options.every_s)
         elif isinstance(stimulus, TimerFired):
-            measures = {name: getattr(self._load, name) for name in _MEASURES}
+            self._reports += 1
+            measures = {name: getattr(self._load, field) for name, field in _MEASURES.items()}
             yield PublishControl(Publication({"class": CLASS, "broker": self._broker, **measures}))
             yield SetTimer("report", now_s + self._options.every_s)
+
+    def status(self) -> Mapping[str, object]:
+        """See `Module.status`."""
+        return {"reports": self._reports, "every_s": self._options.every_s}
 
     def _advertisement(self) -> Filter:
         names = (Predicate("class", Operator.EQ, CLASS), Predicate("broker", Operator.EQ, self._broker))

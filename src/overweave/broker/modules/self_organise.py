@@ -21,7 +21,9 @@ import msgspec
 from overweave.batches.destinations import destination_counts
 from overweave.contract.effects import OpenLink, RetireLink, SetTimer
 from overweave.contract.modules import (
+    Decide,
     Delivered,
+    Module,
     ModuleEffect,
     ModuleStimulus,
     PublishControl,
@@ -74,7 +76,7 @@ class _Deal(msgspec.Struct):
     waits: str = "answer"
 
 
-class SelfOrganise:
+class SelfOrganise(Module):
     """The module at one broker."""
 
     watches = (Routed,)
@@ -108,6 +110,12 @@ class SelfOrganise:
             yield from self._timer(stimulus.name, now_s)
         elif isinstance(stimulus, Delivered):
             yield from self._hear(stimulus.publish.publication, now_s)
+
+    def status(self) -> Mapping[str, object]:
+        """See `Module.status`."""
+        links = [] if self._overlay is None else self._overlay.up()
+        change = None if self._deal is None else f"{self._deal.other}: {self._deal.waits}"
+        return {"periods": self._periods, "links": len(links), "degree_max": self._options.degree_max, "change": change}
 
     def _start(self, now_s: float) -> Iterator[ModuleEffect]:
         names = (_is("class", CLASS), _is("sender", self._broker))
@@ -241,6 +249,8 @@ class SelfOrganise:
         gain = (self._sent.get(deal.other, 0) + count) * (distance - 1)
         if gain > (1 + self._options.margin) * (own_loss + lose):
             self._made[deal.other] = self._periods
+            figures = {"gain": float(gain), "own_loss": own_loss, "other_loss": lose, "distance": float(distance)}
+            yield Decide("open-link", deal.other, "the link shortens more traffic than the links given up for it", figures)
             yield OpenLink(deal.other)
             yield SetTimer(LOOK, now_s + _LOOK_S)
         else:
@@ -260,7 +270,10 @@ class SelfOrganise:
 
     def _give_up(self, neighbour: str) -> Iterator[ModuleEffect]:
         """Retire a link, unless some broker would be unreachable without it."""
-        if neighbour in self._known().up() and self._loss(neighbour) < math.inf:
+        loss = self._loss(neighbour) if neighbour in self._known().up() else math.inf
+        if loss < math.inf:
+            figures = {"loss": loss, "links": float(len(self._known().up())), "links_max": float(self._options.degree_max)}
+            yield Decide("retire-link", neighbour, "the loss of this link lengthens the least traffic", figures)
             yield RetireLink(neighbour)
         elif self._deal is not None and self._deal.drop == neighbour:
             self._deal.drop = ""

@@ -15,44 +15,18 @@ from overweave.batches.base import Batch, Identity
 from overweave.batches.contents import matched_ids
 from overweave.batches.raw import RawRows
 from overweave.batches.trace_fields import Columns, Receivers, trace_columns, trace_fields
+from overweave.broker.modules.client_subscriptions import ClientSubscriptions
 from overweave.contract.effects import Trace, TraceColumns, TraceStatement
-from overweave.contract.modules import ControlApplied, ModuleEffect, ModuleStimulus, Routed
+from overweave.contract.modules import ControlApplied, Module, ModuleEffect, ModuleStimulus, Routed
 from overweave.contract.records import Record, Statement
+from overweave.language.generations import stable_id
 from overweave.language.headers import Priority
 from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
-from overweave.language.predicates import Filter
-from overweave.matching.index import Index
 
 _KINDS = {Advertise: "advertise", Unadvertise: "unadvertise", Subscribe: "subscribe", Unsubscribe: "unsubscribe"}
 
 
-class _Client:
-    """The subscriptions of one client, with an index once there are several."""
-
-    def __init__(self) -> None:
-        self.filters: dict[str, Filter] = {}
-        self._index: Index | None = None
-
-    def add(self, id: str, filter: Filter) -> None:
-        self.filters[id] = filter
-        if self._index is not None:
-            self._index.add(id, filter)
-
-    def remove(self, id: str) -> None:
-        if self.filters.pop(id, None) is not None and self._index is not None:
-            self._index.remove(id)
-
-    def index(self) -> Index | None:
-        """None: there is one subscription, and whatever the client got matched it."""
-        if len(self.filters) == 1:
-            return None
-        if self._index is None:
-            self._index = Index()
-            self._index.add_many((id, filter, None) for id, filter in self.filters.items())
-        return self._index
-
-
-class Tracer:
+class Tracer(Module):
     """Watches one broker."""
 
     watches = (Routed, ControlApplied)
@@ -60,7 +34,7 @@ class Tracer:
     def __init__(self, broker: str, run: str) -> None:
         self._broker = broker
         self._run = run
-        self._clients: dict[str, _Client] = {}
+        self._clients: dict[str, ClientSubscriptions] = {}
 
     def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterator[ModuleEffect]:
         """See `Module.handle`."""
@@ -81,7 +55,7 @@ class Tracer:
     def _note(self, heard: ControlApplied) -> None:
         message = heard.message
         if isinstance(message, Subscribe):
-            self._clients.setdefault(heard.peer, _Client()).add(message.id, message.filter)
+            self._clients.setdefault(heard.peer, ClientSubscriptions()).add(message.id, message.filter)
         elif isinstance(message, Unsubscribe) and heard.peer in self._clients:
             client = self._clients[heard.peer]
             client.remove(message.id)
@@ -94,8 +68,8 @@ class Tracer:
         if "/" in heard.peer or not isinstance(message, Advertise | Unadvertise | Subscribe | Unsubscribe):
             return
         filter = str(message.filter) if isinstance(message, Advertise | Subscribe) else None
-        kind = _KINDS[type(message)]
-        yield TraceStatement(Statement(self._run, now_s, self._broker, heard.peer, kind, message.id, filter, filter is None))
+        kind, id = _KINDS[type(message)], stable_id(message.id)
+        yield TraceStatement(Statement(self._run, now_s, self._broker, heard.peer, kind, id, filter, filter is None))
 
     def _records(self, batch: Batch, delivered: list[tuple[str, Batch]], now_s: float, peer: str) -> Iterator[Record]:
         found: dict[Identity, list[tuple[str | None, str | None]]] = {}

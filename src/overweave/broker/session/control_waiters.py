@@ -65,5 +65,5 @@ class ControlWaiters:
 
     def detach_withdrawn(self, message: Unsubscribe) -> list[PendingAck]:
         """Detach the acks of the withdrawn subscription, if it is the latest subscription in flight on its tree."""
-        latest = self._latest.get((Subscribe, message.header.tree))
+        latest = self._latest.get((Subscribe, message.header.tree, message.header.overlay_epoch))
         return latest.detach() if latest is not None and latest.id == message.id else []

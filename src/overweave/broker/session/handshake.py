@@ -8,6 +8,7 @@ from overweave.contract.frames import (
     Hello,
     SessionEpoch,
     UrgentFrame,
+    UrgentMessageFrame,
     session_epoch,
 )
 
@@ -63,7 +64,7 @@ class Handshake:
         """Whether the peer has a new epoch, and therefore no state."""
         return self.connected and frame.epoch > self.peer_epoch
 
-    def is_current(self, frame: ControlFrame | BatchFrame | Acknowledgement | UrgentFrame) -> bool:
+    def is_current(self, frame: ControlFrame | BatchFrame | Acknowledgement | UrgentFrame | UrgentMessageFrame) -> bool:
         """Whether a frame belongs to the present epochs of both ends."""
         return self.established and frame.epoch == self.peer_epoch and frame.peer_epoch == self.epoch
 

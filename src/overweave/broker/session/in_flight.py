@@ -42,67 +42,67 @@ class InFlight(msgspec.Struct, eq=False):
 class InFlightQueue:
     """The messages in flight to one peer, in the order of their sequence numbers; the last ``unsent`` are to be sent."""
 
-    __slots__ = ("_entries", "_peer_expected", "lowest_unacked", "next_sequence", "next_to_send", "unsent")
+    __slots__ = ("_peer_expected", "entries", "lowest_unacked", "next_sequence", "next_to_send", "unsent")
 
     def __init__(self, entries: Iterable[InFlight] = ()) -> None:
-        self._entries = deque(entries)
+        self.entries = deque(entries)
         #: The sequence number of the first row, of the first unsent row, and after the last row.
         self.lowest_unacked = self.next_to_send = 0
-        self.next_sequence = sum(entry.rows for entry in self._entries)
-        self.unsent = len(self._entries)
+        self.next_sequence = sum(entry.rows for entry in self.entries)
+        self.unsent = len(self.entries)
         #: The next sequence number that the peer expects, as far as known.
         self._peer_expected = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[InFlight]:
-        return iter(self._entries)
+        return iter(self.entries)
 
     def __reversed__(self) -> Iterator[InFlight]:
-        return reversed(self._entries)
+        return reversed(self.entries)
 
     def append(self, entry: InFlight) -> None:
         """Number a message, to be sent later."""
-        self._entries.append(entry)
+        self.entries.append(entry)
         self.next_sequence += entry.rows
         self.unsent += 1
-
-    def append_sent(self, entry: InFlight) -> int:
-        """Number a message that is sent now, when nothing is unsent; the number."""
-        self._entries.append(entry)
-        number = self.next_sequence
-        self.next_sequence = self.next_to_send = number + entry.rows
-        return number
 
     def take_unsent(self) -> Iterator[tuple[int, InFlight]]:
         """The unsent messages with their numbers; they are sent from now on."""
         number, self.next_to_send = self.next_to_send, self.next_sequence
         # From the end: there may be many in flight before the unsent ones.
-        unsent, self.unsent = list(islice(reversed(self._entries), self.unsent)), 0
+        unsent, self.unsent = list(islice(reversed(self.entries), self.unsent)), 0
         for entry in reversed(unsent):
             yield number, entry
             number += entry.rows
 
-    def pop_acknowledged(self, acknowledged: int, expected: int) -> list[InFlight]:
-        """Remove the messages before ``acknowledged``; the peer has received all before ``expected``."""
-        self._peer_expected = max(self._peer_expected, expected)
-        entries, lowest, popped = self._entries, self.lowest_unacked, []
+    def settle(self, acknowledged: int, expected: int) -> tuple[int, int]:
+        """Remove the messages before ``acknowledged`` and release their acks; the peer has received all before ``expected``.
+
+        The rows and bytes of the window that are free again.
+        """
+        if expected > self._peer_expected:
+            self._peer_expected = expected
+        entries, lowest, rows_freed, bytes_freed = self.entries, self.lowest_unacked, 0, 0
         while lowest < acknowledged and entries:
             entry = entries.popleft()
-            lowest += entry.rows
-            popped.append(entry)
+            self.lowest_unacked = lowest = lowest + entry.rows
             if self.next_to_send < lowest:  # it was about to be retransmitted
                 self.next_to_send = lowest
                 self.unsent -= 1
-        self.lowest_unacked = lowest
-        return popped
+            if entry.window_rows and entry.batch is not None:
+                rows_freed += entry.window_rows
+                bytes_freed += entry.batch.wire_bytes
+            if entry.ack is not None:
+                entry.ack.release()
+        return rows_freed, bytes_freed
 
     def detach_acks(self, ranges: Iterable[tuple[int, int]]) -> list[Releasable]:
         """The acks of messages in ranges of sequence numbers; the messages have none from now on."""
         number, end_of_all, acks, rest = self.lowest_unacked, self.next_sequence, [], iter(ranges)
         start, end = next(rest, (end_of_all, end_of_all))
-        for entry in self._entries:
+        for entry in self.entries:
             while number >= end < end_of_all:
                 start, end = next(rest, (end_of_all, end_of_all))
             if entry.ack is not None and start <= number and number + entry.rows <= end:
@@ -111,23 +111,27 @@ class InFlightQueue:
             number += entry.rows
         return acks
 
+    def progress(self) -> tuple[int, int, int]:
+        """The numbers before which everything is settled, received by the peer as far as known, and sent."""
+        return self.lowest_unacked, self._peer_expected, self.next_to_send
+
     def rewind(self) -> None:
         """Mark what the peer is not known to have received as unsent; at least one message, if there is one."""
         self.rewind_to(self._peer_expected)
-        if self._entries and not self.unsent:
+        if self.entries and not self.unsent:
             # It provokes an acknowledgement: the last one may be lost.
             self.unsent = 1
-            self.next_to_send -= self._entries[-1].rows
+            self.next_to_send -= self.entries[-1].rows
 
     def rewind_to(self, expected: int) -> None:
         """Mark everything from ``expected`` on as unsent."""
-        while self.unsent < len(self._entries) and self.next_to_send > expected:
+        while self.unsent < len(self.entries) and self.next_to_send > expected:
             self.unsent += 1
-            self.next_to_send -= self._entries[-self.unsent].rows
+            self.next_to_send -= self.entries[-self.unsent].rows
 
     def validate(self) -> None:
         """Check the invariants."""
-        sent = islice(self._entries, len(self._entries) - self.unsent)
-        assert 0 <= self.unsent <= len(self._entries)
-        assert self.next_sequence == self.lowest_unacked + sum(entry.rows for entry in self._entries)
+        sent = islice(self.entries, len(self.entries) - self.unsent)
+        assert 0 <= self.unsent <= len(self.entries)
+        assert self.next_sequence == self.lowest_unacked + sum(entry.rows for entry in self.entries)
         assert self.next_to_send == self.lowest_unacked + sum(entry.rows for entry in sent)

@@ -17,7 +17,6 @@ class Inbound:
         "_ack_scheduler",
         "_acknowledge_every",
         "_acknowledged",
-        "_handshake",
         "_ranges_pending",
         "_ranges_sent_to",
         "_settled",
@@ -26,12 +25,13 @@ class Inbound:
         "_unmatched_out_of_order",
         "_unmatched_sent",
         "expected",
+        "handshake",
         "stream",
         "unsettled_control",
     )
 
     def __init__(self, handshake: Handshake, config: SessionConfig, ack_scheduler: AckScheduler) -> None:
-        self._handshake, self._ack_scheduler = handshake, ack_scheduler
+        self.handshake, self._ack_scheduler = handshake, ack_scheduler
         self._acknowledge_every = config.acknowledge_every
         #: Counts the streams so far: sequence numbers of an earlier one are void.
         self.stream = 0
@@ -48,14 +48,6 @@ class Inbound:
         #: Settled rows without a matching subscription here: all, acknowledged ones, and those settled out of order.
         self._unmatched = self._unmatched_sent = 0
         self._unmatched_out_of_order: dict[int, int] = {}
-
-    def receive(self, sequence: int, rows: int) -> bool:
-        """Accept the frame with the next sequence number; False for any other. The caller settles an accepted one."""
-        if sequence != self.expected:
-            self.repeat_ack()  # the sender seems not to know what has arrived
-            return False
-        self.expected += rows
-        return True
 
     def settle(self, sequence: int, rows: int, control: bool = False, unmatched: int = 0) -> None:
         """Settle a frame, ``unmatched`` rows of which matched no subscription, now that all that it caused is settled."""
@@ -74,7 +66,8 @@ class Inbound:
             if self._unmatched_out_of_order:
                 unmatched += self._unmatched_out_of_order.pop(settled, 0)
             settled = out_of_order.pop(settled)
-        self._unmatched += unmatched
+        if unmatched:
+            self._unmatched += unmatched
         self._settled = settled
         if settled - self._acknowledged >= self._acknowledge_every:
             self._ack_scheduler.now[self] = None
@@ -91,7 +84,7 @@ class Inbound:
 
     def acknowledge(self, effects: list[Effect], selective: bool = False) -> None:
         """Send an acknowledgement; with ranges if ``selective``, or if settled control is among them."""
-        handshake = self._handshake
+        handshake = self.handshake
         if handshake.established:
             self._acknowledged, self._unmatched_sent = self._settled, self._unmatched
             ranges = self._ack_ranges() if self._settled_out_of_order and (selective or self._ranges_pending) else ()
@@ -111,11 +104,11 @@ class Inbound:
         self._acknowledged, self._ranges_pending = -1, bool(self._settled_out_of_order)
         self._ack_scheduler.later[self] = None
 
-    def hello(self) -> Hello:
-        """A hello with the state of this direction."""
-        handshake = self._handshake
+    def hello(self, next_sequence: int) -> Hello:
+        """A hello with the state of this direction, and the next number of the other one."""
+        handshake = self.handshake
         epochs = handshake.epoch, handshake.peer_epoch
-        return Hello(*epochs, self._settled, self.expected, handshake.established, self._unmatched)
+        return Hello(*epochs, self._settled, self.expected, handshake.established, self._unmatched, next_sequence)
 
     def restart(self) -> None:
         """Begin a stream at 0."""

@@ -6,6 +6,7 @@ from itertools import chain, takewhile
 
 from overweave.batches.base import Batch
 from overweave.broker.pending_ack import PendingAck
+from overweave.broker.session.backoff import Backoff
 from overweave.broker.session.barriers import Barrier, Barriers
 from overweave.broker.session.control_waiters import ControlWaiters, Waiters
 from overweave.broker.session.handshake import Handshake
@@ -27,81 +28,94 @@ class Outbound:
     """The stream to one peer."""
 
     __slots__ = (
+        "_backoff",
         "_barriers",
-        "_blocked",
         "_blocked_rows",
         "_handshake",
-        "_in_flight",
         "_inbound",
         "_window_bytes",
         "_window_bytes_used",
         "_window_used",
+        "blocked",
         "buffer",
+        "in_flight",
         "waiters",
         "window",
     )
 
     def __init__(self, handshake: Handshake, config: SessionConfig, inbound: Inbound) -> None:
         self._handshake, self._inbound = handshake, inbound
-        self._in_flight = InFlightQueue()
+        self.in_flight = InFlightQueue()
         #: The largest numbers of rows and bytes in flight, and the present ones. Transit does not count.
         self.window, self._window_bytes = config.window, config.window_bytes
         self._window_used = self._window_bytes_used = 0
         #: Blocked by the window; without sequence numbers yet.
-        self._blocked: deque[InFlight] = deque()
+        self.blocked: deque[InFlight] = deque()
         self._blocked_rows = 0
         self._barriers = Barriers()
+        self._backoff = Backoff()
         #: The acks that wait for control messages, and the publications that are buffered for a stalled client.
         self.waiters = ControlWaiters()
         self.buffer = StallBuffer()
 
     # ---- sending
 
-    def send(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
-        """Send publications that enter the network here, as soon as the window has room."""
-        rows = batch.count
-        entry = InFlight(None, batch, rows, self.buffer.charge(batch, ack) if self.buffer.active else ack, rows)
-        if self._window_used >= self.window or self._window_bytes_used >= self._window_bytes:
-            self._blocked.append(entry)
-            self._blocked_rows += rows
-            return
-        self._window_used += rows
-        self._window_bytes_used += batch.wire_bytes
-        self._send_batch(entry, batch, effects)
+    def send(self, batch: Batch, ack: PendingAck | None, effects: list[Effect], transit: bool = False) -> None:
+        """Send publications as soon as the window has room; ``ack`` is released when the peer has settled them, or at once
+        while publications are buffered for a stalled client.
 
-    def send_transit(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
-        """Send publications in transit at once: brokers with full windows could otherwise wait for each other in a cycle."""
-        entry = InFlight(None, batch, batch.count, self.buffer.charge(batch, ack) if self.buffer.active else ack, 0)
-        self._send_batch(entry, batch, effects)
+        Transit is sent at once: brokers with full windows could otherwise wait for each other in a cycle.
+        """
+        rows, holder = batch.count, self.buffer.charge(batch, ack) if self.buffer.active else ack
+        if transit:
+            entry = InFlight(None, batch, rows, holder, 0)
+        else:
+            entry = InFlight(None, batch, rows, holder, rows)
+            if self._window_used >= self.window or self._window_bytes_used >= self._window_bytes:
+                self.blocked.append(entry)
+                self._blocked_rows += rows
+                return
+            self._window_used += rows
+            self._window_bytes_used += batch.wire_bytes
+        in_flight, handshake = self.in_flight, self._handshake
+        if not handshake.established:
+            in_flight.append(entry)
+            return
+        # Numbered and sent at once, without a call: every forwarded publication passes here.
+        in_flight.entries.append(entry)
+        number = in_flight.next_sequence
+        in_flight.next_sequence = in_flight.next_to_send = number + rows
+        frame = BatchFrame(handshake.epoch, handshake.peer_epoch, number, self._inbound.piggybacked_ack(), batch)
+        effects.append(SendFrame(handshake.peer, frame))
 
     def send_control(self, message: ControlMessage, effects: list[Effect], ack: PendingAck | None = None) -> None:
         """Send a control message at once, with all blocked publications before it."""
         self._unblock_all()
-        self._in_flight.append(self.waiters.track(message, ack))
+        self.in_flight.append(self.waiters.track(message, ack))
         self.flush(effects)
 
     def send_control_in_turn(self, message: ControlMessage, effects: list[Effect]) -> None:
         """Send a control message when the window has had room for all blocked publications."""
-        if self._blocked:
-            self._blocked.append(self.waiters.track(message))
+        if self.blocked:
+            self.blocked.append(self.waiters.track(message))
             self._blocked_rows += 1
         else:
             self.send_control(message, effects)
 
     def barrier(self) -> Barrier:
         """A barrier behind everything sent so far."""
-        in_flight = self._in_flight
+        in_flight = self.in_flight
         return self._barriers.add(in_flight.next_sequence + self._blocked_rows, in_flight.lowest_unacked)
 
     def flush(self, effects: list[Effect]) -> None:
         """Send everything unsent for which the window has room."""
-        while self._blocked and not self._is_full():
+        while self.blocked and not self._is_full():
             self._unblock()
         handshake = self._handshake
-        if not handshake.established or not self._in_flight.unsent:
+        if not handshake.established or not self.in_flight.unsent:
             return
         acknowledged = self._inbound.piggybacked_ack()
-        for number, entry in self._in_flight.take_unsent():
+        for number, entry in self.in_flight.take_unsent():
             numbers = handshake.epoch, handshake.peer_epoch, number, acknowledged
             if entry.message is not None:
                 effects.append(SendFrame(handshake.peer, ControlFrame(*numbers, entry.message)))
@@ -112,72 +126,77 @@ class Outbound:
 
     def on_acknowledged(self, acknowledged: int, expected: int = 0) -> None:
         """The peer has settled all before ``acknowledged`` and received all before ``expected``."""
-        for entry in self._in_flight.pop_acknowledged(acknowledged, expected):
-            if entry.window_rows and entry.batch is not None:
-                self._window_used -= entry.window_rows
-                self._window_bytes_used -= entry.batch.wire_bytes
-            if entry.ack is not None:
-                entry.ack.release()
+        rows, bytes = self.in_flight.settle(acknowledged, expected)
+        self._window_used -= rows
+        self._window_bytes_used -= bytes
         if self._barriers:
-            self._barriers.settle(self._in_flight.lowest_unacked)
+            self._barriers.settle(self.in_flight.lowest_unacked)
 
     def on_ack_ranges(self, ranges: Iterable[tuple[int, int]]) -> None:
         """Release the acks of what is settled behind something that is not."""
-        for ack in self._in_flight.detach_acks(ranges):
+        for ack in self.in_flight.detach_acks(ranges):
             ack.release()
 
     def settled_rows(self) -> int:
         """The number of publications and control messages of this stream that the peer has settled."""
-        return self._in_flight.lowest_unacked
+        return self.in_flight.lowest_unacked
 
     def unsettled_entries(self) -> int:
         """The number of batches and control messages that the peer has not settled."""
-        return len(self._in_flight) + len(self._blocked)
+        return len(self.in_flight) + len(self.blocked)
 
     def unsettled_rows(self) -> int:
         """The number of publications and control messages that the peer has not settled."""
-        return self._in_flight.next_sequence - self._in_flight.lowest_unacked + self._blocked_rows
+        return self.in_flight.next_sequence - self.in_flight.lowest_unacked + self._blocked_rows
 
     def unsettled_window_rows(self) -> int:
         """The number of publications that entered here and that the peer has not settled."""
-        return self._window_used + sum(entry.window_rows for entry in self._blocked)
+        return self._window_used + sum(entry.window_rows for entry in self.blocked)
 
     def batches_holding_acks(self) -> Iterator[tuple[Batch, PendingAck]]:
         """The unsettled publications with their acks, without buffered ones."""
-        for entry in chain(self._in_flight, self._blocked):
+        for entry in chain(self.in_flight, self.blocked):
             if entry.batch is not None and isinstance(entry.ack, PendingAck):
                 yield entry.batch, entry.ack
+
+    def batches(self) -> Iterator[Batch]:
+        """The unsettled publications."""
+        return (entry.batch for entry in chain(self.in_flight, self.blocked) if entry.batch is not None)
 
     # ---- stalled clients
 
     def start_buffering(self, bytes_max: int) -> None:
         """Release the acks of unsettled publications, and of those to come, until ``bytes_max`` bytes are buffered."""
         buffer = self.buffer
-        if buffer.active or not self._handshake.established or buffer.bytes >= bytes_max:
+        if buffer.active or not self._handshake.connected or buffer.bytes >= bytes_max:
             return  # a peer that reconnects after a crash must find everything
         buffer.start(bytes_max)
-        newest = list(takewhile(lambda entry: not isinstance(entry.ack, BufferedBytes), reversed(self._in_flight)))
-        for entry in chain(reversed(newest), self._blocked):
+        newest = list(takewhile(lambda entry: not isinstance(entry.ack, BufferedBytes), reversed(self.in_flight)))
+        for entry in chain(reversed(newest), self.blocked):
             if buffer.active and entry.batch is not None:
                 entry.ack = buffer.charge(entry.batch, entry.ack)
 
     # ---- retransmission and recovery
 
     def retransmit(self, effects: list[Effect]) -> None:
-        """Send again what the peer may not have received."""
-        self._in_flight.rewind()
-        self.flush(effects)
+        """Send again what the peer may not have received, once in a period of retransmission at most."""
+        if not len(self.in_flight):
+            self._backoff.reset()
+        elif self._backoff.is_due(*self.in_flight.progress()):
+            self.in_flight.rewind()
+            self.flush(effects)
 
     def resume(self, acknowledged: int, expected: int, effects: list[Effect]) -> None:
         """Go on over a new connection with what the peer expects."""
+        self._backoff = Backoff()
         self.on_acknowledged(acknowledged, expected)
-        self._in_flight.rewind_to(expected)
+        self.in_flight.rewind_to(expected)
         self.flush(effects)
 
     def reclaim(self) -> list[tuple[Control | Batch, PendingAck | None]]:
         """Remove everything in flight; publications and addressed control are returned, to be sent on other paths."""
         self._unblock_all()
-        in_flight, self._in_flight = self._in_flight, InFlightQueue()
+        in_flight, self.in_flight = self.in_flight, InFlightQueue()
         self._window_used = self._window_bytes_used = 0
         reclaimed: list[tuple[Control | Batch, PendingAck | None]] = []
         for entry in in_flight:
@@ -190,11 +209,11 @@ class Outbound:
 
     def restart(self, greeting: Iterable[ControlMessage]) -> None:
         """Begin a stream at 0: ``greeting``, then unsettled publications and addressed control."""
-        before = self._in_flight
+        before = self.in_flight
         waiting = [(entry.ack.key, entry.ack.detach()) for entry in before if isinstance(entry.ack, Waiters)]
         first = [self.waiters.track(message) for message in greeting]
         self._barriers.renumber(before, before.lowest_unacked, before.next_sequence, len(first))
-        self._in_flight = InFlightQueue([*first, *(entry for entry in before if entry.survives_restart())])
+        self.in_flight = InFlightQueue([*first, *(entry for entry in before if entry.survives_restart())])
         # The greeting contains what was in flight, unless it was withdrawn.
         for key, acks in waiting:
             for ack in acks:
@@ -205,42 +224,33 @@ class Outbound:
     def close(self) -> None:
         """Settle everything: the peer will not return."""
         self._unblock_all()
-        self.on_acknowledged(self._in_flight.next_sequence)
+        self.on_acknowledged(self.in_flight.next_sequence)
 
     def validate(self) -> None:
         """Check the invariants."""
-        self._in_flight.validate()
-        assert not self._in_flight.unsent or not self._handshake.established
-        assert self._window_used == sum(entry.window_rows for entry in self._in_flight)
-        assert self._window_bytes_used == sum(entry.window_bytes() for entry in self._in_flight)
-        assert self._is_full() or not self._blocked
-        assert self._blocked_rows == sum(entry.rows for entry in self._blocked)
-        acks = (entry.ack for entry in chain(self._in_flight, self._blocked))
+        self.in_flight.validate()
+        assert not self.in_flight.unsent or not self._handshake.established
+        assert self._window_used == sum(entry.window_rows for entry in self.in_flight)
+        assert self._window_bytes_used == sum(entry.window_bytes() for entry in self.in_flight)
+        assert self._is_full() or not self.blocked
+        assert self._blocked_rows == sum(entry.rows for entry in self.blocked)
+        acks = (entry.ack for entry in chain(self.in_flight, self.blocked))
         assert self.buffer.bytes == sum(ack.bytes for ack in acks if isinstance(ack, BufferedBytes))
         self._barriers.validate()
 
     def _is_full(self) -> bool:
         return self._window_used >= self.window or self._window_bytes_used >= self._window_bytes
 
-    def _send_batch(self, entry: InFlight, batch: Batch, effects: list[Effect]) -> None:
-        handshake = self._handshake
-        if not handshake.established:
-            self._in_flight.append(entry)
-            return
-        number, acknowledged = self._in_flight.append_sent(entry), self._inbound.piggybacked_ack()
-        frame = BatchFrame(handshake.epoch, handshake.peer_epoch, number, acknowledged, batch)
-        effects.append(SendFrame(handshake.peer, frame))
-
     def _unblock(self) -> None:
         """Give the first blocked message its sequence numbers."""
-        entry = self._blocked.popleft()
+        entry = self.blocked.popleft()
         self._blocked_rows -= entry.rows
         self._window_used += entry.window_rows
         self._window_bytes_used += entry.window_bytes()
-        self._in_flight.append(entry)
+        self.in_flight.append(entry)
 
     def _unblock_all(self) -> None:
-        while self._blocked:
+        while self.blocked:
             self._unblock()
 
 

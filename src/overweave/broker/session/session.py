@@ -16,8 +16,10 @@ from overweave.contract.frames import (
     ControlFrame,
     ControlMessage,
     Hello,
+    ModuleMessage,
     SessionEpoch,
     UrgentFrame,
+    UrgentMessageFrame,
 )
 from overweave.language.messages import Control
 
@@ -25,7 +27,7 @@ from overweave.language.messages import Control
 class Session:
     """One end of the streams between this core and one peer."""
 
-    __slots__ = ("_handshake", "_unmatched_before", "inbound", "outbound", "peer", "peer_unmatched")
+    __slots__ = ("_backlog_end", "_handshake", "_unmatched_before", "inbound", "outbound", "peer", "peer_unmatched")
 
     def __init__(self, peer: str, epochs: EpochCounter, config: SessionConfig, ack_scheduler: AckScheduler) -> None:
         self.peer = peer
@@ -34,6 +36,8 @@ class Session:
         self.outbound = Outbound(self._handshake, config, self.inbound)
         #: Our publications without a matching subscription at the peer, in all streams and before the present one.
         self.peer_unmatched = self._unmatched_before = 0
+        #: The messages before it were in flight to us when the connection opened.
+        self._backlog_end = 0
 
     @property
     def epoch(self) -> SessionEpoch:
@@ -49,6 +53,16 @@ class Session:
     def established(self) -> bool:
         """Whether both ends know each other's epoch."""
         return self._handshake.established
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether messages are missing that were in flight to us when the connection opened."""
+        return self.inbound.expected < self._backlog_end
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether the peer is connected, and everything that was in flight to us has arrived."""
+        return self.established and not self.is_behind
 
     # ---- handshake
 
@@ -69,7 +83,7 @@ class Session:
         """Whether the peer has a new epoch, and therefore no state: it needs a greeting."""
         return self._handshake.is_new(frame)
 
-    def is_current(self, frame: UrgentFrame) -> bool:
+    def is_current(self, frame: UrgentFrame | UrgentMessageFrame) -> bool:
         """Whether a frame without a sequence number belongs to the present epochs of both ends."""
         return self._handshake.is_current(frame)
 
@@ -84,6 +98,8 @@ class Session:
         if frame.peer_epoch != handshake.epoch:
             self._send_hello(effects)
             return
+        if not handshake.established:
+            self._backlog_end = frame.next_sequence
         handshake.established = True
         # Our last hello may be outdated, and acknowledgements were lost meanwhile.
         self.inbound.repeat_ack()
@@ -94,22 +110,17 @@ class Session:
 
     # ---- outbound
 
-    def send(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
-        """Send publications that enter the network here, as soon as the window has room.
-
-        ``ack`` is released when the peer has settled them, or at once while the session buffers for a stalled client.
-        """
-        self.outbound.send(batch, ack, effects)
-
-    def send_transit(self, batch: Batch, ack: PendingAck | None, effects: list[Effect]) -> None:
-        """Send publications in transit; they never wait for the window."""
-        self.outbound.send_transit(batch, ack, effects)
-
     def send_urgent(self, batch: Batch, effects: list[Effect]) -> None:
         """Send urgent control publications outside the numbered stream, once: without a connection they are lost."""
         handshake = self._handshake
         if handshake.established:
             effects.append(SendFrame(self.peer, UrgentFrame(handshake.epoch, handshake.peer_epoch, batch)))
+
+    def send_urgent_message(self, message: ModuleMessage, effects: list[Effect]) -> None:
+        """Send an urgent message of a module outside the numbered stream, once."""
+        handshake = self._handshake
+        if handshake.established:
+            effects.append(SendFrame(self.peer, UrgentMessageFrame(handshake.epoch, handshake.peer_epoch, message)))
 
     def send_control(self, message: ControlMessage, effects: list[Effect], ack: PendingAck | None = None) -> None:
         """Send a control message behind everything before it; ``ack`` is released when the peer has settled it."""
@@ -121,13 +132,15 @@ class Session:
             return
         if frame.unmatched:
             self._count_unmatched(frame.unmatched)
-        self.outbound.on_acknowledged(frame.acknowledged, frame.expected)
+        outbound = self.outbound
+        outbound.on_acknowledged(frame.acknowledged, frame.expected)
         if frame.ranges:
-            self.outbound.on_ack_ranges(frame.ranges)
-        self.outbound.flush(effects)
+            outbound.on_ack_ranges(frame.ranges)
+        if outbound.blocked:
+            outbound.flush(effects)
 
     def retransmit(self, effects: list[Effect]) -> None:
-        """Send again what the peer may not have received."""
+        """Send again what the peer may not have received; called once in each period of retransmission."""
         if self._handshake.established:
             self.outbound.retransmit(effects)
         elif self._handshake.connected:
@@ -154,12 +167,20 @@ class Session:
 
         Its piggybacked acknowledgement counts in both cases.
         """
-        if not self._handshake.is_current(frame):
+        # Without further calls: every frame passes here.
+        handshake = self._handshake
+        if not handshake.established or frame.epoch != handshake.peer_epoch or frame.peer_epoch != handshake.epoch:
             return False
-        if frame.acknowledged > self.outbound.settled_rows():
+        inbound = self.inbound
+        if frame.acknowledged > self.outbound.in_flight.lowest_unacked:
             self.outbound.on_acknowledged(frame.acknowledged)
-            self.outbound.flush(effects)
-        return self.inbound.receive(frame.sequence, rows)
+            if self.outbound.blocked:
+                self.outbound.flush(effects)
+        if frame.sequence != inbound.expected:
+            inbound.repeat_ack()  # the sender seems not to know what has arrived
+            return False
+        inbound.expected += rows
+        return True
 
     def acknowledge(self, effects: list[Effect], selective: bool = False) -> None:
         """Send an acknowledgement; with ranges if ``selective``, or if settled control is among them."""
@@ -172,7 +193,7 @@ class Session:
         self.outbound.validate()
 
     def _send_hello(self, effects: list[Effect]) -> None:
-        effects.append(SendFrame(self.peer, self.inbound.hello()))
+        effects.append(SendFrame(self.peer, self.inbound.hello(self.outbound.in_flight.next_sequence)))
 
     def _count_unmatched(self, unmatched: int) -> None:
         self.peer_unmatched = max(self.peer_unmatched, self._unmatched_before + unmatched)
@@ -180,6 +201,7 @@ class Session:
     def _restart(self, greeting: Iterable[ControlMessage]) -> None:
         """Begin both streams at 0."""
         self._handshake.established = False
+        self._backlog_end = 0
         self.inbound.restart()
         self.outbound.restart(greeting)
         self._unmatched_before = self.peer_unmatched

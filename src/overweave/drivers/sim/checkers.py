@@ -3,7 +3,8 @@
 One index over all subscriptions gives the expected deliveries, without any network.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -29,11 +30,15 @@ class Checks(msgspec.Struct, frozen=True):
             raise InvalidInput(f"checks.queue_max: expected an integer of at least 1, got {self.queue_max}")
 
 
-class DeliveryOracle:
-    """Expected and actual deliveries, as two numbers per subscription.
+#: A publication: its publisher, the publisher's incarnation, and the sequence number.
+Key = tuple[str, int, int]
 
-    It holds the number and the sum of fingerprints of publications, due minus delivered. A loss and a
-    duplicate that leave both at zero would have to have the same fingerprint.
+
+class DeliveryOracle:
+    """Expected and surplus deliveries of each subscription.
+
+    A delivery is optional if the publication was sent before the subscription was in force, or if its publisher crashed before
+    it was settled. A subscription whose client has crashed or left expects nothing more.
 
     >>> from overweave.language.syntax import parse_filter
     >>> oracle = DeliveryOracle([("s1", parse_filter("[x,>,1]")), ("s2", parse_filter("[x,>,5]"))])
@@ -43,31 +48,86 @@ class DeliveryOracle:
     ["subscription 's1': 1 missing", "subscription 's2': 1 too many"]
     """
 
-    def __init__(self, subscriptions: Iterable[tuple[str, Filter]]) -> None:
+    def __init__(self, subscriptions: Iterable[tuple[str, Filter]] = ()) -> None:
         self._index = Index()
-        self._index.add_many((id, filter, None) for id, filter in subscriptions)
-        self._open: dict[object, list[int]] = {}
+        self._filters = dict(subscriptions)
+        self._index.add_many((id, filter, None) for id, filter in self._filters.items())
+        self._due: dict[str, set[Key]] = {}
+        self._surplus: Counter[str] = Counter()
+        #: Optional deliveries; and for later subscriptions the publications before they were in force, and those received.
+        self._optional: dict[str, set[Key]] = {}
+        self._before: dict[str, Mapping[tuple[str, int], int] | None] = {}
+        self._early: dict[str, set[Key]] = {}
+        #: The next sequence number of each publisher, and publishers whose publications may get lost.
+        self._next: dict[tuple[str, int], int] = {}
+        self._doubted: set[str] = set()
 
-    def published(self, publisher: str, sequence: int, publication: Publication) -> None:
+    def published(self, publisher: str, sequence: int, publication: Publication, life: int = 1) -> None:
         """Expect a publication at all matching subscriptions."""
-        fingerprint = hash((publisher, sequence))
+        self._next[publisher, life] = sequence + 1
+        expected = self._optional if publisher in self._doubted else self._due
         for id in self._index.ids(publication):
-            self._count(id, 1, fingerprint)
+            expected.setdefault(str(id), set()).add((publisher, life, sequence))
 
-    def delivered(self, publisher: str, sequence: int, subscription: str) -> None:
+    def delivered(self, publisher: str, sequence: int, subscription: str, life: int = 1) -> None:
         """Count a delivery."""
-        self._count(subscription, -1, -hash((publisher, sequence)))
+        key = publisher, life, sequence
+        for expected in (self._due, self._optional):
+            if key in expected.get(subscription, ()):
+                expected[subscription].remove(key)
+                return
+        early = self._early.get(subscription)
+        if early is not None and key not in early and self._is_before(subscription, key):
+            early.add(key)
+        else:
+            self._surplus[subscription] += 1
+
+    def subscribe(self, id: str, filter: Filter) -> None:
+        """Add a subscription that is not in force yet, or no more: all its deliveries are optional."""
+        if self._filters.get(id) is not None:
+            self._index.remove(id)
+            self._optional.setdefault(id, set()).update(self._due.pop(id, ()))
+        self._filters[id] = filter
+        self._before[id] = None
+        self._early.setdefault(id, set())
+
+    def in_force(self, id: str) -> None:
+        """Expect all later publications at a subscription."""
+        self._index.add(id, self._filters[id], None)
+        self._before[id] = dict(self._next)
+
+    def close(self, id: str) -> None:
+        """Expect nothing more at a subscription whose client has crashed or left; a delivery is one too many."""
+        if self._before.get(id, {}) is not None:
+            self._index.remove(id)
+        for each in (self._filters, self._due, self._optional, self._before, self._early):
+            each.pop(id, None)
+
+    def excuse(self, publisher: str, life: int, settled: int) -> None:
+        """Let all but the first ``settled`` publications of a publisher be lost."""
+        for id, due in self._due.items():
+            lost = {key for key in due if key[:2] == (publisher, life) and key[2] >= settled}
+            if lost:
+                due -= lost
+                self._optional.setdefault(id, set()).update(lost)
+
+    def doubt(self, publisher: str) -> None:
+        """Let publications from now on be lost, until they are trusted again."""
+        self._doubted.add(publisher)
+
+    def trust(self, publisher: str) -> None:
+        """Expect later publications of a publisher."""
+        self._doubted.discard(publisher)
 
     def faults(self) -> list[str]:
         """Missing and surplus deliveries, once everything should be delivered."""
-        return [
-            f"subscription {id!r}: {_wrong(count)}" for id, (count, rest) in sorted(self._open.items(), key=str) if count or rest
-        ]
+        missing = {id: len(due) for id, due in self._due.items() if due}
+        ids = sorted({*missing, *self._surplus})
+        return [f"subscription {id!r}: {_wrong(missing.get(id, 0) - self._surplus[id])}" for id in ids]
 
-    def _count(self, id: object, number: int, fingerprint: int) -> None:
-        entry = self._open.setdefault(id, [0, 0])
-        entry[0] += number
-        entry[1] += fingerprint
+    def _is_before(self, id: str, key: Key) -> bool:
+        before = self._before[id]
+        return before is None or key[2] < before.get(key[:2], 0)
 
 
 def check_brokers(network: SimulatedNetwork, checks: Checks) -> None:

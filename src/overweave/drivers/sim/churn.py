@@ -132,7 +132,7 @@ class _Run:
             seed,
             costs=costs or Costs(link_delay_s=0.0),
             config=_CONFIG,
-            make_modules=lambda broker: {"tracer": Tracer(broker, "churn")} if costs else {},
+            make_modules=lambda at: {"tracer": Tracer(at.broker, "churn")} if costs else {},
             on_delivery=_ignore,
         )
         self._filters = [_filter(each, churn.wider) for each in range(churn.publication_hz.shape[1])]

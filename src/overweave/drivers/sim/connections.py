@@ -10,6 +10,8 @@ from overweave.overlay.parts import LinkKind
 Ends = tuple[str, str]
 #: Makes one direction of a connection.
 MakeChannel = Callable[[Node, Node], Channel]
+#: Gets a client and its broker.
+ClientEvent = Callable[[str, str], None]
 
 
 class ConnectionTable:
@@ -19,12 +21,17 @@ class ConnectionTable:
         self._scheduler, self._make_channel = scheduler, make_channel
         #: All clients, and the brokers that have not crashed.
         self.nodes: dict[str, Node] = {}
-        #: The broker of each client.
-        self.clients: dict[str, str] = {}
+        #: The brokers of each client: one, except while it moves.
+        self.clients: dict[str, dict[str, None]] = {}
         #: The links there are now; they change where the overlay organises itself.
         self.links: set[Ends] = set()
+        #: Called with a client and its broker before they connect, and when their connection is lost.
+        self.on_connect: ClientEvent = _ignore
+        self.on_disconnect: ClientEvent = _ignore
         #: The kinds of links that were opened later.
         self.kinds: dict[frozenset[str], LinkKind] = {}
+        #: The links of brokers that have joined, each with its contact.
+        self._guests: set[frozenset[str]] = set()
 
     def connections(self) -> list[Ends]:
         """The ends of all open connections, each once."""
@@ -33,7 +40,7 @@ class ConnectionTable:
     def all_connected(self) -> bool:
         """Whether every link and every client has its connection."""
         channels = sum(len(node.channels) for node in self.nodes.values())
-        return channels == 2 * (len(self.links) + len(self.clients))
+        return channels == 2 * (len(self.links) + sum(map(len, self.clients.values())))
 
     def peers_of(self, broker: str) -> list[str]:
         """The neighbours of a broker, then its clients."""
@@ -42,7 +49,7 @@ class ConnectionTable:
 
     def clients_of(self, broker: str) -> list[str]:
         """The clients of a broker."""
-        return [id for id, at in self.clients.items() if at == broker]
+        return [id for id, brokers in self.clients.items() if broker in brokers]
 
     def reading_clients(self) -> list[str]:
         """The clients that read what arrives."""
@@ -52,18 +59,25 @@ class ConnectionTable:
         """Open a connection if both nodes run and there is none."""
         if ends[0] not in self.nodes or ends[1] not in self.nodes or ends[1] in self.nodes[ends[0]].channels:
             return
+        for client, broker in (ends, ends[::-1]):
+            if client in self.clients:
+                self.on_connect(client, broker)
+                self.nodes[broker].absences.pop(client, None)
         a, b = (self.nodes[id] for id in ends)
         for node, peer in ((a, b), (b, a)):
             node.channels[peer.id] = self._make_channel(node, peer)
         for node, peer in ((a, b), (b, a)):
             kind = self.kinds.get(frozenset((node.id, peer.id)), LinkKind.PRIMARY)
-            node.handle(PeerConnected(peer.id, client=peer.id in self.clients, kind=kind))
+            guest = frozenset((node.id, peer.id)) in self._guests
+            node.handle(PeerConnected(peer.id, client=peer.id in self.clients, kind=kind, guest=guest))
 
     def disconnect(self, ends: Ends) -> None:
         """Close a connection; both nodes notice."""
         for id, peer in (ends, ends[::-1]):
             if id in self.nodes and self._close(id, peer):
                 self.nodes[id].handle(PeerDisconnected(peer))
+                if peer in self.clients:
+                    self.on_disconnect(peer, id)
 
     def cut_link(self, ends: Ends, for_s: float | None = None) -> None:
         """Close a connection, for some time or for good."""
@@ -78,9 +92,15 @@ class ConnectionTable:
             self.kinds[frozenset(ends)] = kind
             self._scheduler.at(self._scheduler.now_s, self.connect, ends)
 
+    def join(self, ends: Ends) -> None:
+        """Join a broker to its contact, after the present stimulus."""
+        self._guests.add(frozenset(ends))
+        self.open_link(ends)
+
     def close_link(self, ends: Ends) -> None:
         """Part two brokers for good, after the present stimulus."""
         self.links -= {ends, ends[::-1]}
+        self._guests.discard(frozenset(ends))
         self._scheduler.at(self._scheduler.now_s, self._remove_link, ends)
 
     def _remove_link(self, ends: Ends) -> None:
@@ -89,9 +109,30 @@ class ConnectionTable:
                 self._close(id, peer)
                 self.nodes[id].handle(PeerLeft(peer))
 
+    def attach(self, id: str, broker: str) -> None:
+        """Connect a client to one more broker, after the present stimulus."""
+        self.clients[id][broker] = None
+        self._scheduler.at(self._scheduler.now_s, self.connect, (id, broker))
+
+    def detach(self, id: str, broker: str) -> None:
+        """Disconnect a client from a broker for good, after the present stimulus; the broker forgets it."""
+        self.clients[id].pop(broker, None)
+        self._scheduler.at(self._scheduler.now_s, self._remove_attachment, (id, broker))
+
+    def _remove_attachment(self, ends: Ends) -> None:
+        id, broker = ends
+        if broker in self.clients.get(id, ()):
+            return  # it has come back
+        if id in self.nodes:
+            self._close(id, broker)
+        if broker in self.nodes:
+            self._close(broker, id)
+            self.nodes[broker].handle(PeerLeft(id))
+
     def remove_client(self, id: str) -> None:
-        """Detach a client for good; its broker is not told."""
-        self.disconnect((id, self.clients.pop(id)))
+        """Remove a client for good; its brokers are not told."""
+        for broker in self.clients.pop(id):
+            self.disconnect((id, broker))
         self.nodes.pop(id).alive = False
 
     def _close(self, id: str, peer: str) -> bool:
@@ -99,3 +140,7 @@ class ConnectionTable:
         if channel is not None:
             channel.open = False
         return channel is not None
+
+
+def _ignore(_client: str, _broker: str) -> None:
+    pass

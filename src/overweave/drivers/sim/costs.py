@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from overweave.contract.frames import BatchFrame, Frame, UrgentFrame
+from overweave.contract.frames import BatchFrame, ControlFrame, Frame, ModuleMessage, UrgentFrame, UrgentMessageFrame
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
 
@@ -82,4 +82,6 @@ def frame_bytes(frame: Frame) -> int:
     """The size of a frame on a link."""
     if isinstance(frame, BatchFrame | UrgentFrame):
         return FRAME_BYTES * frame.batch.count + frame.batch.size_bytes()
+    if isinstance(frame, ControlFrame | UrgentMessageFrame) and isinstance(frame.message, ModuleMessage):
+        return FRAME_BYTES + len(frame.message.body)
     return FRAME_BYTES

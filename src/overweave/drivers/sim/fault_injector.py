@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from overweave.drivers.sim.client_processes import ClientProcesses
 from overweave.drivers.sim.connections import ConnectionTable
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.journals import Journals
@@ -23,11 +24,12 @@ class FaultInjector:
         table: ConnectionTable,
         supervisor: BrokerSupervisor,
         journals: Journals,
+        clients: ClientProcesses,
         counts: Counter[str],
     ) -> None:
         self._scheduler, self._random, self._faults = scheduler, random, faults
         self._table, self._supervisor, self._journals = table, supervisor, journals
-        self._counts = counts
+        self._clients, self._counts = clients, counts
 
     def start(self) -> None:
         """Schedule the first fault of each class."""
@@ -39,6 +41,7 @@ class FaultInjector:
             (faults.pause_every_s, self._pause_client),
             (faults.full_every_s, self._fill_disk),
             (faults.broker_pause_every_s, self._pause_broker),
+            (faults.client_crash_every_s, self._crash_client),
         ):
             if every_s is not None:
                 self._schedule(inject, every_s)
@@ -94,6 +97,13 @@ class FaultInjector:
         if awake:
             self._counts["broker_pauses"] += 1
             self._supervisor.pause(awake[self._draw(len(awake))], self._faults.broker_pause_s)
+
+    def _crash_client(self) -> None:
+        faults, clients = self._faults, list(self._table.clients)
+        if clients:
+            returns = self._random.random() < faults.client_return
+            self._counts["client_crashes"] += 1
+            self._clients.crash(clients[self._draw(len(clients))], faults.client_crash_s if returns else None)
 
     def _draw(self, count: int) -> int:
         return int(self._random.integers(count))

@@ -29,6 +29,10 @@ class Faults(msgspec.Struct, frozen=True):
     #: Likewise for a broker that is paused (SIGSTOP): after the pause its late timers fire before it reads.
     broker_pause_every_s: float | None = None
     broker_pause_s: float = 4.0
+    #: Likewise for a client that crashes, and the probability that it returns: as a new process, under new ids.
+    client_crash_every_s: float | None = None
+    client_crash_s: float = 1.0
+    client_return: float = 1.0
     #: The largest error of the clocks of brokers and clients.
     clock_skew_s: float | None = None
     #: The longest sync of a journal; a crash loses unsynced entries, or the later of them. None: syncs are instantaneous.
@@ -42,6 +46,8 @@ class Faults(msgspec.Struct, frozen=True):
         for name in ("loss", "duplication", "reordering", "clock_back"):
             if not 0 <= getattr(self, name) < 1:
                 raise InvalidInput(f"faults.{name}: expected a chance from 0 to below 1, got {getattr(self, name)}")
+        if not 0 <= self.client_return <= 1:
+            raise InvalidInput(f"faults.client_return: expected a chance from 0 to 1, got {self.client_return}")
         for name in (
             "delay_spike_s",
             "cut_every_s",
@@ -54,6 +60,8 @@ class Faults(msgspec.Struct, frozen=True):
             "pause_s",
             "broker_pause_every_s",
             "broker_pause_s",
+            "client_crash_every_s",
+            "client_crash_s",
             "clock_skew_s",
             "journal_sync_s",
             "full_every_s",
@@ -72,7 +80,8 @@ class Faults(msgspec.Struct, frozen=True):
     @property
     def lose_frames(self) -> bool:
         """Whether anything can be lost, so that it has to be sent again."""
-        return self.lossy or any((self.cut_every_s, self.crash_every_s, self.partition_every_s, self.broker_pause_every_s))
+        every_s = (self.cut_every_s, self.crash_every_s, self.partition_every_s, self.broker_pause_every_s)
+        return self.lossy or any((*every_s, self.client_crash_every_s))
 
 
 class FaultCounts(msgspec.Struct, frozen=True):
@@ -85,6 +94,9 @@ class FaultCounts(msgspec.Struct, frozen=True):
     partitions: int = 0
     client_pauses: int = 0
     broker_pauses: int = 0
+    client_crashes: int = 0
+    #: Of the crashed clients, those that returned.
+    client_returns: int = 0
     full_disks: int = 0
     lost_frames: int = 0
     duplicated_frames: int = 0

@@ -6,6 +6,7 @@ import numpy as np
 
 from overweave.broker.registry import Journal
 from overweave.contract.effects import Persist
+from overweave.contract.overlay_state import OverlayRecord
 from overweave.contract.stimuli import JournalFailed, Persisted
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.nodes import Node
@@ -24,7 +25,7 @@ class Journals:
         self._sync_s = faults.journal_sync_s or 0.0
         #: Whether brokers wait until entries are durable.
         self.is_delayed = faults.journal_sync_s is not None or faults.full_every_s is not None
-        self._durable: dict[str, dict[tuple[str, str], tuple[str, Filter]]] = {}
+        self._durable: dict[str, dict[tuple[str, str], tuple[str, Filter] | OverlayRecord]] = {}
         #: Entries of running brokers that are not durable, brokers with a sync in progress, and counts of durable entries.
         self._pending: dict[str, list[Persist]] = {}
         self._syncing: set[Node] = set()

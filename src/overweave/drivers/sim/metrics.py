@@ -58,6 +58,9 @@ class Metrics(msgspec.Struct, frozen=True, kw_only=True, rename={"yield_": "yiel
     overloaded: tuple[Overloaded, ...]
     #: Faults of the whole run.
     faults: FaultCounts
+    #: Clients that have moved to another broker, and orders that failed: the client stayed where it was.
+    moves: int = 0
+    moves_failed: int = 0
 
 
 class Tally:

@@ -8,9 +8,10 @@ import numpy as np
 from overweave.broker.client import ClientCore
 from overweave.broker.core import BrokerCore
 from overweave.broker.registry import Journal
-from overweave.contract.config import BrokerConfig, SessionConfig
+from overweave.contract.config import SESSION_EXPIRY_S, BrokerConfig, SessionConfig
 from overweave.contract.stimuli import PeerLeft
 from overweave.drivers.effect_runner import Performers
+from overweave.drivers.sim.client_processes import ClientProcesses
 from overweave.drivers.sim.connections import ConnectionTable, Ends
 from overweave.drivers.sim.costs import Costs, NetworkCosts
 from overweave.drivers.sim.fault_injector import FaultInjector
@@ -18,6 +19,7 @@ from overweave.drivers.sim.faults import FaultCounts, Faults
 from overweave.drivers.sim.frame_faults import FrameFaults
 from overweave.drivers.sim.journals import Journals
 from overweave.drivers.sim.nodes import Channel, LossyChannel, Node
+from overweave.drivers.sim.operations import NetworkOperations
 from overweave.drivers.sim.performers import EffectPerformers, OnDelivery, Outcomes
 from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.station import Station
@@ -28,7 +30,7 @@ from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import LinkKind
 
 
-class SimulatedNetwork:
+class SimulatedNetwork(NetworkOperations):
     """Everything that happens follows from the arguments and the seed."""
 
     def __init__(
@@ -42,6 +44,7 @@ class SimulatedNetwork:
         make_modules: MakeModules = lambda _: {},
         on_delivery: OnDelivery | None = None,
         own_costs: Mapping[str, Costs] | None = None,
+        session_expiry_s: float = SESSION_EXPIRY_S,
     ) -> None:
         faults = faults or Faults()
         random = np.random.default_rng(seed)
@@ -55,18 +58,27 @@ class SimulatedNetwork:
         self._table = ConnectionTable(self.scheduler, self.make_channel)
         self._supervisor = BrokerSupervisor(
             self, self.scheduler, random, overlay, make_routing, make_modules, self._config, self._costs, faults,
-            self._journals, self._table,
+            self._journals, self._table, seed,
         )  # fmt: skip
+        #: The processes of clients, which may crash and return.
+        self.client_processes = ClientProcesses(
+            self.scheduler, self._table, self._supervisor.make_node, self._config.session, self._fault_counts, session_expiry_s
+        )
+        self._supervisor.on_start = self.client_processes.restore
         outcomes = Outcomes()
         self._performers = EffectPerformers(
             self, self.scheduler, self._table, self._supervisor, self._journals, outcomes, on_delivery or outcomes.count_delivery
         )
         self.deliveries, self.records, self.statements = outcomes.deliveries, outcomes.records, outcomes.statements
+        self.decisions = outcomes.decisions
         self.refusals, self.rejections, self.restarts = outcomes.refusals, outcomes.rejections, outcomes.restarts
+        #: The outcomes of migrations by token: None, or the error.
+        self.migrations = outcomes.migrations
+        self.overlays = outcomes.overlays
+        #: The answers of modules to `ask`, in parts, by token.
+        self.answers = outcomes.answers
         #: The running nodes by id, and the links there are now.
         self.nodes, self.links = self._table.nodes, self._table.links
-        #: How often each client was attached: with its id, its incarnation as a publisher.
-        self._attachments: Counter[str] = Counter()
         #: Frames sent, over all connections.
         self.frames = 0
         for id in overlay.ids:
@@ -75,27 +87,25 @@ class SimulatedNetwork:
         for link in overlay.links:
             self._table.connect(link.ends)
         injector = FaultInjector(
-            self.scheduler, random, faults, self._table, self._supervisor, self._journals, self._fault_counts
-        )
-        if overlay.links:
+            self.scheduler, random, faults, self._table, self._supervisor, self._journals, self.client_processes,
+            self._fault_counts,
+        )  # fmt: skip
+        if overlay.links or faults.client_crash_every_s is not None:
             injector.start()
 
     # ---- actions of clients
 
     def add_client(self, id: str, broker: str) -> None:
         """Attach a client to a broker."""
-        self._table.clients[id] = broker
-        self._attachments[id] += 1
-        core = ClientCore(id, broker, self._config.session, life=self._attachments[id])
-        self.nodes[id] = self._supervisor.make_node(id, core)
-        self._table.connect((id, broker))
+        self.client_processes.attach(id, broker)
 
     def remove_client(self, id: str) -> None:
         """Detach a client for good."""
-        broker = self.nodes.get(self._table.clients[id])
+        brokers = list(self._table.clients[id])
         self._table.remove_client(id)
-        if broker is not None:
-            broker.handle(PeerLeft(id))
+        for broker in brokers:
+            if broker in self.nodes:
+                self.nodes[broker].handle(PeerLeft(id))
 
     def say(self, client: str, message: Control) -> None:
         """Have a client advertise, subscribe or withdraw."""
@@ -182,24 +192,6 @@ class SimulatedNetwork:
     def close_link(self, ends: Ends) -> None:
         """Part two brokers for good, after the present stimulus."""
         self._table.close_link(ends)
-
-    # ---- faults
-
-    def cut_link(self, ends: Ends, for_s: float | None = None) -> None:
-        """Close a connection, for some time or for good."""
-        self._table.cut_link(ends, for_s)
-
-    def crash(self, broker: str, for_s: float | None = None, clock_back: bool = False) -> None:
-        """Have a broker lose all but its journal, for some time or for good; then its clock may have gone back."""
-        self._supervisor.crash(broker, for_s, clock_back)
-
-    def restart(self, broker: str) -> None:
-        """Start a crashed broker again."""
-        self._supervisor.restart(broker)
-
-    def pause(self, broker: str, for_s: float) -> None:
-        """Have a broker do nothing for some time, as SIGSTOP does."""
-        self._supervisor.pause(broker, for_s)
 
 
 def _default_config(faults: Faults) -> BrokerConfig:

@@ -9,9 +9,10 @@ from overweave.contract.effects import Effect
 from overweave.contract.frames import BatchFrame, Frame
 from overweave.contract.stimuli import FrameArrived, Stimulus, TimerFired
 from overweave.drivers.effect_runner import BROKER_EFFECTS, CLIENT_EFFECTS, Alarm, EffectRunner, Performers
-from overweave.drivers.load_meter import LoadMeter
+from overweave.drivers.load_meter import CLIENTS, LoadMeter
 from overweave.drivers.sim.costs import frame_bytes
 from overweave.drivers.sim.frame_faults import FrameFaults
+from overweave.drivers.sim.queue_integral import QueueIntegral
 from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.station import Station
 from overweave.overlay.parts import LinkKind
@@ -66,8 +67,8 @@ class Node:
         "_host",
         "_late",
         "_scheduler",
+        "absences",
         "alive",
-        "bytes_out",
         "channels",
         "core",
         "frozen",
@@ -88,11 +89,12 @@ class Node:
         self.skew_s = skew_s
         #: The open connections to others.
         self.channels: dict[str, Channel] = {}
+        #: Since when clients of a broker are disconnected.
+        self.absences: dict[str, float] = {}
         #: The queues of a broker with costs.
         self.station: Station | None = None
-        #: The load of a broker with modules, and the bytes that it has sent.
+        #: The load of a broker with modules.
         self.meter: LoadMeter | None = None
-        self.bytes_out = 0
         #: Frames that arrived while the node does not read (None: it does).
         self.waiting: list[tuple[Channel, Frame]] | None = None
         #: Whether it is paused, the timers that were due meanwhile, and other deferred stimuli.
@@ -120,16 +122,31 @@ class Node:
         self.count_served(frame, service_s)
         self.handle(FrameArrived(peer, frame))
 
+    def arrive(self, peer: str, frame: Frame) -> None:
+        """A frame has arrived: count it for the load, and handle it, after the station if there is one."""
+        if self.meter is not None and isinstance(frame, BatchFrame):
+            self.meter.arrived(frame.batch.count)
+        if self.station is None:
+            self.serve(peer, frame, 0.0)
+        else:
+            self.station.arrive(peer, frame)
+
     def count_served(self, frame: Frame, service_s: float) -> None:
         """Count a served frame for the load."""
         if self.meter is not None and isinstance(frame, BatchFrame):
-            self.meter.add(frame.batch.count, service_s)
+            self.meter.served(frame.batch.count, service_s)
 
     def measure(self) -> None:
         """Tell the core its load since the last measurement; a paused broker measures nothing."""
-        if self.meter is not None and not self.frozen and isinstance(self.core, BrokerCore):
-            unsettled = sum(self.core.statistics().unsettled.values())
-            self.handle(self.meter.measure(self._scheduler.now_s, self.bytes_out, unsettled))
+        meter, core, now_s = self.meter, self.core, self._scheduler.now_s
+        if meter is None or self.frozen or not isinstance(core, BrokerCore):
+            return
+        if self.station is not None:
+            meter.waited(self.station.waiting.read(now_s)[1])
+        for channel in self.channels.values():
+            channel.read_queue(meter, now_s)
+        unsettled = sum(core.statistics().unsettled.values())
+        self.handle(meter.measure(now_s, unsettled, core.registered("subscription")))
 
     def pause_reading(self) -> None:
         """Leave arriving frames on their connections."""
@@ -191,26 +208,28 @@ class Channel:
         scheduler = self._scheduler
         scheduler.at(scheduler.now_s + self._delay_s, self.arrive, frame)
 
+    def read_queue(self, meter: LoadMeter, now_s: float) -> None:
+        """Add the frames that left the output queue, and their waits; without an uplink there are none."""
+
     def _arrive(self, frame: Frame) -> None:
         target = self._target
         if not self.open:
             return
         if target.waiting is not None:
             target.waiting.append((self, frame))
-        elif target.station is None:
+            return
+        if target.station is None and target.meter is None:
             # `Node.handle`, inlined: the hot path of a simulation.
             now_s = self._scheduler.now_s + target.skew_s
-            if target.meter is not None:
-                target.count_served(frame, 0.0)
             target.run(target.core.handle(FrameArrived(self._source.id, frame), now_s))
         else:
-            target.station.arrive(self._source.id, frame)
+            target.arrive(self._source.id, frame)
 
 
 class LossyChannel(Channel):
     """One whose frames share their broker's uplink, are counted for its load, and may be lost, doubled or late."""
 
-    __slots__ = ("_frame_faults", "_last_arrival_s")
+    __slots__ = ("_frame_faults", "_last_arrival_s", "_queue")
 
     def __init__(
         self, host: Host, scheduler: Scheduler, source: Node, target: Node, delay_s: float, frame_faults: FrameFaults | None
@@ -218,20 +237,36 @@ class LossyChannel(Channel):
         super().__init__(host, scheduler, source, target, delay_s)
         self._frame_faults = frame_faults
         self._last_arrival_s = 0.0
+        #: The frames in the uplink's queue.
+        self._queue = QueueIntegral()
 
     def send(self, frame: Frame) -> None:
         """Send a frame over the uplink, if there is one."""
         self._host.frames += 1
         source = self._source
         if source.meter is not None:
-            source.bytes_out += frame_bytes(frame)
+            source.meter.put(frame_bytes(frame))
         if source.station is None or source.station.uplink is None:
             self.depart(frame)
         else:
+            self._queue.enter(1, self._scheduler.now_s)
             source.station.uplink.send(self, frame)
+
+    def read_queue(self, meter: LoadMeter, now_s: float) -> None:
+        """See `Channel.read_queue`."""
+        peer = CLIENTS if isinstance(self._target.core, ClientCore) else self._target.id
+        meter.queued(peer, *self._queue.read(now_s))
+
+    def begin_departure(self) -> None:
+        """See `Departures.begin_departure`."""
+        self._queue.leave(1, self._scheduler.now_s)
 
     def depart(self, frame: Frame) -> None:
         """A frame has left its broker."""
+        source = self._source
+        if source.meter is not None:
+            uplink, size_bytes = None if source.station is None else source.station.uplink, frame_bytes(frame)
+            source.meter.sent(size_bytes, 0.0 if uplink is None else size_bytes / uplink.bandwidth_bytes_per_s)
         # Frames overtake each other by faults alone.
         arrives_s = max(self._scheduler.now_s + self._delay_s, self._last_arrival_s)
         for late_s in (0.0,) if self._frame_faults is None else self._frame_faults.delays_s(self._scheduler.now_s):

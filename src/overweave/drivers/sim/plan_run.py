@@ -11,7 +11,7 @@ import numpy as np
 
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Parts
-from overweave.contract.modules import ModuleEffect, ModuleStimulus, Routed
+from overweave.contract.modules import Module, ModuleEffect, ModuleStimulus, Routed
 from overweave.drivers.sim.checkers import DeliveryOracle, check_deliveries
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
@@ -71,7 +71,7 @@ def run_plan(network: PlannedNetwork, seed: int = 1, progress: Callable[[float],
     return _Run(network, seed).work(progress)
 
 
-class _Meter:
+class _Meter(Module):
     """Counts the publications of one broker: a module, as the tracer is."""
 
     watches = (Routed,)
@@ -107,7 +107,7 @@ class _Run:
             PROTOCOLS["filter"].make,
             seed,
             config=BrokerConfig(SessionConfig(retransmit_s=None)),
-            make_modules=lambda broker: {"meter": self._meters[broker]},
+            make_modules=lambda at: {"meter": self._meters[at.broker]},
             on_delivery=self._delivered,
             own_costs=planned.costs,
         )

@@ -4,27 +4,26 @@ Clients advertise and subscribe until every broker knows; then the counters star
 duration, and the network goes on until everything is delivered.
 """
 
-import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 
 from overweave.broker.modules.tracer import Tracer
 from overweave.contract.config import BrokerConfig, SessionConfig
-from overweave.contract.effects import Parts
-from overweave.contract.records import Record, Statement
+from overweave.contract.records import Decision, Record, Statement
+from overweave.drivers.protocol_failure import failure_text
 from overweave.drivers.sim.checkers import DeliveryOracle, check_brokers, check_deliveries
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.metrics import Metrics, Tally, share
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.drivers.sim.programs import ClientPrograms
 from overweave.drivers.sim.scenario import Scenario
 from overweave.drivers.sim.scheduler import gc_frozen
-from overweave.drivers.sim.utilisation import Overloaded, added, offered_work, overload_text, summarise
-from overweave.drivers.sim.workload import Publisher, Workload, make_workload
+from overweave.drivers.sim.series import Sample, SeriesSampler
+from overweave.drivers.sim.utilisation import NotSettled, Overloaded, added, offered_work, summarise
+from overweave.drivers.sim.workload import Workload, make_workload
 from overweave.errors import OverweaveError
-from overweave.language.messages import Advertise, Subscribe
-from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
 
 #: The earliest start of publishing, so that the end of faults is known beforehand.
@@ -43,15 +42,28 @@ def simulate(
     run: str = "run",
     workload: Workload | None = None,
     on_statement: Callable[[Statement], None] = lambda _: None,
+    on_decision: Callable[[Decision], None] = lambda _: None,
+    on_sample: Callable[[Sample], None] | None = None,
+    sample_every_s: float = 1.0,
 ) -> Metrics:
     """Run a scenario; ``progress`` gets its finished seconds, ``on_record`` gets every row of the trace.
 
-    ``on_statement`` gets all that clients advertise and subscribe to. ``workload`` stands in for the one that the scenario
-    describes.
+    ``on_statement`` gets all that clients advertise and subscribe to, ``on_decision`` all decisions of modules. ``workload``
+    stands in for the one that the scenario describes. ``on_sample`` gets the measures of all brokers every ``sample_every_s``.
     """
     overlay = scenario.make_overlay()
-    made = _Run(scenario, overlay, workload or make_workload(scenario, overlay), on_record, run, on_statement)
-    return made.metrics(progress)
+    workload = workload or make_workload(scenario, overlay)
+    try:
+        made = _Run(scenario, overlay, workload, on_record, run, on_statement, on_decision)
+        made.on_sample, made.sample_every_s = on_sample, sample_every_s
+        return made.metrics(progress)
+    except OverweaveError:
+        raise
+    except Exception as error:
+        text = failure_text(scenario.routing.protocol, error)
+        if text is None:
+            raise
+        raise OverweaveError(text) from error
 
 
 class _Run:
@@ -63,18 +75,22 @@ class _Run:
         on_record: Callable[[Record], None],
         run: str,
         on_statement: Callable[[Statement], None],
+        on_decision: Callable[[Decision], None],
     ) -> None:
         self._scenario = scenario
         self._overlay = overlay
         self._workload = workload
         self._on_record = on_record
-        self._on_statement = on_statement
+        self._on_statement, self._on_decision = on_statement, on_decision
         self._tally = Tally()
-        self._publications = 0
         self._overloaded: tuple[Overloaded, ...] = ()
+        #: Gets samples at an interval, and the sampler if there is one.
+        self.on_sample: Callable[[Sample], None] | None = None
+        self.sample_every_s = 1.0
+        self._sampler: SeriesSampler | None = None
         faults = _ending(scenario.faults, SETUP_S + scenario.duration_s)
-        self._oracle = DeliveryOracle((subscriber.id, subscriber.filter) for subscriber in workload.subscribers)
-        self._deliveries = 0
+        self._oracle = DeliveryOracle() if scenario.checks.deliveries else None
+        self._timeline = scenario.make_timeline(workload.ids())
         self._network = SimulatedNetwork(
             overlay,
             scenario.routing.make,
@@ -82,10 +98,12 @@ class _Run:
             faults,
             scenario.costs,
             _config(scenario, overlay),
-            make_modules=lambda broker: {"tracer": Tracer(broker, run), **scenario.make_modules(broker)},
-            on_delivery=self._delivered,
+            make_modules=lambda at: {"tracer": Tracer(at.broker, run), **scenario.make_modules(at)},
+            on_delivery=lambda parts: self._programs.delivered(parts),
             own_costs=scenario.own_costs(),
+            session_expiry_s=scenario.session_expiry_s,
         )
+        self._programs = ClientPrograms(self._network, workload, self._oracle, scenario.duration_s)
 
     def metrics(self, progress: Callable[[float], None]) -> Metrics:
         network, scenario, tally = self._network, self._scenario, self._tally
@@ -96,18 +114,19 @@ class _Run:
         utilisation = offered_work(network).since(work_before, scenario.duration_s)
         self._overloaded = utilisation.overloaded()
         self._settle()
+        self._sample()
         self._check()
         control_messages = sum(added(self._control(), control_before).values())
         queues = [station.queue_max for id in network.running() if (station := network.station(id)) is not None]
         return Metrics(
             seed=scenario.seed,
             duration_s=scenario.duration_s,
-            publications=self._publications,
+            publications=self._programs.publications,
             arrivals=tally.useful_arrivals + tally.pure_forwards,
             useful_arrivals=tally.useful_arrivals,
             pure_forwards=tally.pure_forwards,
             yield_=tally.yield_(),
-            deliveries=self._deliveries,
+            deliveries=self._programs.deliveries,
             hops_mean=tally.hops_mean(),
             delay_s=tally.delay_s(),
             publication_hops=tally.publication_hops,
@@ -121,60 +140,39 @@ class _Run:
             queue_max=max(queues, default=None),
             overloaded=self._overloaded,
             faults=network.fault_counts(),
+            moves=sum(error is None for error in network.migrations.values()),
+            moves_failed=sum(error is not None for error in network.migrations.values()),
         )
 
     # ---- phases
 
     def _set_up(self) -> None:
-        network = self._network
-        for publisher in self._workload.publishers:
-            network.add_client(publisher.id, publisher.broker)
-            network.say(publisher.id, Advertise(publisher.id, publisher.advertisement))
-        self._settle()
-        for subscriber in self._workload.subscribers:
-            network.add_client(subscriber.id, subscriber.broker)
-            network.say(subscriber.id, Subscribe(subscriber.id, subscriber.filter))
-        self._settle()
+        network, absent = self._network, self._timeline.absent
+        for clients in (self._workload.publishers, self._workload.subscribers):
+            for client in clients:
+                if client.id not in absent:
+                    self._programs.start(client.id)
+            self._settle()
         network.scheduler.run(max(SETUP_S, network.scheduler.now_s))
 
     def _publish(self, progress: Callable[[float], None]) -> None:
         scheduler, duration_s = self._network.scheduler, self._scenario.duration_s
         start_s = scheduler.now_s
-        for publisher in self._workload.publishers:
-            self._plan(publisher, publisher.publications(), start_s, 0)
+        if self.on_sample is not None:
+            self._sampler = SeriesSampler(self._network, self.on_sample)
+            scheduler.every(self.sample_every_s, self._sample)
+        self._programs.publish()
+        for action in self._timeline.actions:
+            scheduler.at(start_s + action.at_s, self._programs.act, action)
         for number in range(1, _SLICES + 1):
             scheduler.run(start_s + duration_s * number / _SLICES)
             self._drain()
             check_brokers(self._network, self._scenario.checks)
             progress(duration_s * number / _SLICES)
 
-    def _plan(self, publisher: Publisher, publications: Iterator[Publication], start_s: float, number: int) -> None:
-        """Publish the next ones at their time."""
-        after_s = publisher.at_s(number)
-        if after_s < self._scenario.duration_s:
-            self._network.scheduler.at(start_s + after_s, self._publish_some, (publisher, publications, start_s, number))
-
-    def _publish_some(self, planned: tuple[Publisher, Iterator[Publication], float, int]) -> None:
-        publisher, publications, start_s, number = planned
-        batch = list(itertools.islice(publications, publisher.batch))
-        if batch:
-            self._publications += len(batch)
-            if self._scenario.checks.deliveries:
-                for place, publication in enumerate(batch):
-                    self._oracle.published(publisher.id, number + place, publication)
-            self._network.publish(publisher.id, *batch)
-            self._plan(publisher, publications, start_s, number + len(batch))
-
-    def _delivered(self, parts: Parts) -> None:
-        for subscription, batch in parts:
-            self._deliveries += batch.count
-            if self._scenario.checks.deliveries:
-                for publisher, _, sequence in batch.identities():
-                    self._oracle.delivered(publisher, sequence, subscription)
-
     def _check(self) -> None:
         check_brokers(self._network, self._scenario.checks)
-        if not self._network.refusals:
+        if self._oracle is not None and not self._network.refusals:
             check_deliveries(self._oracle)
 
     def _settle(self) -> None:
@@ -186,25 +184,31 @@ class _Run:
             self._drain()
             if not self._network.unsettled() and self._quiet():
                 return
-        overload = overload_text([str(each) for each in self._overloaded]) if self._overloaded else ""
-        raise OverweaveError(
-            f"the network did not settle: {self._network.unsettled()} messages of clients are in flight "
-            f"after {end_s:g} simulated seconds; {overload or 'is it overloaded?'}"
-        )
+        raise NotSettled(self._network.unsettled(), end_s, self._overloaded)
 
     def _quiet(self) -> bool:
         network = self._network
         return network.all_connected() and not any(network.broker(id).statistics().unsettled for id in self._overlay.ids)
+
+    def _sample(self, _: object = None) -> None:
+        if self._sampler is not None:
+            self._drain()
+            self._sampler.sample()
 
     def _drain(self) -> None:
         records = self._network.records
         for record in records:
             self._tally.add(record)
             self._on_record(record)
+            if self._sampler is not None:
+                self._sampler.add(record)
         records.clear()
         for statement in self._network.statements:
             self._on_statement(statement)
         self._network.statements.clear()
+        for decision in self._network.decisions:
+            self._on_decision(decision)
+        self._network.decisions.clear()
 
     # ---- measures
 

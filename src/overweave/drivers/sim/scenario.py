@@ -6,18 +6,22 @@ Errors are raised before anything runs, with the path of the field and the expec
 import dataclasses
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from overweave.broker.modules import MODULES
-from overweave.contract.modules import Module
+from overweave.broker.modules import make_modules
+from overweave.contract.config import SESSION_EXPIRY_S
+from overweave.contract.modules import Environment, Module
 from overweave.drivers.capacities import CAPACITIES, with_capacities
 from overweave.drivers.routing_table import check_options, read_options
 from overweave.drivers.sim.checkers import Checks
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
+from overweave.drivers.sim.timeline import KINDS as TIMELINE
+from overweave.drivers.sim.timeline import Clients, Entry, Join, Leave, Move, Rate, Timeline
 from overweave.drivers.toml_config import (
     check_keys,
     check_modules,
@@ -33,6 +37,7 @@ from overweave.drivers.toml_config import (
     values,
 )
 from overweave.errors import InvalidInput, OverlayError
+from overweave.overlay.checks import nearest
 from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import SHAPES
 from overweave.routing import protocol
@@ -41,6 +46,15 @@ from overweave.routing.options import RoutingOptions
 
 #: Kinds of workload; `overweave.drivers.sim.workload` makes them.
 KINDS = ("stock",)
+#: Arrays of tables, with those of their fields that are lists.
+ARRAYS: Mapping[str, tuple[str, ...]] = {
+    "broker": (),
+    "link": ("between",),
+    "join": ("clients",),
+    "leave": ("clients",),
+    "rate": ("publishers",),
+    "move": ("clients",),
+}
 
 
 class OverlaySpec(msgspec.Struct, frozen=True):
@@ -95,6 +109,12 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
         if self.batch < 1:
             raise InvalidInput(f"workload.batch: expected an integer of at least 1, got {self.batch}")
 
+    def ids(self) -> Clients:
+        """The ids of all clients."""
+        publishers = [f"P{number}" for number in range(1, self.publishers + 1)]
+        places = range(1, self.subscriptions_per_publisher + 1)
+        return Clients(publishers, [f"{publisher}.{place}" for publisher in publishers for place in places])
+
 
 class BrokerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A broker of ``[[broker]]`` with capacities of its own; ``[costs]`` has the others."""
@@ -124,7 +144,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 1
     duration_s: float = 60.0
     overlay: OverlaySpec
-    routing: RoutingSpec = RoutingSpec()
+    routing: RoutingSpec = msgspec.field(default_factory=RoutingSpec)
     workload: WorkloadSpec
     costs: Costs = Costs()
     faults: Faults = Faults()
@@ -135,22 +155,38 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     broker: tuple[BrokerSpec, ...] = ()
     #: Links that differ from the others.
     link: tuple[LinkSpec, ...] = ()
+    #: The timeline: clients that come, go and move, and rates that change.
+    join: tuple[Join, ...] = ()
+    leave: tuple[Leave, ...] = ()
+    rate: tuple[Rate, ...] = ()
+    move: tuple[Move, ...] = ()
+    #: The session of a disconnected client expires after this time.
+    session_expiry_s: float = SESSION_EXPIRY_S
 
     def __post_init__(self) -> None:
         if self.seed < 0:
             raise InvalidInput(f"seed: expected an integer of at least 0, got {self.seed}")
         if not 0 < self.duration_s < math.inf:
             raise InvalidInput(f"duration_s: expected a finite number above 0, got {self.duration_s:g}")
+        if not self.session_expiry_s > 0:
+            raise InvalidInput(f"session_expiry_s: expected a time above 0, got {self.session_expiry_s:g}")
         check_modules("modules", self.modules, self.routing.protocol)
 
-    def make_modules(self, broker: str) -> dict[str, Module]:
+    def make_modules(self, environment: Environment) -> dict[str, Module]:
         """The modules of one broker."""
-        return {name: MODULES[name].make(broker, options) for name, options in self.modules.items()}
+        return make_modules(environment, self.modules)
+
+    def make_timeline(self, clients: Clients) -> Timeline:
+        """The timed actions of a workload's clients."""
+        return Timeline({kind: getattr(self, kind) for kind in TIMELINE}, clients, self.duration_s)
 
     def make_overlay(self) -> Overlay:
         """The overlay, which has to suit the protocol."""
         overlay = self.overlay.make(self.seed)
         check_suits("routing.protocol", self.routing.protocol, overlay, f"overlay.shape {self.overlay.shape!r}")
+        for number, move in enumerate(self.move):
+            if move.to not in overlay.ids:
+                raise InvalidInput(f"move[{number}].to: unknown broker {move.to!r}, {nearest(move.to, overlay.ids)}")
         if self.routing.options is not None:
             check_options("routing", self.routing.options, overlay)
         common = {name: value for name in CAPACITIES if (value := getattr(self.costs, name, None)) is not None}
@@ -178,6 +214,7 @@ def read_scenario(path: Path, seed: int | None = None) -> Scenario:
     def make(document: dict[str, Any]) -> Scenario:
         scenario = scenario_of(document if seed is None else {**document, "seed": seed})
         scenario.make_overlay()
+        scenario.make_timeline(scenario.workload.ids())
         return scenario
 
     return read_toml(path, make)
@@ -190,6 +227,8 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
     Traceback (most recent call last):
     overweave.errors.InvalidInput: worklod: unknown key, the nearest known one is 'workload'
     """
+    if "network" in document:
+        raise InvalidInput("expected a scenario, found a network file: use 'overweave up'")
     check_keys("", document, fields(Scenario))
     tables: dict[str, Callable[[str, Any], Any]] = {
         "overlay": _overlay,
@@ -201,6 +240,7 @@ def scenario_of(document: Mapping[str, Any]) -> Scenario:
         "modules": modules,
         "broker": lambda path, value: tuple(rows(BrokerSpec, path, value)),
         "link": lambda path, value: tuple(rows(LinkSpec, path, value)),
+        **{kind: partial(_timed, entry) for kind, entry in TIMELINE.items()},
     }
     plain = {name: value for name, value in document.items() if name not in tables}
     made = {name: make(name, document[name]) for name, make in tables.items() if name in document}
@@ -220,6 +260,10 @@ def _with_delay(overlay: Overlay, path: str, spec: LinkSpec) -> Overlay:
     if not spec.delay_s >= 0:
         raise InvalidInput(f"{path}.delay_s: expected a time from 0 on, got {spec.delay_s:g}")
     return overlay.replace_link(dataclasses.replace(found, delay_s=spec.delay_s))
+
+
+def _timed(entry: type[Entry], path: str, value: Any) -> tuple[Entry, ...]:
+    return tuple(rows(entry, path, value))
 
 
 def _overlay(path: str, value: Any) -> OverlaySpec:

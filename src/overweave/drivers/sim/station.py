@@ -11,6 +11,7 @@ from overweave.contract.frames import BatchFrame, Frame, UrgentFrame
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.lanes import LaneQueue, is_numbered, is_urgent
 from overweave.drivers.sim.overload import Overload
+from overweave.drivers.sim.queue_integral import QueueIntegral
 from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.uplink import Uplink
 
@@ -42,6 +43,8 @@ class Station:
             self.overload = Overload(costs.capacity_hz, costs.overload_delay_s)
         self._delayed: deque[Job] = deque()
         self._delayed_of: Counter[str] = Counter()
+        #: Rows that wait for the engine.
+        self.waiting = QueueIntegral()
         #: Rows of publications that arrived, and of those the engine has matched against subscriptions.
         self.arrivals = 0
         self.matches = 0
@@ -53,6 +56,7 @@ class Station:
         """A frame has arrived."""
         if isinstance(frame, BatchFrame | UrgentFrame):
             self.arrivals += frame.batch.count
+            self.waiting.enter(frame.batch.count, self._scheduler.now_s)
         if self.overload is None or not self._delay(self.overload, peer, frame):
             self._enqueue(peer, frame)
 
@@ -99,6 +103,7 @@ class Station:
     def _begin(self) -> None:
         while (job := self._queue.pop()) is not None:
             rows, subscriptions = self._subscriptions(*job)
+            self.waiting.leave(rows, self._scheduler.now_s)
             if subscriptions:
                 self.matches += rows
             service_s = self._service_s(rows, subscriptions)

@@ -7,8 +7,10 @@ import numpy as np
 
 from overweave.broker.client import ClientCore
 from overweave.broker.core import BrokerCore
+from overweave.broker.modules import with_collector
 from overweave.contract.config import BrokerConfig
-from overweave.contract.modules import Module
+from overweave.contract.modules import Capacity, Environment, Module
+from overweave.contract.overlay_state import first_state, joining_state
 from overweave.drivers.load_meter import MEASURE_S, LoadMeter
 from overweave.drivers.sim.connections import ConnectionTable
 from overweave.drivers.sim.costs import NetworkCosts
@@ -18,14 +20,15 @@ from overweave.drivers.sim.nodes import Core, Host, Node
 from overweave.drivers.sim.scheduler import Scheduler
 from overweave.drivers.sim.station import Station
 from overweave.overlay.graph import Overlay
+from overweave.overlay.parts import LinkKind
 from overweave.routing.base import Engine
 
 #: The first incarnation of brokers whose clocks may go back.
 _INCARNATION = 1000
 #: A protocol at a broker, given the overlay and the incarnation.
 MakeRouting = Callable[[str, Overlay, int], Engine]
-#: The modules of a broker, by name.
-MakeModules = Callable[[str], Mapping[str, Module]]
+#: The modules of a broker, by name, given its environment.
+MakeModules = Callable[[Environment], Mapping[str, Module]]
 
 
 class BrokerSupervisor:
@@ -44,26 +47,31 @@ class BrokerSupervisor:
         faults: Faults,
         journals: Journals,
         table: ConnectionTable,
+        seed: int = 1,
     ) -> None:
         self._host, self._scheduler, self._random = host, scheduler, random
         self._overlay, self._config, self._costs = overlay, config, costs
+        #: The overlay that each broker starts with.
+        self._states = dict.fromkeys(overlay.ids, first_state(overlay))
         self._make_routing, self._make_modules = make_routing, make_modules
-        self._journals, self._table = journals, table
+        self._journals, self._table, self._seed = journals, table, seed
         self._clock_skew_s = faults.clock_skew_s
         #: The highest of each broker; not the first there could be, so that a clock may have gone back after the first crash.
         self._incarnations = dict.fromkeys(overlay.ids, _INCARNATION if faults.clock_back else 0)
         #: How often each broker was started; with its id, its incarnation as a publisher.
         self._starts: Counter[str] = Counter()
         self._measures = False
+        #: Called with a broker that starts.
+        self.on_start: Callable[[str], None] = lambda _: None
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        """All brokers of the overlay."""
-        return self._overlay.ids
+        """All brokers that were started and not stopped for good."""
+        return tuple(self._states)
 
     def running(self) -> list[str]:
         """The brokers that have not crashed."""
-        return [id for id in self._overlay.ids if id in self._table.nodes]
+        return [id for id in self._states if id in self._table.nodes]
 
     def awake(self) -> list[str]:
         """Those of them that are not paused."""
@@ -90,17 +98,20 @@ class BrokerSupervisor:
             incarnation = self._incarnations[broker] + 1
         self._incarnations[broker] = max(self._incarnations[broker], incarnation)
         self._starts[broker] += 1
-        modules = self._make_modules(broker)
+        environment = self._environment(broker)
+        modules = self._make_modules(environment)
+        overlay = self._overlay if broker in self._overlay else Overlay([broker])
         core = BrokerCore(
             broker,
-            self._make_routing(broker, self._overlay, incarnation),
-            {peer: self._overlay.link(broker, peer).kind for peer in self._overlay.neighbours(broker)},
+            self._make_routing(broker, overlay, incarnation),
+            {peer: overlay.link(broker, peer).kind for peer in overlay.neighbours(broker)},
             self._config,
             incarnation,
             self._journals.entries(broker),
-            modules,
+            with_collector(environment, modules),
             self._starts[broker],
             durable=self._journals.is_delayed,
+            overlay=self._states[broker],
         )
         node = self._table.nodes[broker] = self.make_node(broker, core)
         costs = self._costs.of(broker)
@@ -108,12 +119,29 @@ class BrokerSupervisor:
             node.station = Station(self._scheduler, costs, core.match_cost, node.serve)
         if modules:
             self._meter(node)
+        self.on_start(broker)
 
     def restart(self, broker: str, incarnation: int | None = None) -> None:
         """Start a broker again, and open its connections."""
         self.start(broker, incarnation)
+        for neighbour in self.core(broker).neighbour_kinds():
+            self._host.open_link((broker, neighbour), LinkKind.PRIMARY)
         for peer in self._table.peers_of(broker):
             self._table.connect((broker, peer))
+
+    def join(self, broker: str, contact: str) -> None:
+        """Start a broker that joins the network as a guest of another one."""
+        self._states[broker] = joining_state(broker)
+        self._incarnations.setdefault(broker, 0)
+        self.start(broker)
+        self._table.join((broker, contact))
+
+    def stop(self, broker: str) -> None:
+        """Stop a broker for good."""
+        self.crash(broker)
+        del self._states[broker]
+        for ends in [ends for ends in self._table.links if broker in ends]:
+            self._table.close_link(ends)
 
     def crash(self, broker: str, for_s: float | None = None, clock_back: bool = False) -> None:
         """Have a broker lose all but its journal, for some time or for good; then its clock may have gone back."""
@@ -136,6 +164,19 @@ class BrokerSupervisor:
         node.freeze()
         self._scheduler.at(self._scheduler.now_s + for_s, node.thaw)
 
+    def _environment(self, broker: str) -> Environment:
+        """The environment of a broker's modules."""
+        overlay, costs = self._overlay if broker in self._overlay else Overlay([broker]), self._costs.of(broker)
+        capacity = Capacity(
+            costs.output_bandwidth_bytes_per_s,
+            costs.matching_delay_base_s,
+            costs.matching_delay_per_subscription_s,
+            costs.capacity_hz,
+        )
+        addresses = {each.id: each.url for each in overlay.brokers if each.url is not None}
+        about = overlay.broker(broker)
+        return Environment(broker, overlay.neighbours(broker), about.cluster, about.role, capacity, addresses, self._seed)
+
     def _restart_above(self, what: tuple[Node, int]) -> None:
         node, incarnation = what
         if node.alive:  # it may have asked twice
@@ -151,13 +192,13 @@ class BrokerSupervisor:
         for client in self._table.clients_of(broker):
             core = self._table.nodes[client].core
             assert isinstance(core, ClientCore)
-            core.renew_epoch()  # as drivers do: they recognise a broker that has forgotten them by its ticket
+            core.renew_epoch(broker)  # as drivers do: they recognise a broker that has forgotten them by its ticket
         assert last > 1, f"{broker}: expected an incarnation before the first"
         self.restart(broker, 1 + int(self._random.integers(last - 1)))
 
     def _meter(self, node: Node) -> None:
         """Measure the load of a broker whose modules may use it."""
-        node.meter = LoadMeter(self._scheduler.now_s)
+        node.meter = LoadMeter(self._scheduler.now_s, self._costs.of(node.id).output_bandwidth_bytes_per_s)
         if not self._measures:
             self._measures = True
             self._scheduler.every(MEASURE_S, self._measure)

@@ -13,6 +13,9 @@ class Departures(Protocol):
 
     open: bool
 
+    def begin_departure(self) -> None:
+        """A frame leaves the queue, and is being sent."""
+
     def depart(self, frame: Frame) -> None:
         """A frame has left the broker."""
 
@@ -20,11 +23,11 @@ class Departures(Protocol):
 class Uplink:
     """Sends one frame at a time, urgent ones first; frames of a connection that is closed are dropped."""
 
-    __slots__ = ("_bandwidth", "_busy", "_queue", "_scheduler", "offered_s")
+    __slots__ = ("_busy", "_queue", "_scheduler", "bandwidth_bytes_per_s", "offered_s")
 
     def __init__(self, scheduler: Scheduler, bandwidth_bytes_per_s: float) -> None:
         self._scheduler = scheduler
-        self._bandwidth = bandwidth_bytes_per_s
+        self.bandwidth_bytes_per_s = bandwidth_bytes_per_s
         self._queue: LaneQueue[Departures] = LaneQueue()
         self._busy = False
         #: Seconds of sending, of all frames so far, sent or waiting.
@@ -35,7 +38,7 @@ class Uplink:
 
     def send(self, channel: Departures, frame: Frame) -> None:
         """Let a frame leave when its turn comes."""
-        self.offered_s += frame_bytes(frame) / self._bandwidth
+        self.offered_s += frame_bytes(frame) / self.bandwidth_bytes_per_s
         self._queue.put(channel, frame)
         if not self._busy:
             self._begin()
@@ -44,7 +47,9 @@ class Uplink:
         while (job := self._queue.pop()) is not None:
             if job[0].open:
                 self._busy = True
-                self._scheduler.at(self._scheduler.now_s + frame_bytes(job[1]) / self._bandwidth, self._end, job)
+                job[0].begin_departure()
+                sending_s = frame_bytes(job[1]) / self.bandwidth_bytes_per_s
+                self._scheduler.at(self._scheduler.now_s + sending_s, self._end, job)
                 return
 
     def _end(self, job: tuple[Departures, Frame]) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.errors import OverweaveError
 
 #: A broker or an uplink with at least this utilisation is overloaded.
 OVERLOADED = 1.0
@@ -40,6 +41,26 @@ def overload_text(parts: Sequence[str]) -> str:
     """
     more = f" and {len(parts) - NAMED_MAX:,} more" if len(parts) > NAMED_MAX else ""
     return f"overloaded: {', '.join(parts[:NAMED_MAX])}{more}: delays grow with the length of the run"
+
+
+class NotSettled(OverweaveError):
+    """Messages that are in flight long after the end of a scenario, and the overloaded parts.
+
+    >>> str(NotSettled(7, 60.0, ()))
+    'the network did not settle: 7 messages of clients are in flight after 60 simulated seconds; is it overloaded?'
+    """
+
+    def __init__(self, unsettled: int, end_s: float, overloaded: Sequence[Overloaded]) -> None:
+        overload = overload_text([str(each) for each in overloaded]) if overloaded else "is it overloaded?"
+        super().__init__(
+            f"the network did not settle: {unsettled} messages of clients are in flight "
+            f"after {end_s:g} simulated seconds; {overload}"
+        )
+        self._arguments = unsettled, end_s, overloaded
+        self.overloaded = overloaded
+
+    def __reduce__(self) -> tuple[type["NotSettled"], tuple[int, float, Sequence[Overloaded]]]:
+        return NotSettled, self._arguments
 
 
 class OfferedWork(NamedTuple):

@@ -14,6 +14,7 @@ from functools import partial
 import msgspec
 
 from overweave.drivers.sim.scenario import Scenario, WorkloadSpec
+from overweave.drivers.sim.timeline import Clients
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.publications import Publication
 from overweave.overlay.graph import Overlay
@@ -59,6 +60,10 @@ class Workload(msgspec.Struct, frozen=True):
 
     publishers: tuple[Publisher, ...]
     subscribers: tuple[Subscriber, ...]
+
+    def ids(self) -> Clients:
+        """The ids of all clients."""
+        return Clients([each.id for each in self.publishers], [each.id for each in self.subscribers])
 
 
 def make_workload(scenario: Scenario, overlay: Overlay) -> Workload:

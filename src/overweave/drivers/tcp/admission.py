@@ -1,25 +1,42 @@
 """Validation of client frames before the core handles them. Frames of brokers are trusted."""
 
+import re
+
 from overweave.batches.raw import RawRows
 from overweave.contract.config import CLIENT_WINDOW
 from overweave.contract.frames import (
-    AdvertisementsEnd,
+    BarrierRequest,
     BatchFrame,
     ControlFrame,
     Frame,
-    LinkRetired,
-    Rejected,
+    MigrationResult,
     SyncEnd,
     UrgentFrame,
+    UrgentMessageFrame,
 )
 from overweave.contract.wire import payload_max
 from overweave.drivers.tcp.security import Permissions
 from overweave.errors import InvalidInput, Refused
+from overweave.language.generations import stable_id
 from overweave.language.headers import Header
-from overweave.language.messages import Advertise, RoutingMessage, Subscribe
+from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.values import excerpt
 
 _PLAIN = Header()
+#: Characters without a glyph that count as printable: joiners, fillers and variation selectors.
+_INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
+
+
+def check_name(client: str) -> None:
+    r"""Raise `Refused` for the name of a client that could look like another one.
+
+    >>> check_name("ticker\u200b")
+    Traceback (most recent call last):
+    overweave.errors.Refused: bad-name: client 'ticker\u200b': expected printable characters, without blanks at the ends
+    """
+    if client != client.strip() or not client.isprintable() or _INVISIBLE.search(client):
+        text = f"client {client!a}: expected printable characters, without blanks at the ends"
+        raise Refused("bad-name", text)
 
 
 def check_frame(frame: Frame, client: str, rights: Permissions, unsettled: int, window: int, life: int) -> None:
@@ -30,7 +47,7 @@ def check_frame(frame: Frame, client: str, rights: Permissions, unsettled: int, 
         most = 2 * max(window, CLIENT_WINDOW)
         if unsettled > most:
             raise Refused("window-exceeded", f"expected at most {most:,} unsettled publications, got {unsettled:,}")
-    elif isinstance(frame, UrgentFrame):
+    elif isinstance(frame, UrgentFrame | UrgentMessageFrame):
         raise Refused("bad-frame", "expected no urgent frame of a client: they are for brokers")
     elif isinstance(frame, ControlFrame):
         _check_control(frame, client, rights)
@@ -52,12 +69,13 @@ def _check_batch(frame: BatchFrame, client: str, rights: Permissions, life: int)
 
 def _check_control(frame: ControlFrame, client: str, rights: Permissions) -> None:
     message = frame.message
-    if isinstance(message, SyncEnd):
+    if isinstance(message, SyncEnd | BarrierRequest | MigrationResult):
         return
-    if isinstance(message, AdvertisementsEnd | Rejected | LinkRetired | RoutingMessage) or message.header != _PLAIN:
+    if not isinstance(message, Advertise | Unadvertise | Subscribe | Unsubscribe) or message.header != _PLAIN:
         raise Refused("bad-frame", "expected a control message of a client")
-    if not message.id.startswith(f"{client}/"):
-        raise Refused("bad-id", f"id {message.id[:64]!r}: expected one that begins with {client + '/'!r}")
+    id = stable_id(message.id)
+    if not id.startswith(f"{client}/"):
+        raise Refused("bad-id", f"id {id[:64]!r}: expected one that begins with {client + '/'!r}")
     if not rights.allows_control(message):
         assert isinstance(message, Advertise | Subscribe)
         what, classes = ("advertise", rights.publish) if isinstance(message, Advertise) else ("subscribe to", rights.subscribe)

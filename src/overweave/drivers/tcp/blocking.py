@@ -15,12 +15,13 @@ call runs in that thread and waits for its result; any thread may call, and Ctrl
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from overweave.drivers.tcp.client import CONFIG, Client, Receipt, Subscription, connect
+from overweave.drivers.tcp.client import CONFIG, FAILOVER_S, Client, Receipt, Subscription, connect
 from overweave.drivers.tcp.loop_thread import LoopThread
+from overweave.drivers.tcp.outbound_handshake import connect_error
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.language.codec import encode_publication
 from overweave.language.messages import Publish
@@ -40,7 +41,7 @@ _CHECK_EVERY = CONFIG.window // 16
 
 
 class BlockingClient:
-    """A client of one broker; use `connect_blocking`."""
+    """A client of a network; use `connect_blocking`."""
 
     def __init__(self, client: Client, timeout_s: float | None) -> None:
         self._client = client
@@ -55,6 +56,12 @@ class BlockingClient:
         self._thread.start()
         try:
             self._thread.call(self._client.__aenter__, self._timeout_s)
+        except TimeoutError:
+            self.close()
+            uplink = self._client.attachments[0].uplink
+            hint = "" if uplink.address.tls else "; if it speaks TLS, use tls://"
+            found = f"no answer{hint}" if uplink.error is None else connect_error(uplink.error)
+            raise TimeoutError(f"{uplink.address}: expected a broker within {self._timeout_s:g} s, found {found}") from None
         except BaseException:
             self.close()
             raise
@@ -106,14 +113,15 @@ class BlockingClient:
 
     def flush(self, timeout_s: float | None = None) -> Receipt:
         """Wait until everything sent before is settled, or raise `TimeoutError`; for the receipt see `Client.flush`."""
-        return self._thread.call(self._client.flush, timeout_s)
+        with _timeout_text("flush: expected everything to be settled", timeout_s):
+            return self._thread.call(self._client.flush, timeout_s)
 
-    def subscribe(self, filter: str | Filter, timeout_s: float | None = None, *, wait: bool = True) -> "BlockingSubscription":
-        """A subscription to a filter, from entering the context until leaving it; `TimeoutError` if entering takes too long.
+    def subscribe(self, *filters: str | Filter, timeout_s: float | None = None, wait: bool = True) -> "BlockingSubscription":
+        """A subscription to publications that match any of the filters, from entering the context until leaving it.
 
-        See `Client.subscribe` for ``wait``.
+        `TimeoutError` if entering takes longer than ``timeout_s``. See `Client.subscribe` for ``wait``.
         """
-        return BlockingSubscription(self._thread, self._thread.call(lambda: self._subscription(filter, wait)), timeout_s)
+        return BlockingSubscription(self._thread, self._thread.call(lambda: self._subscription(filters, wait)), timeout_s)
 
     def close(self) -> None:
         """Leave for good, and end the thread; publications that are not flushed may be lost."""
@@ -129,8 +137,8 @@ class BlockingClient:
     async def _count_unsettled(self) -> int:
         return self._client.unsettled
 
-    async def _subscription(self, filter: str | Filter, wait: bool) -> Subscription:
-        return self._client.subscribe(filter, wait=wait)
+    async def _subscription(self, filters: Sequence[str | Filter], wait: bool) -> Subscription:
+        return self._client.subscribe(*filters, wait=wait)
 
     async def _publish(self, publications: list[Mapping[str, object]], payload: bytes) -> None:
         contents = [each if isinstance(each, Publication) else Publication(each) for each in publications]
@@ -167,7 +175,8 @@ class BlockingSubscription:
         self._turn = asyncio.Lock()
 
     def __enter__(self) -> "BlockingSubscription":
-        self._thread.call(self._subscription.__aenter__, self._timeout_s)
+        with _timeout_text("subscribe: expected the subscription to be in force", self._timeout_s):
+            self._thread.call(self._subscription.__aenter__, self._timeout_s)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -208,7 +217,8 @@ class BlockingSubscription:
             try:
                 return self._rows.popleft()
             except IndexError:
-                self._thread.call(self._fill, timeout_s)
+                with _timeout_text("expected a publication", timeout_s):
+                    self._thread.call(self._fill, timeout_s)
 
     async def _leave(self) -> None:
         await self._subscription.__aexit__(None, None, None)
@@ -226,6 +236,15 @@ class BlockingSubscription:
                     raise
 
 
+@contextlib.contextmanager
+def _timeout_text(text: str, timeout_s: float | None) -> Iterator[None]:
+    """Timeouts with a text."""
+    try:
+        yield
+    except TimeoutError:
+        raise TimeoutError(f"{text} within {timeout_s:g} s") from None
+
+
 def connect_blocking(
     url: str,
     *,
@@ -235,6 +254,7 @@ def connect_blocking(
     certificate: Path | str | None = None,
     key: Path | str | None = None,
     advertise: bool = True,
+    failover_s: float | None = FAILOVER_S,
     timeout_s: float | None = None,
 ) -> BlockingClient:
     """A client of the broker at ``url`` for programs without an event loop, to be entered; the arguments are those of `connect`.
@@ -245,7 +265,16 @@ def connect_blocking(
     Traceback (most recent call last):
     overweave.errors.InvalidInput: url: expected tcp://HOST:PORT or tls://HOST:PORT, got 'localhost:7401'
     """
-    client = connect(url, name=name, token=token, authorities=authorities, certificate=certificate, key=key, advertise=advertise)
+    client = connect(
+        url,
+        name=name,
+        token=token,
+        authorities=authorities,
+        certificate=certificate,
+        key=key,
+        advertise=advertise,
+        failover_s=failover_s,
+    )
     return BlockingClient(client, timeout_s)
 
 

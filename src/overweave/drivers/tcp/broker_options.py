@@ -4,15 +4,22 @@ from typing import Any
 
 import msgspec
 
-from overweave.contract.config import CLIENT_WINDOW, BrokerConfig, SessionConfig
+from overweave.contract.config import CLIENT_WINDOW, SESSION_EXPIRY_S, BrokerConfig, SessionConfig
 from overweave.drivers.tcp.settings import LimitSettings
 from overweave.errors import InvalidInput
 
 WINDOW_MAX = 65_536
 #: Options that one broker may override in its ``[[broker]]``; the others must be the same everywhere.
-OVERRIDES = ("stall_timeout_s", "slow_consumer_timeout_s", "pending_max", "session_expiry_s", "drain_timeout_s")
+OVERRIDES = (
+    "stall_timeout_s",
+    "slow_consumer_timeout_s",
+    "pending_max",
+    "session_expiry_s",
+    "drain_timeout_s",
+    "drain_clients_s",
+)
 #: Options whose 0 means never.
-_NEVER = ("stall_timeout_s", "slow_consumer_timeout_s")
+_NEVER = ("stall_timeout_s", "slow_consumer_timeout_s", "drain_clients_s")
 
 
 class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,9 +44,11 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     #: Messages that may wait for one client before it is disconnected.
     pending_max: int = 100_000
     #: The session of a disconnected client expires after this time.
-    session_expiry_s: float = 30.0
+    session_expiry_s: float = SESSION_EXPIRY_S
     #: The time limit for publications in flight to settle when the broker stops.
     drain_timeout_s: float = 5.0
+    #: At SIGTERM clients are moved to neighbours for this time at most. 0: never.
+    drain_clients_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -78,6 +87,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
             "session_expiry_s": self.session_expiry_s,
             "ping_interval_s": self.ping_interval_s,
             "drain_timeout_s": self.drain_timeout_s,
+            "drain_clients_s": self.drain_clients_s,
         }
 
     def _check_order(self, lower: str, higher: str, strictly: bool = True) -> None:

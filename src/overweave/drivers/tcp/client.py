@@ -25,6 +25,7 @@ from overweave.batches.raw import RawRows
 from overweave.drivers.tcp.addresses import Address, parse_address
 from overweave.drivers.tcp.attachment import CONFIG, Attachment, ClientIdentity
 from overweave.drivers.tcp.certificates import SEPARATOR, common_name
+from overweave.drivers.tcp.client_host import ClientHost
 from overweave.drivers.tcp.publisher import Publisher, Receipt
 from overweave.drivers.tcp.subscriptions import QUEUE_MAX, Subscription, Subscriptions
 from overweave.errors import InvalidInput
@@ -34,9 +35,12 @@ from overweave.language.syntax import parse_filter
 
 __all__ = ["CONFIG", "QUEUE_MAX", "Client", "Receipt", "Subscription", "connect"]
 
+#: The default time after which another broker replaces one that stays away.
+FAILOVER_S = 30.0
+
 
 class Client:
-    """A client of one broker; use `connect`."""
+    """A client of a network, at one broker or, while it moves, at two; use `connect`."""
 
     def __init__(
         self,
@@ -46,26 +50,26 @@ class Client:
         context: ssl.SSLContext | None,
         prefix: str = "client-",
         advertise: bool = True,
+        failover_s: float | None = None,
     ) -> None:
         self.name = name or f"{prefix}{secrets.token_hex(6)}"
         identity = ClientIdentity(self.name, token, secrets.token_hex(16), is_named=name is not None)
         self._subscriptions = Subscriptions()
-        #: The sessions with brokers: exactly one.
-        self.attachments = [Attachment(address, context, identity, self._subscriptions)]
-        self._subscriptions.attach(self.attachments[0])
-        self._publisher = Publisher(self.name, self.attachments[0], lambda: self._new_id("a"), advertise=advertise)
+        #: Its core and its connections.
+        self.host = ClientHost(address, context, identity, self._subscriptions, failover_s)
+        self._subscriptions.attach(self.host)
+        self._publisher = Publisher(self.name, self.host, lambda: self._new_id("a"), advertise=advertise)
         #: Part of all ids: a client that returns under its name, perhaps to another broker, reuses none.
         self._suffix = f"-{secrets.token_hex(6)}" if name else ""
         self._counter = 0
 
     async def __aenter__(self) -> "Client":
-        for attachment in self.attachments:
-            await attachment.start()
+        await self.host.start()
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
-            if kind is None and all(attachment.error is None for attachment in self.attachments):
+            if kind is None and self.host.error is None:
                 await self.flush()  # raises `NotAdvertised` at the latest
         finally:
             await self.close()
@@ -124,37 +128,45 @@ class Client:
 
     async def settle(self) -> None:
         """Wait until everything sent before is settled, without a receipt."""
-        for attachment in self.attachments:
-            await attachment.settle()
+        await self.host.settle()
 
     async def close(self) -> None:
         """Leave for good; publications that are not flushed may be lost."""
-        for attachment in self.attachments:
-            await attachment.close()
+        await self.host.close()
+
+    @property
+    def attachments(self) -> list[Attachment]:
+        """The connections to brokers: one, or two while the client moves."""
+        return list(self.host.attachments)
+
+    @property
+    def broker(self) -> str:
+        """The id of the broker that it publishes to, "" until the first connection."""
+        return self.host.core.broker
 
     @property
     def connected(self) -> bool:
         """Whether there is a connection now; a broken one is restored."""
-        return any(attachment.uplink.connection is not None for attachment in self.attachments)
+        return bool(self.host.attachments.connections)
 
     @property
     def is_encrypted(self) -> bool:
         """Whether connections use TLS."""
-        return any(attachment.uplink.is_encrypted for attachment in self.attachments)
+        return self.host.attachments.is_encrypted
 
     @property
     def unsettled(self) -> int:
         """The number of publications that are not settled."""
-        return sum(attachment.unsettled for attachment in self.attachments)
+        return self.host.unsettled
 
     @property
     def unmatched(self) -> int:
         """The number of settled publications that matched nobody, since the start."""
-        return sum(attachment.core.unmatched_publications() for attachment in self.attachments)
+        return self.host.core.unmatched_publications()
 
     def now_s(self) -> float:
         """The time in headers of publications: wall clock time that never jumps."""
-        return self.attachments[0].now_s()
+        return self.host.now_s()
 
     def _new_id(self, kind: str) -> str:
         self._counter += 1
@@ -170,6 +182,7 @@ def connect(
     certificate: Path | str | None = None,
     key: Path | str | None = None,
     advertise: bool = True,
+    failover_s: float | None = FAILOVER_S,
 ) -> Client:
     """A client of the broker at ``url`` (``tcp://HOST:PORT`` or ``tls://HOST:PORT``), to be entered.
 
@@ -178,6 +191,8 @@ def connect(
     unique one: ``client-HEX``, or ``NAME~HEX`` if the common name in its certificate is NAME.
     Unless ``advertise`` is False, publications that no advertisement of the client covers are advertised first, by class and
     attributes.
+    When the broker stays away for ``failover_s`` seconds, the client goes on at another broker of the network, and subscriptions
+    raise `SessionLost`, once. With None it waits for its broker.
 
     >>> connect("http://localhost")
     Traceback (most recent call last):
@@ -191,8 +206,10 @@ def connect(
             found = common_name(certificate)
             if found and "/" not in found:  # client names have no slash
                 prefix = f"{found}{SEPARATOR}"
-    return Client(address, name, token, context, prefix, advertise)
+    return Client(address, name, token, context, prefix, advertise, failover_s)
 
 
 def _filter(filter: str | Filter) -> Filter:
+    if not isinstance(filter, str | Filter):
+        raise InvalidInput(f"filter: expected a text or a Filter, got {filter!r}")
     return parse_filter(filter) if isinstance(filter, str) else filter

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from overweave.contract.effects import Notify
 from overweave.contract.stimuli import PeerLeft
 from overweave.contract.wire import Connect, Notice
@@ -92,8 +94,15 @@ class ClientSessions:
             is_complete = core.registered("subscription", name) >= message.subscriptions
             knows = gap is None and core.knows(name) and is_complete
             window = self._settings.config.session.window
-            session.reply = Connect("broker", self._settings.id, key=secrets.token_hex(8), knows=knows, gap=gap, window=window)
-        return session.reply
+            session.reply = Connect(
+                "broker",
+                self._settings.id,
+                key=secrets.token_hex(8),
+                knows=knows,
+                gap=gap,
+                window=window,
+            )
+        return msgspec.structs.replace(session.reply, brokers=self._host.directory.others())
 
     def add_notice(self, effect: Notify) -> Notice:
         """Store a notice to a client, and log some of them."""

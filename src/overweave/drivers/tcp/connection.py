@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Protocol, cast
 
-from overweave.contract.frames import ControlFrame, UrgentFrame
+from overweave.contract.frames import ControlFrame, UrgentFrame, UrgentMessageFrame
 from overweave.contract.wire import FRAME_BYTES_MAX, Error, Message, encode
 from overweave.drivers.tcp.frame_reader import FrameReader
 from overweave.errors import InvalidInput
@@ -124,6 +124,13 @@ class Connection(asyncio.BufferedProtocol):
         """Whether anything can still be sent."""
         return self._transport is not None
 
+    @property
+    def pending_bytes(self) -> int:
+        """The bytes that were sent and that the operating system has not accepted."""
+        held = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        urgent = sum(len(piece) for _, pieces in self._urgent for piece in pieces)
+        return held + urgent + sum(len(piece) for pieces in self._waiting for piece in pieces)
+
     def mark_authenticated(self) -> None:
         """Accept long frames from now on."""
         self._reader.bytes_max = FRAME_BYTES_MAX
@@ -144,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
             pieces = (b"".join(pieces),)
         if self._writable and not self._waiting:
             self._write(pieces)
-        elif isinstance(message, UrgentFrame):
+        elif isinstance(message, UrgentFrame | UrgentMessageFrame):
             self._urgent.append((self.sent_s, pieces))
         else:
             self._waiting.append(pieces)

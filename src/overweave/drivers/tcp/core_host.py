@@ -5,6 +5,7 @@ from typing import Protocol
 from overweave.broker.core import BrokerCore
 from overweave.contract.frames import Frame
 from overweave.contract.stimuli import Stimulus
+from overweave.drivers.tcp.directory import Directory
 from overweave.drivers.tcp.settings import BrokerSettings
 
 
@@ -12,6 +13,7 @@ class CoreHost(Protocol):
     """The owner of the core, its clock and its effects."""
 
     settings: BrokerSettings
+    directory: Directory
     #: The present core; a restart replaces it.
     core: BrokerCore
 

@@ -48,7 +48,7 @@ class CoreJournal:
         if self._writer is None:
             return {}
         self._entries_before = self._writer.durable
-        return self._host.core.registrations()
+        return self._host.core.journal()
 
     async def close(self) -> None:
         """Commit pending entries, if possible, and close the file."""

@@ -19,8 +19,10 @@ DIAL_S = 5.0
 class Dialler:
     """Dials one neighbour whenever it is disconnected."""
 
-    def __init__(self, caller: Caller, neighbour: str, log: Log, kind: LinkKind, *, connected: bool) -> None:
+    def __init__(self, caller: Caller, neighbour: str, log: Log, kind: LinkKind, *, connected: bool, guest: bool = False) -> None:
         self._caller, self._neighbour, self._log, self._kind = caller, neighbour, log, kind
+        #: Whether one end is a guest of the other.
+        self.guest = guest
         self._disconnected = asyncio.Event()
         if not connected:
             self._disconnected.set()
@@ -62,14 +64,20 @@ class Dialler:
         (self._log.warning if is_news else self._log.info)("unreachable", peer=self._neighbour, text=reason)
 
     async def _dial(self) -> None:
-        settings = self._caller.settings
-        host, port, tls = parse_address(settings.urls[self._neighbour])
-        context = client_context(settings.security) if tls else None
-        handshake = OutboundHandshake(self._caller, self._neighbour, self._kind)
-        loop = asyncio.get_running_loop()
-        transport, _ = await loop.create_connection(lambda: Connection(handshake), host, port, ssl=context)
-        try:
-            await handshake.answered
-        finally:
-            if handshake.answered.cancelled():
-                transport.abort()  # an answer after the time limit must not connect
+        url = self._caller.directory.get(self._neighbour)
+        if not url:
+            raise OverweaveError("its address is unknown")
+        await dial(self._caller, url, OutboundHandshake(self._caller, self._neighbour, self._kind, guest=self.guest))
+
+
+async def dial(caller: Caller, url: str, handshake: OutboundHandshake) -> None:
+    """Connect to a broker, and wait until it has answered."""
+    host, port, tls = parse_address(url)
+    context = client_context(caller.settings.security) if tls else None
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.create_connection(lambda: Connection(handshake), host, port, ssl=context)
+    try:
+        await handshake.answered
+    finally:
+        if handshake.answered.cancelled():
+            transport.abort()  # an answer after the time limit must not connect

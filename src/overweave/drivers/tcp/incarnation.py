@@ -19,7 +19,7 @@ def next_incarnation(directory: Path | None, broker: str, least: int = 0) -> int
     file = directory / f"{''.join(c if c.isalnum() or c in '._-' else '-' for c in broker)}.incarnation"
     with contextlib.suppress(OSError, ValueError):
         last = int(file.read_text())
-        chosen = max(chosen, last + 1 if last < INCARNATIONS_MAX else 0)
+        chosen = max(chosen, last + 1 if last + 1 < INCARNATIONS_MAX else 0)
     with contextlib.suppress(OSError):
         directory.mkdir(parents=True, exist_ok=True)
         fresh = file.with_suffix(".incarnation-new")

@@ -16,6 +16,7 @@ from typing import IO
 import msgspec
 
 from overweave.broker.registry import Journal
+from overweave.contract.overlay_state import OverlayRecord
 from overweave.drivers.tcp.journal_format import Contents, encode_journal, encode_records, read
 from overweave.drivers.tcp.logs import Log
 from overweave.errors import InvalidInput, OverweaveError
@@ -27,17 +28,18 @@ COMPACT_BYTES, COMPACT_RATIO = 1 << 20, 4
 _FLAGS = os.O_RDWR | os.O_CREAT
 
 Key = tuple[str, str]
-#: A key with a client and its filter (None: withdrawn).
-Entry = tuple[Key, tuple[str, Filter] | None]
+#: A key with a client and its filter, or with the overlay (None: withdrawn).
+Entry = tuple[Key, tuple[str, Filter] | OverlayRecord | None]
 
 
 class _Record(msgspec.Struct, omit_defaults=True):
-    """A subscription or advertisement (without a filter: its withdrawal)."""
+    """A subscription or advertisement, or the overlay (without a filter or an overlay: its withdrawal)."""
 
     kind: str
     id: str
     client: str = ""
     filter: str | None = None
+    overlay: OverlayRecord | None = None
 
 
 class JournalFile:
@@ -163,7 +165,7 @@ class JournalFile:
                 self._live[key] = record
         self._records = len(contents.records)
         found = {key: msgspec.json.decode(record, type=_Record) for key, record in self._live.items()}
-        return {key: (record.client, parse_filter(record.filter or "")) for key, record in found.items()}
+        return {key: record.overlay or (record.client, parse_filter(record.filter or "")) for key, record in found.items()}
 
     def _entries(self, contents: Contents) -> Iterator[tuple[Key, bytes | None]]:
         last = contents.records[-1][0] if contents.records else 0
@@ -175,16 +177,12 @@ class JournalFile:
                     self._log.warning("journal-truncated", file=str(self.path), records=number - 1, bytes=len(text))
                     return
                 raise InvalidInput(f"{self.path}:{number}: expected a record of a journal") from None
-            yield (record.kind, record.id), None if record.filter is None else text
+            yield (record.kind, record.id), None if record.filter is None and record.overlay is None else text
 
     def _begin(self, contents: Contents) -> None:
         """Start with a compacted file; on a full disk, only the torn end is cut off."""
-        length = self.path.stat().st_size if self.path.exists() else 0
-        if length > contents.sound_bytes or contents.synced_bytes > length:
-            is_lost = contents.synced_bytes > contents.sound_bytes
-            (self._log.error if is_lost else self._log.warning)(
-                "journal-truncated", file=str(self.path), records=len(contents.records), bytes=length - contents.sound_bytes
-            )
+        if self.path.exists():
+            self._log_truncation(contents, self.path.stat().st_size)
         try:
             self.compact()
         except OSError as error:
@@ -197,6 +195,22 @@ class JournalFile:
             os.fsync(self._descriptor)
             _sync_directory(self.path.parent)
             self._suspect = False
+
+    def _log_truncation(self, contents: Contents, length: int) -> None:
+        """Log a file that is shorter than it was, or has a torn end, with the records that may be missing."""
+        is_lost = contents.synced_bytes > contents.sound_bytes
+        if is_lost:
+            missing = "acknowledged advertisements, subscriptions and withdrawals"
+        elif not contents.sound_bytes:  # a new journal has its header before it gets its name
+            missing = "all advertisements and subscriptions of earlier runs"
+        elif length > contents.sound_bytes:
+            missing = "only records that were not acknowledged"
+        else:
+            return
+        bytes = length - contents.sound_bytes
+        (self._log.error if is_lost else self._log.warning)(
+            "journal-truncated", file=str(self.path), records=len(contents.records), bytes=bytes, missing=missing
+        )
 
     def _cut(self) -> None:
         """Cut off a partial write."""
@@ -225,7 +239,9 @@ def reason(error: BaseException) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
 
 
-def _written(key: Key, value: tuple[str, Filter] | None) -> bytes:
+def _written(key: Key, value: tuple[str, Filter] | OverlayRecord | None) -> bytes:
+    if isinstance(value, OverlayRecord):
+        return msgspec.json.encode(_Record(*key, overlay=value))
     client, filter = value if value is not None else ("", None)
     return msgspec.json.encode(_Record(*key, client, None if filter is None else str(filter)))
 

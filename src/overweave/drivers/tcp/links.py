@@ -1,11 +1,13 @@
-"""Links of a live broker: its neighbours, their connections and diallers, and the links that are missing."""
+"""Links of a live broker: its neighbours, their connections and diallers, and the links that are missing.
+
+Links come and go: the core opens and closes them, and brokers that are no neighbours connect to exchange states of the overlay.
+"""
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from overweave.broker.modules import MODULES
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.dialler import Dialler
 from overweave.drivers.tcp.logs import Log
@@ -16,16 +18,23 @@ from overweave.errors import Refused
 from overweave.overlay.parts import LinkKind
 from overweave.routing import PROTOCOLS
 
+#: A connected neighbour without an established session for this long is reported: nothing passes to it.
+UNESTABLISHED_S = 3.0
+
 
 @dataclass(slots=True, eq=False)
 class NeighbourLink:
     """The link to one neighbour."""
 
     kind: LinkKind = LinkKind.PRIMARY
+    #: Whether one end is a guest of the other.
+    guest: bool = False
     #: None: the neighbour dials.
     dialler: Dialler | None = None
     #: None: disconnected.
     connection: Connection | None = None
+    #: Since when the connection has had no established session; None: it has one.
+    unestablished_since_s: float | None = None
     #: The broker that dialled the connection.
     dialled_by: str = ""
     #: What the neighbour presented when it dialled last, to be checked again when the tokens change.
@@ -37,12 +46,7 @@ class Links:
 
     def __init__(self, settings: BrokerSettings, log: Log) -> None:
         self._settings, self._log = settings, log
-        overlay = settings.overlay
-        self._planned = {each: overlay.link(settings.id, each).kind for each in overlay.neighbours(settings.id)}
-        #: The brokers that may connect: the neighbours, or all brokers if the overlay organises itself.
-        opens_links = any(MODULES[name].opens_links for name in settings.modules)
-        self._allowed_brokers = overlay.ids if opens_links else tuple(self._planned)
-        self._links = {neighbour: NeighbourLink(kind) for neighbour, kind in self._planned.items()}
+        self._links: dict[str, NeighbourLink] = {}
         self._caller: Caller | None = None
 
     @property
@@ -58,9 +62,19 @@ class Links:
     def __contains__(self, neighbour: str) -> bool:
         return neighbour in self._links
 
-    def allows(self, broker: str) -> bool:
-        """Whether a broker may connect."""
-        return broker in self._allowed_brokers
+    def get(self, neighbour: str) -> NeighbourLink | None:
+        """The link to a neighbour."""
+        return self._links.get(neighbour)
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether no other broker is connected."""
+        return all(link.connection is None for link in self._links.values())
+
+    @property
+    def is_dialling(self) -> bool:
+        """Whether a neighbour is dialled when it is disconnected."""
+        return any(link.dialler is not None for link in self._links.values())
 
     def identities(self) -> Iterator[tuple[str, Identity]]:
         """The connected neighbours that have presented an identity."""
@@ -71,22 +85,35 @@ class Links:
     # ---- links
 
     def start(self, caller: Caller) -> None:
-        """Dial the neighbours that come earlier in the overlay; the later ones dial this broker."""
+        """Dial the neighbours: of the links of the network file only those to brokers with earlier names, so that one end dials.
+
+        Of other links both ends dial, because the other end may not know an address.
+        """
         self._caller = caller
-        ids = self._settings.overlay.ids
+        own, overlay = self._settings.id, self._settings.overlay
         for neighbour, link in self._links.items():
-            if ids.index(neighbour) < ids.index(self._settings.id) and link.dialler is None:
+            is_listed = own in overlay and neighbour in overlay and overlay.has_link(own, neighbour)
+            if link.dialler is None and (not is_listed or _rank(neighbour) < _rank(own)):
                 self._start_dialler(neighbour, link)
 
     def open(self, neighbour: str, kind: LinkKind) -> None:
-        """Open a link to a broker that is no neighbour yet."""
-        if neighbour not in self._links:
-            link = self._links[neighbour] = NeighbourLink(kind)
+        """Open a link to a broker; one that it has opened gets a dialler too."""
+        link = self._links.setdefault(neighbour, NeighbourLink(kind))
+        if link.dialler is None:
             self._start_dialler(neighbour, link)
 
-    def add(self, neighbour: str, kind: LinkKind) -> None:
-        """Accept a link that the other end opened."""
-        self._links.setdefault(neighbour, NeighbourLink(kind))
+    def add(self, neighbour: str, kind: LinkKind, *, guest: bool = False) -> None:
+        """Accept a link that the other end opened, or that of a guest at its contact."""
+        link = self._links.setdefault(neighbour, NeighbourLink(kind))
+        link.guest = guest
+
+    def end_guests(self, members: Collection[str]) -> None:
+        """Some neighbours are no guests any more, but members of the overlay, as this broker is."""
+        for neighbour in self._links.keys() & set(members):
+            link = self._links[neighbour]
+            link.guest = False
+            if link.dialler is not None:
+                link.dialler.guest = False
 
     def remove(self, neighbour: str) -> None:
         """Remove a link and stop its dialler; the connection is the caller's."""
@@ -94,12 +121,12 @@ class Links:
         if link is not None and link.dialler is not None:
             link.dialler.cancel()
 
-    def reset(self) -> None:
-        """Return to the planned links, all disconnected."""
-        for neighbour in [each for each in self._links if each not in self._planned]:
+    def reset(self, kinds: Mapping[str, LinkKind], guests: Collection[str]) -> None:
+        """Replace all links by those of a new core, all disconnected."""
+        for neighbour in [each for each in self._links if each not in kinds or self._links[each].guest != (each in guests)]:
             self.remove(neighbour)
-        for neighbour, kind in self._planned.items():
-            self._links.setdefault(neighbour, NeighbourLink(kind))
+        for neighbour, kind in kinds.items():
+            self._links.setdefault(neighbour, NeighbourLink(kind, neighbour in guests)).kind = kind
             self.on_disconnected(neighbour)
 
     async def close(self) -> None:
@@ -111,21 +138,22 @@ class Links:
 
     def _start_dialler(self, neighbour: str, link: NeighbourLink) -> None:
         assert self._caller is not None
-        link.dialler = Dialler(self._caller, neighbour, self._log, link.kind, connected=link.connection is not None)
+        link.dialler = Dialler(
+            self._caller, neighbour, self._log, link.kind, connected=link.connection is not None, guest=link.guest
+        )
 
     # ---- connections
 
     def check_collision(self, neighbour: str, *, dialled_by: str) -> None:
         """Refuse a second connection to a neighbour when two brokers dial each other at the same time.
 
-        Both must choose the same connection, or each would close the other's choice: it is that of the broker which comes later
-        in the overlay (as in BGP, RFC 4271 6.8). Of two connections that one broker dialled the newer counts.
+        Both must choose the same connection, or each would close the other's choice: it is that of the broker with the later name
+        (as in BGP, RFC 4271 6.8). Of two connections that one broker dialled the newer counts.
         """
         link = self._links.get(neighbour)
         if link is None or link.connection is None or link.dialled_by == dialled_by:
             return
-        ids = self._settings.overlay.ids
-        is_earlier = ids.index(dialled_by) < max(ids.index(neighbour), ids.index(self._settings.id))
+        is_earlier = _rank(dialled_by) < max(_rank(neighbour), _rank(self._settings.id))
         is_silent = time.monotonic() - link.connection.received_s > self._settings.ping_interval_s
         if is_earlier and not is_silent:
             raise Refused("duplicate-link", f"broker {self._settings.id} has a connection to {neighbour} already")
@@ -134,6 +162,7 @@ class Links:
         """Record the connection of a link."""
         link = self._links[neighbour]
         link.connection, link.dialled_by = connection, dialled_by
+        link.unestablished_since_s = time.monotonic()
         if identity is not None:
             link.identity = identity
         if link.dialler is not None:
@@ -155,6 +184,25 @@ class Links:
         is_connected = any(link.connection is not None for link in self._links.values())
         return PROTOCOLS[self._settings.routing].reroutes and is_connected
 
+    def observe_sessions(self, established: Collection[str]) -> None:
+        """Record the neighbours with an established session, to be called at regular intervals."""
+        now_s = time.monotonic()
+        for neighbour, link in self._links.items():
+            if neighbour in established:
+                link.unestablished_since_s = None
+            elif link.unestablished_since_s is None:
+                link.unestablished_since_s = now_s
+
+    def unestablished(self) -> str | None:
+        """The connected neighbours without a session for some seconds, for people; None if there are none."""
+        until_s = time.monotonic() - UNESTABLISHED_S
+        stuck = [
+            neighbour
+            for neighbour, link in self._links.items()
+            if link.connection is not None and link.unestablished_since_s is not None and link.unestablished_since_s < until_s
+        ]
+        return f"no session with {', '.join(stuck)}, though connected" if stuck else None
+
     def missing(self) -> str | None:
         """The missing links with the last errors, for people; None if all neighbours are connected."""
         missing = [
@@ -163,3 +211,8 @@ class Links:
             if link.connection is None
         ]
         return "no link to " + ", ".join(missing) if missing else None
+
+
+def _rank(broker: str) -> tuple[int, str]:
+    """The order of names, in which both ends of a link agree: short ones first."""
+    return len(broker), broker

@@ -16,6 +16,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
@@ -54,6 +55,9 @@ _COUNTERS = {
     "unadvertised": "Publications that no advertisement of their client covers; they reach nobody.",
     "control_in": "Control messages that arrived.",
     "control_out": "Control messages that went to other brokers.",
+    "forged": "Publications of clients that a module had subscribed to, and ignored.",
+    "migrations_completed": "Migrations of clients to other brokers.",
+    "migrations_failed": "Migrations whose client stayed, rejected orders included.",
 }
 
 
@@ -69,8 +73,12 @@ class Snapshot(msgspec.Struct, frozen=True):
     reason: str | None = None
     #: Counters of exceeded limits, by key in ``[limits]``.
     limits_exceeded: dict[str, int] = {}
-    #: Whether it works, but with traffic routed around a missing neighbour.
+    #: Whether it works, but with traffic routed around a missing neighbour, or with a neighbour that has no session.
     degraded: bool = False
+    #: The state of each module, by name.
+    modules: dict[str, dict[str, Any]] = {}
+    #: The clients that are moving away, and where to.
+    migrations: dict[str, str] = {}
 
 
 class MonitorError(OverweaveError):
@@ -88,12 +96,15 @@ class MonitorServer:
         health_problem: Callable[[], str | None] = lambda: None,
         limits_exceeded: Callable[[], Mapping[str, int]] = dict,
         degradation: Callable[[], str | None] = lambda: None,
+        module_status: Callable[[], Mapping[str, Mapping[str, object]]] = dict,
+        migrations: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._broker = broker
         self._statistics = statistics
         self._gauges = gauges
         self._health_problem, self._degradation = health_problem, degradation
-        self._limits_exceeded = limits_exceeded
+        self._limits_exceeded, self._module_status = limits_exceeded, module_status
+        self._migrations = migrations
         self._log = Log(broker)
         self._since_s = time.monotonic()
         self._connections = 0
@@ -109,7 +120,19 @@ class MonitorServer:
         health_problem, degradation = self._health_problem(), self._degradation()
         uptime_s, exceeded = time.monotonic() - self._since_s, dict(self._limits_exceeded())
         reason, degraded = health_problem or degradation, health_problem is None and degradation is not None
-        return Snapshot(self._broker, health_problem is None, uptime_s, self._statistics(), gauges, reason, exceeded, degraded)
+        modules = msgspec.to_builtins(self._module_status(), enc_hook=str)
+        return Snapshot(
+            self._broker,
+            health_problem is None,
+            uptime_s,
+            self._statistics(),
+            gauges,
+            reason,
+            exceeded,
+            degraded,
+            modules,
+            dict(self._migrations()),
+        )
 
     async def serve_http(self, host: str, port: int) -> asyncio.Server:
         """Serve in the running loop until the returned server is closed."""
@@ -228,12 +251,25 @@ class _Metrics(Collector):
         for limit, count in now.limits_exceeded.items():
             exceeded.add_metric([now.broker, limit], count)
         yield exceeded
+        yield from _module_traffic(now)
         yield _by("table", "table_entries", "Entries of routing tables.", now.broker, now.statistics.tables)
         yield _by("peer", "unsettled", "Messages that a peer has not settled.", now.broker, _largest(now.statistics.unsettled))
-        for name, value in {"uptime_s": now.uptime_s, **now.gauges}.items():
+        gauges = {"uptime_s": now.uptime_s, "migrations": len(now.migrations), **now.gauges}
+        for name, value in gauges.items():
             gauge = GaugeMetricFamily(f"{_PREFIX}_{re.sub('[^A-Za-z0-9_]', '_', name)}", f"Gauge {name}.", labels=["broker"])
             gauge.add_metric([now.broker], float("nan") if value is None else value)
             yield gauge
+
+
+def _module_traffic(now: Snapshot) -> Iterator[Metric]:
+    for name, text in {"received": "arrived from", "sent": "went to"}.items():
+        labels = ["broker", "module", "kind"]
+        counter = CounterMetricFamily(
+            f"{_PREFIX}_module_messages_{name}", f"Control of modules that {text} brokers.", labels=labels
+        )
+        for each in now.statistics.module_traffic:
+            counter.add_metric([now.broker, each.module, each.kind], getattr(each, name))
+        yield counter
 
 
 def _by(label: str, name: str, text: str, broker: str, values: Mapping[str, int]) -> GaugeMetricFamily:

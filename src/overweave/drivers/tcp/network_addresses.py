@@ -1,34 +1,33 @@
 """Addresses of a network: where every broker listens and serves metrics, and whether the security suffices for it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from overweave.drivers.tcp.addresses import PORT_MAX, Address, parse_address
 from overweave.drivers.tcp.security import check_security
 from overweave.drivers.tcp.settings import BrokerSettings, SecuritySettings
 from overweave.errors import InvalidInput
-from overweave.overlay.graph import Overlay
 
 
 def listen_urls(
-    overlay: Overlay, given: Mapping[str, tuple[str, str]], default: tuple[str, int | None, bool], security: SecuritySettings
+    ids: Sequence[str], given: Mapping[str, tuple[str, str]], default: tuple[str, int | None, bool], security: SecuritySettings
 ) -> dict[str, str]:
     """The URL of every broker: unique, and on an address for which the security suffices.
 
     ``given`` has URLs with the fields that they are from. Other brokers listen at ``default``: host, base port and TLS.
     """
     host, port, tls = default
-    if len(given) < len(overlay):
-        _check_base("port", port, overlay)
+    if len(given) < len(ids):
+        _check_base("port", port, len(ids))
     users: dict[tuple[str, int], str] = {}
     urls = {}
-    for position, broker_id in enumerate(overlay.ids, 1):
+    for position, broker_id in enumerate(ids, 1):
         if broker_id in given:
             url, field = given[broker_id]
             address = parse_address(url, field)
         else:
             address, field = Address(host, (port or 0) + position, tls), "network.host"
             parse_address(str(address), field)
-        _check_address(field, address, security)
+        check_address(field, address, security)
         place = address.host, address.port
         if place in users:
             raise InvalidInput(
@@ -39,12 +38,12 @@ def listen_urls(
     return urls
 
 
-def check_metrics_ports(base: int | None, overlay: Overlay, urls: Mapping[str, str]) -> None:
+def check_metrics_ports(base: int | None, urls: Mapping[str, str]) -> None:
     """Refuse metrics ports on which a broker listens."""
     if base is None:
         return
-    _check_base("metrics_port", base, overlay)
-    ports = range(base + 1, base + len(overlay) + 1)
+    _check_base("metrics_port", base, len(urls))
+    ports = range(base + 1, base + len(urls) + 1)
     for broker_id, url in urls.items():
         if parse_address(url).port in ports:
             raise InvalidInput(
@@ -56,10 +55,10 @@ def check_metrics_ports(base: int | None, overlay: Overlay, urls: Mapping[str, s
 def check_listen(settings: BrokerSettings) -> None:
     """Refuse an address that other machines can reach without authentication."""
     check_security(settings.security)
-    _check_address("listen", parse_address(settings.listen, "listen"), settings.security)
+    check_address("listen", parse_address(settings.listen, "listen"), settings.security)
 
 
-def _check_address(field: str, address: Address, security: SecuritySettings) -> None:
+def check_address(field: str, address: Address, security: SecuritySettings) -> None:
     """Refuse an address, named by ``field``, that needs more security."""
     if address.tls and security.certificate is None:
         raise InvalidInput(f"security.certificate: expected a PEM file, which {field} needs for {address}")
@@ -73,8 +72,8 @@ def _check_address(field: str, address: Address, security: SecuritySettings) -> 
         )
 
 
-def _check_base(field: str, port: int | None, overlay: Overlay) -> None:
+def _check_base(field: str, port: int | None, brokers: int) -> None:
     """Refuse a base port with too few ports above it for all brokers."""
-    last = PORT_MAX - len(overlay)
+    last = PORT_MAX - brokers
     if port is None or not 0 < port <= last:
         raise InvalidInput(f"network.{field}: expected an integer from 1 to {last}, got {'none' if port is None else port}")

@@ -2,7 +2,8 @@
 
 Every broker reads the same file and must come to the same network: the seed of a random shape is 1 unless ``network.seed`` is
 given. A broker listens at the ``listen`` of its ``[[broker]]``, else on ``port`` + its position from 1. A ``[[link]]`` beside a
-shape is an additional link, unless the shape has it. Paths are relative to the file's directory.
+shape is an additional link, unless the shape has it. A ``spare`` broker has a position, but is not in the overlay: it can join it
+later. Paths are relative to the file's directory.
 
 Options of all brokers are in ``[brokers]``; where no ``[[broker]]`` is listed, ``[broker]`` is the same. All keys are in
 docs/guides/network-file.md.
@@ -11,14 +12,15 @@ docs/guides/network-file.md.
 import inspect
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from overweave.drivers.routing_table import check_options, read_options
-from overweave.drivers.tcp.broker_options import OVERRIDES, BrokerOptions
+from overweave.drivers.tcp.broker_options import BrokerOptions
 from overweave.drivers.tcp.network_addresses import check_metrics_ports, listen_urls
-from overweave.drivers.tcp.network_overlay import BrokerTable, LinkTable, network_overlay
+from overweave.drivers.tcp.network_overlay import LinkTable, network_overlay
+from overweave.drivers.tcp.network_tables import broker_tables, checked_table, given_urls, listed_brokers
 from overweave.drivers.tcp.security import check_security
 from overweave.drivers.tcp.settings import BrokerSettings, LimitSettings, SecuritySettings
 from overweave.drivers.toml_config import (
@@ -38,19 +40,25 @@ from overweave.drivers.tracing.names import run_name
 from overweave.errors import InvalidInput
 from overweave.overlay.checks import nearest
 from overweave.overlay.graph import Overlay
+from overweave.overlay.parts import Broker
 from overweave.overlay.shapes import SHAPES
-from overweave.routing import protocol
+from overweave.routing import PROTOCOLS, protocol
 from overweave.routing.options import RoutingOptions
 
 METRICS_HOST = "127.0.0.1"
-_Table = TypeVar("_Table", bound=msgspec.Struct)
+EPOCHS_MAX = 1 << 31
 
 
 class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a network file."""
 
     overlay: Overlay
+    #: Of all brokers in the file, spare ones included, in their order.
     urls: Mapping[str, str]
+    #: The brokers that are not in the overlay.
+    spares: Mapping[str, Broker] = {}
+    #: The epoch of the overlay.
+    epoch: int = 0
     routing: str = "filter"
     routing_options: RoutingOptions | None = None
     modules: Mapping[str, msgspec.Struct] = {}
@@ -67,16 +75,31 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
     #: By broker: options of its own, and its token for neighbours or the file of that token.
     options_of: Mapping[str, BrokerOptions] = {}
     token_of: Mapping[str, str | Path] = {}
+    #: By broker: its bandwidth, if it is given.
+    bandwidth_of: Mapping[str, float] = {}
 
-    def settings(self, broker_id: str) -> BrokerSettings:
-        """The settings of one broker."""
-        if broker_id not in self.overlay:
-            raise InvalidInput(f"broker {broker_id!r}: expected one of the network, {nearest(broker_id, self.overlay.ids)}")
+    @property
+    def running_urls(self) -> dict[str, str]:
+        """The URLs of the brokers of the overlay."""
+        return {id: url for id, url in self.urls.items() if id in self.overlay}
+
+    def settings(self, broker_id: str, join: str | None = None, listen: str | None = None) -> BrokerSettings:
+        """The settings of one broker. One that joins at the URL ``join`` and has one to ``listen`` at need not be listed."""
+        if join is None:
+            self._check_runs(broker_id)
+        else:
+            self._check_joins(broker_id)
+        url = listen or self.urls.get(broker_id)
+        if url is None:
+            raise InvalidInput(f"listen: expected a URL for broker {broker_id!r}, which is not in the network file")
         return BrokerSettings(
             id=broker_id,
-            listen=self.urls[broker_id],
-            overlay=self.overlay,
-            urls=self.urls,
+            listen=url,
+            overlay=self.overlay if join is None else Overlay([self._broker(broker_id)]),
+            urls={**self.urls, broker_id: url},
+            brokers=(*self.overlay.brokers, *self.spares.values()),
+            epoch=self.epoch,
+            join=join,
             routing=self.routing,
             routing_options=self.routing_options,
             modules=self.modules,
@@ -84,10 +107,37 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
             run=self.run,
             trace_every_s=self.trace_every_s,
             state=None if self.state is None else self.state / broker_id,
-            metrics=None if self.metrics_port is None else f"{METRICS_HOST}:{self._metrics_port(broker_id)}",
+            metrics=self._metrics(broker_id),
             security=self._security(broker_id),
+            output_bandwidth_bytes_per_s=self.bandwidth_of.get(broker_id),
             **self.options_of.get(broker_id, self.options).settings(self.limits),
         )
+
+    def _check_runs(self, broker_id: str) -> None:
+        if broker_id in self.spares:
+            raise InvalidInput(f"broker {broker_id!r}: spare in the network file, so it needs the URL of a broker to join at")
+        if broker_id not in self.overlay:
+            raise InvalidInput(f"broker {broker_id!r}: expected one of the network, {nearest(broker_id, self.overlay.ids)}")
+
+    def _check_joins(self, broker_id: str) -> None:
+        """Refuse a broker that the routing protocol has no number or no cluster for."""
+        kind = PROTOCOLS[self.routing]
+        if kind.brokers_max is None:
+            return
+        if not kind.knows_overlay:
+            raise InvalidInput(f"join: {self.routing!r} takes no brokers that join, since its clusters are those of the file")
+        if broker_id not in self.urls:
+            raise InvalidInput(
+                f"broker {broker_id!r}: {self.routing!r} numbers brokers, so it has to be in the network file, as a spare one"
+            )
+
+    def _broker(self, broker_id: str) -> Broker:
+        """A broker that joins; one that is not in the file has the default capacities."""
+        if broker_id in self.overlay:
+            return self.overlay.broker(broker_id)
+        if "/" in broker_id or broker_id in (".", ".."):
+            raise InvalidInput(f"broker {broker_id!r}: expected a name without slashes")
+        return self.spares.get(broker_id) or Broker(broker_id)
 
     def _security(self, broker_id: str) -> SecuritySettings:
         token = self.token_of.get(broker_id)
@@ -95,8 +145,11 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
             return self.security
         return msgspec.structs.replace(self.security, token=_read_token(token) if isinstance(token, Path) else token)
 
-    def _metrics_port(self, broker_id: str) -> int:
-        return (self.metrics_port or 0) + self.overlay.position(broker_id) + 1
+    def _metrics(self, broker_id: str) -> str | None:
+        """Where a broker serves metrics; one that is not in the file does not."""
+        if self.metrics_port is None or broker_id not in self.urls:
+            return None
+        return f"{METRICS_HOST}:{self.metrics_port + list(self.urls).index(broker_id) + 1}"
 
 
 def read_network(path: Path) -> NetworkFile:
@@ -113,6 +166,8 @@ def network_of(document: Mapping[str, Any], directory: Path = Path()) -> Network
     Traceback (most recent call last):
     overweave.errors.InvalidInput: network.prot: unknown key, the nearest known one is 'port'
     """
+    if "network" not in document and {"overlay", "workload"} & set(document):
+        raise InvalidInput("expected a network file, found a scenario: use 'overweave simulate'")
     check_keys("", document, _TABLES)
 
     def in_directory(_: type, value: Any) -> Path:
@@ -121,11 +176,15 @@ def network_of(document: Mapping[str, Any], directory: Path = Path()) -> Network
         return directory / value
 
     network, shape_options = _network(document.get("network", {}), in_directory)
-    options_at, options, listed_tables = _brokers(document)
-    listed, options_of = _listed_brokers(listed_tables, options, in_directory)
+    options_at, options, listed_tables = broker_tables(document)
+    listed, options_of = listed_brokers(listed_tables, options, in_directory)
     links = rows(LinkTable, "link", document.get("link", []))
-    overlay, source = network_overlay(network.shape, shape_options, listed, links)
+    overlay, source, known = network_overlay(network.shape, shape_options, listed, links)
+    ids = tuple(each.id for each in known)
     check_suits("network.routing", network.routing, overlay, source)
+    most = PROTOCOLS[network.routing].brokers_max
+    if most is not None and len(ids) > most:
+        raise InvalidInput(f"broker: expected at most {most:,} brokers, spare ones included, got {len(ids):,}")
     routing_options = _routing_options(network.routing, document.get("routing", {}), overlay)
     security = values(SecuritySettings, "security", document.get("security", {}), in_directory)
     check_security(security)
@@ -133,7 +192,9 @@ def network_of(document: Mapping[str, Any], directory: Path = Path()) -> Network
     check_modules("modules", found, network.routing)
     made = NetworkFile(
         overlay=overlay,
-        urls=listen_urls(overlay, _given_urls(listed), (network.host, network.port, network.tls), security),
+        urls=listen_urls(ids, given_urls(listed), (network.host, network.port, network.tls), security),
+        spares={each.id: each for each in known if each.id not in overlay},
+        epoch=network.epoch,
         routing=network.routing,
         routing_options=routing_options,
         modules=found,
@@ -143,12 +204,13 @@ def network_of(document: Mapping[str, Any], directory: Path = Path()) -> Network
         state=network.state,
         metrics_port=network.metrics_port,
         security=security,
-        limits=_checked(LimitSettings, "limits", document.get("limits", {})),
-        options=_checked(BrokerOptions, options_at, options),
+        limits=checked_table(LimitSettings, "limits", document.get("limits", {})),
+        options=checked_table(BrokerOptions, options_at, options),
         options_of=options_of,
         token_of={each.id: token for each in listed if (token := each.token or each.token_file) is not None},
+        bandwidth_of={each.id: given for each in listed if (given := each.output_bandwidth_bytes_per_s) is not None},
     )
-    check_metrics_ports(made.metrics_port, made.overlay, made.urls)
+    check_metrics_ports(made.metrics_port, made.urls)
     return made
 
 
@@ -166,10 +228,13 @@ class _Network(msgspec.Struct, frozen=True, kw_only=True):
     trace_every_s: float = 5.0
     state: Path | None = None
     metrics_port: int | None = None
+    epoch: int = 0
 
     def __post_init__(self) -> None:
         if not 0.1 <= self.trace_every_s < float("inf"):
             raise InvalidInput(f"network.trace_every_s: expected a time of at least 0.1 s, got {self.trace_every_s:g}")
+        if not 0 <= self.epoch < EPOCHS_MAX:
+            raise InvalidInput(f"network.epoch: expected an integer from 0 to {EPOCHS_MAX - 1:,}, got {self.epoch:,}")
         protocol(self.routing, "network.routing")
         if self.shape is not None and self.shape not in SHAPES:
             raise InvalidInput(unknown("network.shape", self.shape, SHAPES))
@@ -189,9 +254,19 @@ def _network(value: Any, hook: Any) -> tuple[_Network, dict[str, Any]]:
     own = fields(_Network)
     # A misspelt shape has no known options; the error is about its name.
     if shape is None or options:
+        _check_misplaced(given, [*own, *options])
         check_keys("network.", given, [*own, *options])
     plain = converted(_Network, "network.", {name: each for name, each in given.items() if name in own}, hook)
     return _Network(**plain), {name: each for name, each in given.items() if name in options}
+
+
+def _check_misplaced(given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Options of the protocol belong into another table."""
+    name = given.get("routing", "filter")
+    options = fields(protocol(name, "network.routing").options) if isinstance(name, str) else []
+    for key in given:
+        if key in options and key not in known:
+            raise InvalidInput(f"network.{key}: an option of {name!r}, expected in [routing]")
 
 
 def _routing_options(name: str, value: Any, overlay: Overlay) -> RoutingOptions:
@@ -204,43 +279,6 @@ def _routing_options(name: str, value: Any, overlay: Overlay) -> RoutingOptions:
     return options
 
 
-def _brokers(document: Mapping[str, Any]) -> tuple[str, Mapping[str, Any], Any]:
-    """The table of all brokers' options, with its name, and the list ``[[broker]]``; a table ``[broker]`` is the former."""
-    options, listed = document.get("brokers"), document.get("broker", [])
-    if isinstance(listed, Mapping):
-        if options is not None:
-            raise InvalidInput("broker: expected either the table [broker] or [brokers], got both")
-        return "broker", listed, []
-    return "brokers", table("brokers", {} if options is None else options), listed
-
-
-def _listed_brokers(given: Any, common: Mapping[str, Any], hook: Any) -> tuple[list[BrokerTable], dict[str, BrokerOptions]]:
-    """The brokers of ``[[broker]]``, and the options that are their own."""
-    if not isinstance(given, list) or not all(isinstance(each, Mapping) for each in given):
-        raise InvalidInput(f"broker: expected tables [[broker]], got {given!r}")
-    listed, options_of = [], {}
-    for number, each in enumerate(given):
-        path = f"broker[{number}]"
-        check_keys(f"{path}.", each, [*fields(BrokerTable), *OVERRIDES])
-        own = {name: value for name, value in each.items() if name in OVERRIDES}
-        broker = values(BrokerTable, path, {name: value for name, value in each.items() if name not in OVERRIDES}, hook)
-        if broker.token is not None and broker.token_file is not None:
-            raise InvalidInput(f"{path}.token: expected either this or token_file, got both")
-        if own:
-            options_of[broker.id] = _checked(BrokerOptions, path, {**common, **own})
-        listed.append(broker)
-    return listed, options_of
-
-
-def _checked(type: type[_Table], path: str, value: Any) -> _Table:
-    """A table with checked values; errors get its path."""
-    try:
-        return values(type, path, value)
-    except InvalidInput as error:
-        text = str(error)
-        raise InvalidInput(text if text.startswith(path) else f"{path}.{text}") from None
-
-
 def _read_token(file: Path) -> str:
     try:
         token = file.read_text(encoding="utf-8").strip()
@@ -250,14 +288,3 @@ def _read_token(file: Path) -> str:
     if not token:
         raise InvalidInput(f"broker.token_file: expected a token, found an empty file: {file}")
     return token
-
-
-def _given_urls(listed: Sequence[BrokerTable]) -> dict[str, tuple[str, str]]:
-    """The URLs in ``[[broker]]``, with their fields."""
-    given: dict[str, tuple[str, str]] = {}
-    for number, broker in enumerate(listed):
-        if any(broker.id == other.id for other in listed[:number]):
-            raise InvalidInput(f"broker[{number}].id: expected every id once, got {broker.id!r} again")
-        if broker.listen is not None:
-            given[broker.id] = broker.listen, f"broker[{number}].listen"
-    return given

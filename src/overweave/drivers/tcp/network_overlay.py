@@ -1,8 +1,8 @@
-"""The overlay of a network file: a shape or listed brokers, with additional links."""
+"""The overlay of a network file: a shape or listed brokers, with additional links, and the spare brokers beside it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -10,7 +10,7 @@ from overweave.drivers.capacities import CAPACITIES, with_capacities
 from overweave.drivers.toml_config import shaped, unknown
 from overweave.errors import InvalidInput, OverlayError
 from overweave.overlay.graph import Overlay
-from overweave.overlay.parts import Broker
+from overweave.overlay.parts import Broker, Role
 from overweave.overlay.shapes import SHAPES
 
 #: The seed of random shapes: every broker must come to the same network.
@@ -23,6 +23,9 @@ class BrokerTable(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     listen: str | None = None
     clusters: tuple[str, ...] = ()
+    role: Role | None = None
+    #: Known, but not in the overlay.
+    spare: bool = False
     #: What it shows to its neighbours instead of ``security.token``, here or in a file.
     token: str | None = None
     token_file: Path | None = None
@@ -43,23 +46,34 @@ class LinkTable(msgspec.Struct, frozen=True, kw_only=True):
     between: tuple[str, str]
 
 
+class NetworkOverlay(NamedTuple):
+    """The overlay with its source for error messages, and all brokers in the order of their numbers, spare ones included."""
+
+    overlay: Overlay
+    source: str
+    brokers: tuple[Broker, ...]
+
+
 def network_overlay(
     shape: str | None, options: Mapping[str, Any], brokers: Sequence[BrokerTable], links: Sequence[LinkTable]
-) -> tuple[Overlay, str]:
-    """The overlay of a network file, and its source for error messages."""
+) -> NetworkOverlay:
+    """The overlay of a network file. A spare broker has no links; beside a shape it has a number behind the shape's brokers."""
     if shape is not None:
         overlay, source = shaped("network", shape, options, _SEED), f"network.shape {shape!r}"
-        for number, broker in enumerate(brokers):
-            if broker.id not in overlay:
-                raise InvalidInput(unknown(f"broker[{number}].id", broker.id, overlay.ids))
-            if broker.clusters or broker.capacities():
-                overlay = overlay.replace_broker(_made(number, broker))
+        known = _beside_shape(overlay, brokers)
     elif brokers:
-        overlay, source = _listed(brokers), "the overlay"
+        known, source = _listed(brokers), "the overlay"
     else:
         raise InvalidInput(f"network.shape: expected one of {', '.join(SHAPES)}, or brokers in [[broker]], got neither")
+    spares = {broker.id for broker in brokers if broker.spare}
+    if len(spares) == len(known):
+        raise InvalidInput("broker.spare: expected a broker that is not spare, got none")
+    overlay = Overlay([each for each in known.brokers if each.id not in spares], known.links)
     without_links = overlay
     for number, link in enumerate(links):
+        spare = next((end for end in link.between if end in spares), None)
+        if spare is not None:
+            raise InvalidInput(f"link[{number}].between: expected brokers of the overlay, and {spare!r} is spare")
         try:
             if not without_links.has_link(*link.between):
                 overlay, source = overlay.with_link(link.between), "the overlay"
@@ -67,7 +81,23 @@ def network_overlay(
             raise InvalidInput(f"link[{number}].between: {error}") from None
     if not overlay.is_connected():
         raise InvalidInput("link: expected links between all brokers, got some that no path joins")
-    return overlay, source
+    return NetworkOverlay(overlay, source, known.brokers)
+
+
+def _beside_shape(overlay: Overlay, brokers: Sequence[BrokerTable]) -> Overlay:
+    """The brokers of a shape with what is listed of them, and spare ones behind them."""
+    known = overlay
+    for number, broker in enumerate(brokers):
+        _check_id(number, broker)
+        if broker.spare and broker.id in overlay:
+            raise InvalidInput(f"broker[{number}].spare: expected a broker that is not of the shape, got {broker.id!r}")
+        if broker.spare and broker.id not in known:
+            known = known.with_broker(_made(number, broker))
+        elif broker.id not in known:
+            raise InvalidInput(unknown(f"broker[{number}].id", broker.id, overlay.ids))
+        elif broker.id in overlay and (broker.clusters or broker.role is not None or broker.capacities()):
+            known = known.replace_broker(_made(number, broker))
+    return known
 
 
 def _listed(brokers: Sequence[BrokerTable]) -> Overlay:
@@ -77,14 +107,18 @@ def _listed(brokers: Sequence[BrokerTable]) -> Overlay:
             overlay = overlay.with_broker(_made(number, broker))
         except OverlayError as error:
             raise InvalidInput(f"broker[{number}].id: expected another id, got: {error}") from None
-        # It names a directory of the broker's state.
-        if broker.id in (".", "..") or "/" in broker.id or "\\" in broker.id:
-            raise InvalidInput(f"broker[{number}].id: expected a name without slashes, got {broker.id!r}")
+        _check_id(number, broker)
     return overlay
+
+
+def _check_id(number: int, broker: BrokerTable) -> None:
+    """Refuse an id that cannot be the name of a directory, for the state of the broker."""
+    if broker.id in (".", "..") or "/" in broker.id or "\\" in broker.id:
+        raise InvalidInput(f"broker[{number}].id: expected a name without slashes, got {broker.id!r}")
 
 
 def _made(number: int, broker: BrokerTable) -> Broker:
     if len(set(broker.clusters) - {""}) < len(broker.clusters):
         raise InvalidInput(f"broker[{number}].clusters: expected different names, got {list(broker.clusters)!r}")
-    made = Broker(broker.id, cluster=next(iter(broker.clusters), None), other_clusters=broker.clusters[1:])
+    made = Broker(broker.id, cluster=next(iter(broker.clusters), None), other_clusters=broker.clusters[1:], role=broker.role)
     return with_capacities(f"broker[{number}]", made, broker.capacities())

@@ -1,51 +1,53 @@
 """A live broker: one `BrokerCore` with a server, links, client sessions, a clock, a journal, traces and metrics around it."""
 
 import asyncio
-import contextlib
 import secrets
-import signal
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from overweave.broker.core import BrokerCore
-from overweave.broker.modules import MODULES
-from overweave.broker.modules.tracer import Tracer
 from overweave.broker.registry import Journal
 from overweave.contract.effects import (
-    CloseLink,
+    MigrationEnded,
+    ModuleAnswer,
     Notify,
-    OpenLink,
     Persist,
     Reject,
     Restart,
     Trace,
     TraceColumns,
+    TraceDecision,
     TraceStatement,
 )
 from overweave.contract.frames import BatchFrame, Frame
-from overweave.contract.modules import Module
 from overweave.contract.stimuli import FrameArrived, Stimulus, TimerFired
 from overweave.drivers.effect_runner import BROKER_EFFECTS, Alarm, EffectRunner, Performers
 from overweave.drivers.load_meter import MEASURE_S, LoadMeter
+from overweave.drivers.protocol_failure import failure_text_of_broker
 from overweave.drivers.tcp import absence
+from overweave.drivers.tcp.broker_modules import modules_of
 from overweave.drivers.tcp.certificates import warn_of_expiry
 from overweave.drivers.tcp.client_sessions import ClientSessions
 from overweave.drivers.tcp.core_journal import CoreJournal
-from overweave.drivers.tcp.garbage import freeze_survivors
-from overweave.drivers.tcp.hangup import Hangup
+from overweave.drivers.tcp.directory import Directory
+from overweave.drivers.tcp.drain_clients import drain_clients
 from overweave.drivers.tcp.incarnation import next_incarnation
 from overweave.drivers.tcp.keep_alive import keep_alive
-from overweave.drivers.tcp.limits import Limits, raise_descriptor_limit
+from overweave.drivers.tcp.limits import Limits
+from overweave.drivers.tcp.link_effects import LinkEffects
 from overweave.drivers.tcp.links import Links
+from overweave.drivers.tcp.load_feed import LoadFeed
 from overweave.drivers.tcp.logs import Log
+from overweave.drivers.tcp.memory import physical_bytes, resident_bytes
 from overweave.drivers.tcp.monitor import MonitorServer, host_and_port
 from overweave.drivers.tcp.network_addresses import check_listen
 from overweave.drivers.tcp.peers import Peers
 from overweave.drivers.tcp.server import Server
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.drivers.tcp.trace_sink import TraceSink
-from overweave.errors import Refused
+from overweave.errors import OverweaveError, Refused
+from overweave.overlay.parts import LinkKind
 from overweave.routing import PROTOCOLS
 
 #: The interval at which a draining broker looks for unsettled publications.
@@ -55,15 +57,20 @@ _DRAIN_CHECK_S = 0.02
 class BrokerNode:
     """The broker of one process; implements `CoreHost` for its parts."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, on_failure: Callable[[], None] = lambda: None) -> None:
         check_listen(settings)
         self.settings = settings
+        #: The error of the core after which it handles nothing more: its state may be inconsistent.
+        self.failure: OverweaveError | None = None
+        self._on_failure = on_failure
         self.log = Log(settings.id)
         self._limits = Limits(settings.limits, self.log)
+        self.directory = Directory(settings, self.log)
         self.links = Links(settings, self.log)
         self.sessions = ClientSessions(self, self._limits, self.log)
         self.peers = Peers(self, self.links, self.sessions, self.log)
         self.server = Server(self, self.peers, self.links, self.sessions, self._limits, self.log)
+        self._link_effects = LinkEffects(self, self.links, self.peers, self.log)
         self._trace = TraceSink(settings, self.log)
         self._journal = CoreJournal(self, self.log)
         self._runner = EffectRunner(BROKER_EFFECTS, self.peers, self._schedule, self._fire, self._performers())
@@ -73,7 +80,9 @@ class BrokerNode:
         #: When certificates expire.
         self._expiries: dict[str, float] = {}
         self._epoch_s = time.time() - absence.uptime_s()
-        self._load = LoadMeter(time.monotonic())
+        bandwidth = settings.output_bandwidth_bytes_per_s
+        self._load = LoadMeter(time.monotonic(), bandwidth)
+        self._load_feed = LoadFeed(self._load, self.peers, bandwidth, time.monotonic())
         self.core = self._new_core(0, self._journal.open())
 
     # ---- from start to end
@@ -82,7 +91,7 @@ class BrokerNode:
         """Listen, and dial the neighbours."""
         self._expiries = warn_of_expiry(self.settings.security, time.time(), self.log)
         await self.server.listen()
-        self.links.start(self.server)
+        self._link_effects.start(self.server)
         self.sessions.restore()
         if self.settings.metrics is not None:
             monitor = MonitorServer(
@@ -92,6 +101,8 @@ class BrokerNode:
                 self.health_problem,
                 lambda: self._limits.exceeded,
                 self.degradation,
+                lambda: self.core.module_status(),
+                lambda: self.core.migrations(),
             )
             self._monitor = await monitor.serve_http(*host_and_port(self.settings.metrics))
         self._run(keep_alive(self.server, self.peers, self.settings.ping_interval_s, self.log))
@@ -105,6 +116,15 @@ class BrokerNode:
         while (self.core.statistics().unsettled or self._journal.pending) and time.monotonic() < end_s:
             await asyncio.sleep(_DRAIN_CHECK_S)
 
+    async def drain_clients(self, limit_s: float) -> None:
+        """Move clients to connected neighbours, until the time limit."""
+        neighbours = [each for each in self.links.kinds if each in self.peers]
+        await drain_clients(self.server.operators, neighbours, limit_s, self.log)
+
+    def leave(self) -> None:
+        """Leave the network for good, if this broker is a guest without clients."""
+        self._link_effects.leave()
+
     async def stop(self) -> None:
         """Close everything."""
         self.server.stop_accepting()
@@ -113,6 +133,7 @@ class BrokerNode:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._link_effects.cancel()
         await self.links.close()
         await self._journal.close()
         self._runner.cancel_timers()
@@ -135,8 +156,11 @@ class BrokerNode:
     async def _measure(self) -> None:
         while True:
             await asyncio.sleep(MEASURE_S)
-            unsettled = sum(self.core.statistics().unsettled.values())
-            self.handle(self._load.measure(time.monotonic(), self.peers.bytes_out, unsettled))
+            self.links.observe_sessions(self.core.established_neighbours())
+            self._load_feed.feed(time.monotonic(), self.links.kinds)
+            unsettled, subscriptions = sum(self.core.statistics().unsettled.values()), self.core.registered("subscription")
+            memory = resident_bytes(), physical_bytes()
+            self.handle(self._load.measure(time.monotonic(), unsettled, subscriptions, *memory))
             self._trace.log_failure()
 
     # ---- monitoring
@@ -150,7 +174,7 @@ class BrokerNode:
             "connected_clients": clients,
             "connected_neighbours": len(self.peers) - clients,
             "input_hz": self._load.measured.input_hz,
-            "output_bytes_per_s": self._load.measured.output_bytes_per_s,
+            "output_bytes_per_s": self._load.measured.put_bytes_per_s,
             "matching_delay_s": self._load.measured.matching_delay_s,
             "journal_pending_records": self._journal.pending,
             "trace_rows_dropped": self._trace.dropped,
@@ -159,15 +183,17 @@ class BrokerNode:
 
     def health_problem(self) -> str | None:
         """Why the broker is unhealthy; None if it is healthy."""
+        if self.failure is not None:
+            return str(self.failure)
         if self.server.is_draining:
             return "it is stopping"
         if self._journal.health_problem is not None:
             return self._journal.health_problem
-        return None if self.links.is_rerouted else self.links.missing()
+        return self._link_effects.problem() or (None if self.links.is_rerouted else self.links.missing())
 
     def degradation(self) -> str | None:
-        """Why the broker is degraded: links are missing, and traffic is routed around them. None if it is not."""
-        return self.links.missing() if self.links.is_rerouted else None
+        """Why the broker is degraded: traffic is routed around missing links, or a link has no session. None if it is not."""
+        return (self.links.missing() if self.links.is_rerouted else None) or self.links.unestablished()
 
     # ---- the core
 
@@ -177,35 +203,57 @@ class BrokerNode:
 
     def handle(self, stimulus: Stimulus) -> None:
         """See `CoreHost.handle`."""
-        self._runner.run(self.core.handle(stimulus, self.now_s()))
+        if self.failure is not None:
+            return
+        try:
+            effects = self.core.handle(stimulus, self.now_s())
+        except OverweaveError:
+            raise
+        except Exception as error:
+            self._fail(error)
+        else:
+            self._runner.run(effects)
 
     def receive(self, peer: str, frame: Frame) -> None:
         """See `CoreHost.receive`."""
-        start_s = time.perf_counter()
-        self._runner.run(self.core.handle(FrameArrived(peer, frame), self.now_s()))
+        started_s, start_s = time.monotonic(), time.perf_counter()
+        self.handle(FrameArrived(peer, frame))
         if isinstance(frame, BatchFrame):
-            self._load.add(frame.batch.count, time.perf_counter() - start_s)
+            rows, load = frame.batch.count, self._load
+            load.arrived(rows)
+            load.served(rows, time.perf_counter() - start_s)
+            connection = self.peers.get(peer)
+            if connection is not None:
+                load.waited(rows * max(started_s - connection.received_s, 0.0))
+
+    def _fail(self, error: Exception) -> None:
+        """Stop after an exception of the core, mostly of its protocol: the broker would be up, and publishers would hang."""
+        text = failure_text_of_broker(self.settings.routing, error)
+        self.log.error("failed", text=text)
+        self.failure = OverweaveError(f"broker {self.settings.id}: {text}")
+        self.failure.__cause__ = error
+        self._on_failure()
 
     def _new_core(self, incarnation_least: int, journal: Journal) -> BrokerCore:
-        settings = self.settings
+        settings, kinds = self.settings, _file_links(self.settings)
         incarnation = next_incarnation(settings.state, settings.id, incarnation_least)
-        return BrokerCore(
+        kind = PROTOCOLS[settings.routing]
+        overlay = settings.overlay if kind.brokers_max is None else settings.numbered_overlay
+        core = BrokerCore(
             settings.id,
-            PROTOCOLS[settings.routing].make(settings.id, settings.overlay, incarnation, settings.routing_options),
-            self.links.kinds,
+            kind.make(settings.id, overlay, incarnation, settings.routing_options),
+            kinds,
             settings.config,
             incarnation=incarnation,
             journal=journal,
-            modules=self._modules(),
+            modules=modules_of(settings, kinds, self.directory, traced=self._trace.is_open),
             life=secrets.randbits(64),
             durable=self._journal.is_durable,
             unsynced=self._journal.pending,
+            overlay=settings.overlay_state,
         )
-
-    def _modules(self) -> dict[str, Module]:
-        settings = self.settings
-        modules = {name: MODULES[name].make(settings.id, options) for name, options in settings.modules.items()}
-        return {"tracer": Tracer(settings.id, settings.run), **modules} if self._trace.is_open else modules
+        self._link_effects.restore(core)
+        return core
 
     def restart_core(self, incarnation_least: int) -> None:
         """Replace the core as if the process had restarted: it has the journal's state, and peers reconnect."""
@@ -213,7 +261,6 @@ class BrokerNode:
         self._runner.cancel_timers()
         self.sessions.clear()
         self.peers.close_all()
-        self.links.reset()
         self.core = self._new_core(incarnation_least, self._journal.on_restart())
         self.links.start(self.server)
         self.sessions.restore()
@@ -226,10 +273,11 @@ class BrokerNode:
             Persist: self._journal.append,
             Reject: self.reject,
             Notify: self._notify,
-            OpenLink: self._open_link,
-            CloseLink: self._close_link,
             Restart: self._schedule_restart,
-            **dict.fromkeys((Trace, TraceColumns, TraceStatement), self._trace.record),
+            MigrationEnded: self.server.operators.on_ended,
+            ModuleAnswer: self.server.operators.on_answer,
+            **self._link_effects.performers(),
+            **dict.fromkeys((Trace, TraceColumns, TraceStatement, TraceDecision), self._trace.record),
         }
 
     def _schedule(self, at_s: float, action: Callable[[str], None], name: str) -> Alarm:
@@ -252,14 +300,6 @@ class BrokerNode:
         if connection is not None:
             connection.send(notice)
 
-    def _open_link(self, effect: OpenLink) -> None:
-        self.links.open(effect.peer, effect.kind)
-
-    def _close_link(self, effect: CloseLink) -> None:
-        """Remove the link now; disconnect when the core has handled its stimulus."""
-        self.links.remove(effect.peer)
-        asyncio.get_running_loop().call_soon(self.peers.disconnect_link, effect.peer)
-
     def _schedule_restart(self, effect: Restart) -> None:
         """Restart as a later incarnation than neighbours know, when the core has handled its stimulus."""
         if self._restart_timer is None:
@@ -269,19 +309,7 @@ class BrokerNode:
             self._restart_timer = loop.call_later(0, self.restart_core, effect.incarnation + 1)
 
 
-async def serve(settings: BrokerSettings, ready: Callable[[], None]) -> None:
-    """Run a broker until SIGTERM or SIGINT, then drain it. SIGHUP reads the tokens again."""
-    raise_descriptor_limit()
-    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, stopped.set)
-    node, hangup = BrokerNode(settings), Hangup()
-    with contextlib.suppress(NotImplementedError):
-        loop.add_signal_handler(signal.SIGHUP, lambda: stopped.set() if hangup.is_real() else node.reload())
-    await node.start()
-    freeze_survivors()
-    ready()
-    await stopped.wait()
-    await node.drain()
-    await node.stop()
+def _file_links(settings: BrokerSettings) -> dict[str, LinkKind]:
+    """The links of a broker in the network file."""
+    overlay = settings.overlay
+    return {each: overlay.link(settings.id, each).kind for each in overlay.neighbours(settings.id)}

@@ -5,25 +5,25 @@ from overweave.errors import NotAdvertised
 
 
 class Notices:
-    """The last notice of one session, until it is raised.
+    """The last notice of all sessions of a client, until it is raised.
 
     >>> notices = Notices()
-    >>> notices.add(Notice("not-advertised", "1 publication", 1))
+    >>> notices.add("B1", Notice("not-advertised", "1 publication", 1))
     >>> notices.raise_pending()
     Traceback (most recent call last):
     overweave.errors.NotAdvertised: 1 publication
-    >>> notices.add(Notice("not-advertised", "1 publication", 1))  # a copy
+    >>> notices.add("B1", Notice("not-advertised", "1 publication", 1))  # a copy
     >>> notices.raise_pending()
     """
 
     def __init__(self) -> None:
         self.pending: NotAdvertised | None = None
-        self._last_number = 0
+        self._last_numbers: dict[str, int] = {}
 
-    def add(self, notice: Notice) -> None:
-        """Add a notice, unless it is a copy of an earlier one."""
-        if notice.number > self._last_number:
-            self._last_number = notice.number
+    def add(self, peer: str, notice: Notice) -> None:
+        """Add a notice of a broker, unless it is a copy of an earlier one."""
+        if notice.number > self._last_numbers.get(peer, 0):
+            self._last_numbers[peer] = notice.number
             self.pending = NotAdvertised(notice.text)
 
     def raise_pending(self) -> None:
@@ -32,6 +32,6 @@ class Notices:
         if notice is not None:
             raise notice
 
-    def reset(self) -> None:
+    def reset(self, peer: str) -> None:
         """Start a new session, whose numbers start again."""
-        self._last_number = 0
+        self._last_numbers.pop(peer, None)

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from overweave.contract.wire import Connect, Error, Message
 from overweave.drivers.tcp.connection import Connection, ConnectionHandler
+from overweave.drivers.tcp.directory import Directory
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.errors import OverweaveError, Refused
 from overweave.overlay.parts import LinkKind
@@ -15,36 +16,41 @@ class Caller(ConnectionHandler, Protocol):
     """The owner of dialled connections."""
 
     settings: BrokerSettings
+    directory: Directory
 
-    def dialled(self, connection: Connection, neighbour: str) -> None:
-        """The neighbour has answered; `Refused` if another connection to it is preferred."""
+    def dialled(self, connection: Connection, answer: Connect, *, guest: bool) -> None:
+        """A broker has answered; `Refused` if another connection to it is preferred. ``guest``: one is a guest of the other."""
 
 
 class OutboundHandshake:
-    """The handler of a dialled connection until the neighbour answers; then ``caller`` is its handler."""
+    """The handler of a dialled connection until the other end answers; then ``caller`` is its handler.
 
-    def __init__(self, caller: Caller, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:
-        self._caller, self._neighbour, self._kind = caller, neighbour, kind
+    ``neighbour`` None: the other end may have any name. ``guest``: one end is a guest of the other.
+    """
+
+    def __init__(self, caller: Caller, neighbour: str | None, kind: LinkKind = LinkKind.PRIMARY, *, guest: bool = False) -> None:
+        self._caller, self._neighbour, self._kind, self._guest = caller, neighbour, kind, guest
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connected(self, connection: Connection) -> None:
         """See `ConnectionHandler.connected`."""
         settings = self._caller.settings
-        connection.send(Connect("broker", settings.id, settings.security.token, link=self._kind))
+        name, token, url = settings.id, settings.security.token, settings.announced
+        connection.send(Connect("broker", name, token, link=self._kind, listen=url, guest=self._guest))
 
     def received(self, connection: Connection, message: Message) -> None:
         """See `ConnectionHandler.received`."""
-        if isinstance(message, Connect) and message.name == self._neighbour:
+        if isinstance(message, Connect) and message.role == "broker" and self._neighbour in (None, message.name):
             connection.owner = self._caller
             try:
-                self._caller.dialled(connection, self._neighbour)
+                self._caller.dialled(connection, message, guest=self._guest)
             except Refused as refused:
                 connection.close()
                 self._settle(refused)
             else:
                 self._settle(None)
         else:
-            text = message.text if isinstance(message, Error) else f"expected {self._neighbour} to answer"
+            text = message.text if isinstance(message, Error) else f"expected {self._neighbour or 'a broker'} to answer"
             self._settle(OverweaveError(text))
             connection.close()
 
@@ -73,5 +79,7 @@ def connect_error(error: Exception) -> str:
         return f"expected a broker that speaks TLS, found: {(error.reason or str(error)).replace('_', ' ').lower()}"
     if isinstance(error, TimeoutError):
         return "no answer"
+    if isinstance(error, ConnectionRefusedError):  # asyncio has another text
+        return "connection refused"
     text = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return text[:1].lower() + text[1:]

@@ -4,7 +4,7 @@ A peer's connection comes and goes here, and nowhere else; the core, the links a
 """
 
 from overweave.contract.stimuli import PeerConnected, PeerDisconnected, PeerLeft
-from overweave.contract.wire import Connect, Disconnect
+from overweave.contract.wire import Addresses, Connect, Disconnect
 from overweave.drivers.tcp.client_keys import taken_over
 from overweave.drivers.tcp.client_sessions import ClientSessions
 from overweave.drivers.tcp.connection import Connection
@@ -13,7 +13,6 @@ from overweave.drivers.tcp.links import Links
 from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.security import Identity
 from overweave.errors import Refused
-from overweave.overlay.parts import LinkKind
 
 
 class Peers(dict[str, Connection]):
@@ -28,6 +27,14 @@ class Peers(dict[str, Connection]):
     def bytes_out(self) -> int:
         """The bytes sent since the start, over all connections that were ever open."""
         return self._bytes_closed + sum(connection.bytes_out for connection in self.values())
+
+    def pending_by_peer(self) -> dict[str, int]:
+        """The bytes that the operating system has not accepted, by peer."""
+        return {peer: connection.pending_bytes for peer, connection in self.items()}
+
+    def sent_by_peer(self) -> dict[str, int]:
+        """The bytes sent over the open connection of each peer."""
+        return {peer: connection.bytes_out for peer, connection in self.items()}
 
     @property
     def client_count(self) -> int:
@@ -45,19 +52,16 @@ class Peers(dict[str, Connection]):
             connection.send(session.notice)  # it may have been lost with the last connection
 
     def connect_broker(
-        self,
-        connection: Connection,
-        neighbour: str,
-        dialled_by: str,
-        identity: Identity | None,
-        kind: LinkKind = LinkKind.PRIMARY,
+        self, connection: Connection, message: Connect, dialled_by: str, identity: Identity | None, *, guest: bool
     ) -> None:
-        """Attach a neighbour; ``identity`` is None if this broker dialled, and ``kind`` that of a link the other end opened."""
-        self._links.add(neighbour, kind)
+        """Attach a broker that has sent ``message``; ``identity`` is None if this broker dialled. One of them may be a guest."""
+        neighbour = message.name
+        self._host.directory.learn(neighbour, message.listen)
+        self._links.add(neighbour, message.link, guest=guest)
         self._attach(connection, neighbour)
         self._links.on_connected(neighbour, connection, dialled_by, identity)
-        self._log.info("connected", peer=neighbour, role="broker")
-        self._host.handle(PeerConnected(neighbour, kind=self._links.kinds[neighbour]))
+        self._log.info("connected", peer=neighbour, role="guest" if guest else "broker")
+        self._host.handle(PeerConnected(neighbour, kind=self._links.kinds[neighbour], guest=guest))
 
     def _attach(self, connection: Connection, name: str) -> None:
         """Replace the older connection of a peer, which may be dead without this end knowing it."""
@@ -104,18 +108,35 @@ class Peers(dict[str, Connection]):
         """Disconnect a peer that sent `Disconnect`; a broker's link is removed."""
         if connection.peer not in self._sessions:
             self._links.remove(connection.peer)
+            self._host.directory.forget(connection.peer)
         self.detach(connection, left=True)
         connection.close()
 
     def disconnect_link(self, neighbour: str) -> None:
         """Close the connection of a removed link, with notice to the other end."""
         connection = self.get(neighbour)
+        self._host.directory.forget(neighbour)
         if connection is None:
             self._host.handle(PeerLeft(neighbour))
             return
         connection.send(Disconnect())
         self.detach(connection, left=True)
         connection.close()
+
+    def expel_namesake(self, broker: str) -> None:
+        """End the session of a client that had the name of a broker before this one knew of it."""
+        if broker in self._sessions:
+            refused = Refused("bad-name", f"client {broker!r}: expected a name that is no broker's")
+            self._log.warning("refused", peer=broker, code=refused.code, text=refused.text)
+            self._sessions.add_tombstone(broker, refused.code, refused.text)
+            self.reject(broker, refused, left=True)
+
+    def announce_addresses(self) -> None:
+        """Send the addresses of all brokers to connected clients."""
+        addresses = Addresses(self._host.directory.others())
+        for peer, connection in list(self.items()):
+            if peer in self._sessions:
+                connection.send(addresses)
 
     def close_all(self) -> None:
         """Close all connections without notice to the core, which is about to be replaced."""

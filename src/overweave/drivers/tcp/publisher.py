@@ -9,7 +9,7 @@ from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
 from overweave.contract.wire import payload_max
 from overweave.drivers.tcp.advertiser import Advertiser
-from overweave.drivers.tcp.attachment import Attachment
+from overweave.drivers.tcp.client_host import ClientHost
 from overweave.drivers.tcp.outbox import BYTES_MAX
 from overweave.errors import InvalidInput
 from overweave.language.headers import Header
@@ -47,10 +47,10 @@ class EncodedRows(RawRows):
 
 
 class Publisher:
-    """Publishes over one attachment; ``new_id`` gives the ids of advertisements."""
+    """Publishes for one client; ``new_id`` gives the ids of advertisements."""
 
-    def __init__(self, name: str, attachment: Attachment, new_id: Callable[[], str], *, advertise: bool) -> None:
-        self._name, self._attachment, self._new_id = name, attachment, new_id
+    def __init__(self, name: str, host: ClientHost, new_id: Callable[[], str], *, advertise: bool) -> None:
+        self._name, self._host, self._new_id = name, host, new_id
         self._advertiser = Advertiser() if advertise else None
         #: Publications wait for it in order while something is advertised first.
         self._advertising = asyncio.Lock()
@@ -61,66 +61,66 @@ class Publisher:
     async def advertise(self, filter: Filter, *, wait: bool) -> str:
         """Advertise a filter; the id of the advertisement."""
         id = self._new_id()
-        await self._attachment.send_control(Advertise(id, filter), wait=wait)
+        await self._host.send_control(Advertise(id, filter), wait=wait)
         if self._advertiser is not None:
             self._advertiser.add(id, filter)
         return id
 
     async def unadvertise(self, id: str) -> None:
         """Withdraw an advertisement after its publications are settled: they may have to be sent again."""
-        await self._attachment.settle()
+        await self._host.settle()
         if self._advertiser is not None:
             self._advertiser.remove(id)
-        await self._attachment.send_control(Unadvertise(id))
+        await self._host.send_control(Unadvertise(id))
 
     async def publish(self, content: Publication, payload: bytes) -> None:
         """Publish one; waits while the window is full, or until it is advertised."""
-        attachment = self._attachment
-        attachment.check()
-        if attachment.notices.pending is not None:
-            attachment.notices.raise_pending()
+        host = self._host
+        host.check()
+        if host.notices.pending is not None:
+            host.notices.raise_pending()
         if self._advertiser is not None and (self._waiting or self._advertiser.missing(content) is not None):
             await self._advertise_first((content,))
-        core, outbox = attachment.core, attachment.outbox
-        header = Header(self._name, core.next_sequence + outbox.count, attachment.now_s(), core.life)
+        core, outbox = host.core, host.outbox
+        header = Header(self._name, core.next_sequence + outbox.count, host.now_s(), core.life)
         row = encode_rows((Publish(content, header, payload),))
         _check_length(len(row))
         is_full = outbox.add(row)
-        if is_full or core.unsettled_rows() + outbox.count >= attachment.window:
+        if is_full or core.unsettled_rows() + outbox.count >= host.window:
             outbox.flush()
             await self._wait_for_window()
 
     async def publish_encoded(self, rows: RawRows) -> None:
         """Publish encoded rows; those made by `encode` are advertised first."""
-        attachment = self._attachment
-        attachment.notices.raise_pending()
+        host = self._host
+        host.notices.raise_pending()
         if self._advertiser is not None and isinstance(rows, EncodedRows) and (rows.contents or self._waiting):
             await self._advertise_first(rows.contents)
             rows.contents = ()
-        attachment.outbox.flush()
+        host.outbox.flush()
         await self._wait_for_window()
-        pieces = list(rows.renumbered(attachment.core.next_sequence, attachment.now_s()).chunks(BYTES_MAX))
+        pieces = list(rows.renumbered(host.core.next_sequence, host.now_s()).chunks(BYTES_MAX))
         _check_length(max(len(piece.data) for piece in pieces))
         for piece in pieces:
-            attachment.send_rows(piece)
+            host.send_rows(piece)
 
     def encode(self, publications: Sequence[Mapping[str, object]], payload: bytes) -> EncodedRows:
         """Publications as rows of this client."""
         contents = [each if isinstance(each, Publication) else Publication(each) for each in publications]
-        header = Header(self._name, life=self._attachment.core.life)
+        header = Header(self._name, life=self._host.core.life)
         rows = EncodedRows(encode_rows(Publish(content, header, payload) for content in contents), len(contents))
         rows.contents = contents
         return rows
 
     async def flush(self) -> Receipt:
         """Wait until everything sent so far is settled; the counts since the last receipt."""
-        attachment = self._attachment
-        await attachment.settle()
-        if attachment.error is not None:
-            raise attachment.error
-        attachment.notices.raise_pending()
+        host = self._host
+        await host.settle()
+        if host.error is not None:
+            raise host.error.with_traceback(None)
+        host.notices.raise_pending()
         before = self._receipted
-        now = self._receipted = Receipt(attachment.core.settled_publications(), attachment.core.unmatched_publications())
+        now = self._receipted = Receipt(host.core.settled_publications(), host.core.unmatched_publications())
         return Receipt(now.published - before.published, now.unmatched - before.unmatched)
 
     async def _advertise_first(self, contents: Sequence[Publication]) -> None:
@@ -132,16 +132,16 @@ class Publisher:
                 for content in contents:
                     filter = self._advertiser.missing(content)
                     if filter is not None:
-                        await self._attachment.send_control(Advertise(self._new_id(), filter))
+                        await self._host.send_control(Advertise(self._new_id(), filter))
                         self._advertiser.advertised(content)
         finally:
             self._waiting -= 1
 
     async def _wait_for_window(self) -> None:
         """Wait while the window is full."""
-        attachment = self._attachment
-        while attachment.core.unsettled_rows() >= attachment.window:
-            await attachment.wait_for_progress()
+        host = self._host
+        while host.core.unsettled_rows() >= host.window:
+            await host.wait_for_progress()
 
 
 def _check_length(length: int) -> None:

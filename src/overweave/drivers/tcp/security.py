@@ -7,6 +7,7 @@ The file of tokens (``security.tokens``) has a table for each client and broker.
     token = "…"                           # or token_sha256 = "…", the hexadecimal SHA-256 of it
     publish = ["STOCK"]                   # classes; "*": all
     subscribe = ["*"]
+    control = true                        # may order migrations; the default is false
     [[broker]]
     id = "B1"
     token_sha256 = "…"
@@ -28,7 +29,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
-from overweave.batches.base import Batch, split_by_link
+from overweave.batches.base import Batch
 from overweave.drivers.tcp.certificates import SEPARATOR, names, proves
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.drivers.toml_config import check_keys, read_toml, rows
@@ -47,7 +48,7 @@ _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
 
 @dataclass(frozen=True)
 class Permissions:
-    """The classes that a peer may publish and subscribe to.
+    """The classes that a peer may publish and subscribe to, and whether it may order migrations (``control``).
 
     >>> from overweave.language.syntax import parse_filter
     >>> rights = Permissions(publish=("STOCK",))
@@ -60,6 +61,7 @@ class Permissions:
 
     publish: tuple[str, ...] = ()
     subscribe: tuple[str, ...] = ()
+    control: bool = False
 
     def allows_control(self, message: Control) -> bool:
         """Whether an advertisement or subscription is within the classes; withdrawals always are."""
@@ -75,7 +77,7 @@ class Permissions:
         """Whether all rows are of permitted classes."""
         if self._published is None:
             return True
-        return sum(allowed.count for _, allowed in split_by_link(batch, self._published)) == batch.count
+        return sum(allowed.count for _, allowed in batch.split_by_link(self._published)) == batch.count
 
     def includes_subscriptions_of(self, other: "Permissions") -> bool:
         """Whether all subscriptions that ``other`` permits are permitted.
@@ -97,7 +99,7 @@ class Permissions:
 
 
 #: The permissions of peers that need not prove anything.
-ALL = Permissions((ANY,), (ANY,))
+ALL = Permissions((ANY,), (ANY,), control=True)
 NONE = Permissions()
 
 
@@ -134,7 +136,13 @@ class Authenticator:
         for each in valid:
             if (each.role, each.name) == (role, wanted):
                 return each.permissions
-        raise Refused(_UNAUTHORIZED, f"{role} {name!r}: expected a token that is good for this name")
+        if token is None:
+            text = "expected a token, got none"
+        elif valid:
+            text = "expected the name of this token, got another name"
+        else:
+            text = "expected a token that is good for this name"
+        raise Refused(_UNAUTHORIZED, f"{role} {name!r}: {text}")
 
     def proves(self, client: str) -> bool:
         """Whether the admission of a client proves its name, and not only that it may connect."""
@@ -189,6 +197,7 @@ class _Client(_Secret, frozen=True, kw_only=True):
     name: str
     publish: list[str] = []
     subscribe: list[str] = []
+    control: bool = False
 
 
 class _Broker(_Secret, frozen=True, kw_only=True):
@@ -209,7 +218,7 @@ def _read_credentials(document: dict[str, Any]) -> list[_Credential]:
         path = f"client[{number}]"
         for field, classes in (("publish", client.publish), ("subscribe", client.subscribe)):
             _check_classes(f"{path}.{field}", classes)
-        permissions = Permissions(tuple(client.publish), tuple(client.subscribe))
+        permissions = Permissions(tuple(client.publish), tuple(client.subscribe), client.control)
         credentials.append(_Credential("client", client.name, _secret(path, client), permissions))
     for number, broker in enumerate(rows(_Broker, "broker", document.get("broker", []))):
         credentials.append(_Credential("broker", broker.id, _secret(f"broker[{number}]", broker), ALL))
@@ -263,6 +272,9 @@ def _load_certificate(context: ssl.SSLContext, security: SecuritySettings) -> No
     for field, file in (("certificate", certificate), ("key", key)):
         if file is not None:
             _check_readable(field, file)
+    found = certificate.read_bytes()
+    if key is None and b"CERTIFICATE" in found and b"PRIVATE KEY" not in found:
+        raise InvalidInput(f"security.key: expected a PEM file, as {certificate} has no private key")
     try:
         context.load_cert_chain(certificate, key, password=_no_password)
     except (ssl.SSLError, ValueError) as error:

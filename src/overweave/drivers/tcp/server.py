@@ -1,29 +1,31 @@
 """The server of a live broker: it accepts connections, authenticates and admits peers, and dispatches their messages."""
 
 from overweave.contract.frames import BatchFrame, ControlFrame, Frame
-from overweave.contract.wire import VERSION, Connect, Disconnect, Error, Message, Ping
+from overweave.contract.requests import Request
+from overweave.contract.wire import Connect, Disconnect, Error, Message, Ping
 from overweave.drivers.tcp.acceptor import Acceptor
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.admission import check_frame
 from overweave.drivers.tcp.client_keys import claim_name
 from overweave.drivers.tcp.client_sessions import ClientSession, ClientSessions
+from overweave.drivers.tcp.connect_checks import check_broker, check_connect
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.core_host import CoreHost
 from overweave.drivers.tcp.limits import CONNECTION_LIMIT, FILE_DESCRIPTORS, SPARE, Limits
 from overweave.drivers.tcp.links import Links
 from overweave.drivers.tcp.logs import Log
+from overweave.drivers.tcp.operator_requests import OperatorRequests
 from overweave.drivers.tcp.peers import Peers
 from overweave.drivers.tcp.read_throttle import ReadThrottle
 from overweave.drivers.tcp.security import Authenticator, Identity, Permissions, server_context
 from overweave.errors import InvalidInput, Refused
-from overweave.overlay.parts import LinkKind
 
 
 class Server:
     """Handles all connections of one broker; implements `ConnectionHandler`, `Host` and `Caller`."""
 
     def __init__(self, host: CoreHost, peers: Peers, links: Links, sessions: ClientSessions, limits: Limits, log: Log) -> None:
-        self.settings = host.settings
+        self.settings, self.directory = host.settings, host.directory
         self._host, self._peers, self._links, self._sessions = host, peers, links, sessions
         self._limits, self._log = limits, log
         self._authenticator = Authenticator(self.settings.security)
@@ -33,6 +35,7 @@ class Server:
         #: Connections whose peer has not sent `Connect`, the oldest first.
         self._unauthenticated: dict[Connection, None] = {}
         self._throttle = ReadThrottle()
+        self.operators = OperatorRequests(host, peers.__contains__, log)
         self._draining = False
 
     async def listen(self) -> None:
@@ -90,6 +93,8 @@ class Server:
             return
         elif not is_peer:
             connection.refuse("not-open", "expected Connect as the first message")
+        elif isinstance(message, Request):
+            self._on_request(connection, message)
         elif isinstance(message, Disconnect):
             self._peers.leave(connection)
         elif isinstance(message, Error):
@@ -101,13 +106,15 @@ class Server:
         self._open.discard(connection)
         self._unauthenticated.pop(connection, None)
         self._throttle.cancel(connection)
+        self.operators.forget(connection)
         self._peers.detach(connection, left=False)
 
-    def dialled(self, connection: Connection, neighbour: str) -> None:
+    def dialled(self, connection: Connection, answer: Connect, *, guest: bool) -> None:
         """See `Caller.dialled`."""
-        self._links.check_collision(neighbour, dialled_by=self.settings.id)
+        check_broker(answer.name, self.settings, self.directory)
+        self._links.check_collision(answer.name, dialled_by=self.settings.id)
         self._open.add(connection)
-        self._peers.connect_broker(connection, neighbour, self.settings.id, None)
+        self._peers.connect_broker(connection, answer, self.settings.id, None, guest=guest)
 
     def may_accept(self) -> bool:
         """See `Host.may_accept`: the oldest unauthenticated connection makes room, as it may never authenticate."""
@@ -140,9 +147,7 @@ class Server:
         try:
             self._check_frame(frame, peer, session)
         except Refused as refused:
-            self._log.warning("refused", peer=peer, code=refused.code, text=refused.text)
-            self._sessions.add_tombstone(peer, refused.code, refused.text)
-            self._peers.reject(peer, refused, left=True)
+            self._end_session(peer, refused)
             return
         self._host.receive(peer, frame)
         if isinstance(frame, BatchFrame):
@@ -158,12 +163,33 @@ class Server:
         if isinstance(frame, ControlFrame):
             self._limits.check_control(frame, client, core)
 
+    def _on_request(self, connection: Connection, request: Request) -> None:
+        session = self._sessions.get(connection.peer)
+        if session is None:
+            connection.refuse("bad-frame", "expected no request of a broker: they are for clients")
+            return
+        try:
+            pause_s = self.operators.on_request(connection, request, session.permissions)
+        except Refused as refused:
+            self._end_session(connection.peer, refused)
+        else:
+            if pause_s:
+                self._throttle.pause(connection, pause_s)
+
+    def _end_session(self, client: str, reason: Refused) -> None:
+        """Disconnect a client that did what it may not."""
+        self._log.warning("refused", peer=client, code=reason.code, text=reason.text)
+        self._sessions.add_tombstone(client, reason.code, reason.text)
+        self._peers.reject(client, reason, left=True)
+
     # ---- admission
 
     def _on_connect(self, connection: Connection, message: Connect) -> None:
         self._unauthenticated.pop(connection, None)
         try:
-            self._check_connect(connection, message)
+            if connection.peer:
+                raise Refused("bad-frame", "expected Connect only once")
+            check_connect(message, self.settings, self.directory)
             identity = Identity(message.role, message.name, message.token, connection.certificate())
             permissions = self._authenticator.admit(*identity)
             if self._draining:
@@ -171,25 +197,11 @@ class Server:
             if message.role == "client":
                 self._admit_client(connection, message, identity, permissions)
             else:
-                self._admit_broker(connection, identity, message.link)
+                self._admit_broker(connection, message, identity)
         except Refused as refused:
             log = self._log.debug if refused.code == CONNECTION_LIMIT else self._log.warning  # the limits log it
             log("refused", peer=message.name, code=refused.code, text=refused.text)
             connection.refuse(refused.code, refused.text)
-
-    def _check_connect(self, connection: Connection, message: Connect) -> None:
-        """Raise `Refused` unless a peer of this name and role may authenticate."""
-        name = message.name
-        if message.version != VERSION:
-            raise Refused("version", f"expected version {VERSION} of the protocol, got {message.version}")
-        if connection.peer:
-            raise Refused("bad-frame", "expected Connect only once")
-        if message.role not in ("client", "broker") or not 0 < len(name.encode()) <= 255:
-            raise Refused("bad-frame", "expected a client or a broker with a name of 1 to 255 bytes")
-        if message.role == "client" and (name in self.settings.overlay.ids or "/" in name or name in self._links):
-            raise Refused("bad-name", f"client {name!r}: expected a name that is no broker's, without '/'")
-        if message.role == "broker" and not self._links.allows(name):
-            raise Refused("bad-name", f"broker {name!r}: expected a neighbour of {self.settings.id}")
 
     def _admit_client(self, connection: Connection, message: Connect, identity: Identity, permissions: Permissions) -> None:
         name = message.name
@@ -209,11 +221,12 @@ class Server:
         self._sessions.open(claim, identity, permissions)
         self._peers.connect_client(connection, message)
 
-    def _admit_broker(self, connection: Connection, identity: Identity, kind: LinkKind) -> None:
-        neighbour = identity.name
-        self._links.check_collision(neighbour, dialled_by=neighbour)
-        connection.send(Connect("broker", self.settings.id))
-        self._peers.connect_broker(connection, neighbour, neighbour, identity, kind)
+    def _admit_broker(self, connection: Connection, message: Connect, identity: Identity) -> None:
+        name = message.name
+        self._links.check_collision(name, dialled_by=name)
+        self._peers.expel_namesake(name)
+        connection.send(Connect("broker", self.settings.id, listen=self.settings.announced))
+        self._peers.connect_broker(connection, message, name, identity, guest=message.guest)
 
     def _make_room(self) -> None:
         """Close unauthenticated connections, the oldest first, in favour of a client that is authenticated."""

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from overweave.contract.config import CLIENT_WINDOW, BrokerConfig, SessionConfig
+from overweave.contract.config import CLIENT_WINDOW, SESSION_EXPIRY_S, BrokerConfig, SessionConfig
+from overweave.contract.overlay_state import Member, OverlayState, first_state, joining_state
+from overweave.drivers.tcp.addresses import parse_address
 from overweave.errors import InvalidInput
 from overweave.overlay.graph import Overlay
+from overweave.overlay.parts import Broker
 from overweave.routing.options import RoutingOptions
 
 
@@ -60,7 +63,14 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: ``tcp://HOST:PORT`` or ``tls://HOST:PORT``, here and for all brokers of the network.
     listen: str
     overlay: Overlay
+    #: The epoch of the overlay of the network file.
+    epoch: int = 0
+    #: The URL of the broker at which this one joins the network; None: it is in the overlay.
+    join: str | None = None
+    #: Of all brokers of the network file, in its order.
     urls: Mapping[str, str]
+    #: All brokers of the network file, spare ones included; without them, those of the overlay.
+    brokers: tuple[Broker, ...] = ()
     #: A name of `PROTOCOLS`.
     routing: str = "filter"
     #: None: the defaults of the protocol.
@@ -84,9 +94,38 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         publisher_window=CLIENT_WINDOW,
     )
     limits: LimitSettings = LimitSettings()
+    #: None: unknown; then the output is measured by pending bytes.
+    output_bandwidth_bytes_per_s: float | None = None
     #: The session of a disconnected client expires after this time.
-    session_expiry_s: float = 30.0
+    session_expiry_s: float = SESSION_EXPIRY_S
     #: The idle time after which a peer is pinged. After three times as long without a message it is disconnected.
     ping_interval_s: float = 5.0
     #: The time limit for publications in flight to settle when the broker stops.
     drain_timeout_s: float = 5.0
+    #: The time limit for clients to move to neighbours at SIGTERM. 0: they are not moved.
+    drain_clients_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.join is not None:
+            parse_address(self.join, "join")
+
+    @property
+    def overlay_state(self) -> OverlayState:
+        """The state of the overlay that this broker starts with, unless its journal has a later one."""
+        if self.join is not None:
+            return joining_state(self.id)
+        state, numbers = first_state(self.overlay, self.urls, self.epoch), {id: number for number, id in enumerate(self.urls)}
+        members = tuple(Member(each.id, each.url, numbers.get(each.id, each.number)) for each in state.members)
+        return msgspec.structs.replace(state, members=members)
+
+    @property
+    def numbered_overlay(self) -> Overlay:
+        """The overlay in which the position of each broker is its number: spare brokers of the network file count."""
+        known = {each.id: each for each in (*self.brokers, *self.overlay.brokers)}
+        ids = self.urls if set(self.overlay.ids) <= self.urls.keys() else self.overlay.ids
+        return Overlay([known.get(id, Broker(id)) for id in ids], self.overlay.links)
+
+    @property
+    def announced(self) -> str:
+        """The URL of this broker for others."""
+        return self.urls.get(self.id) or self.listen

@@ -3,12 +3,12 @@
 import asyncio
 import copy
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from types import TracebackType
 
 from overweave.batches.base import Batch
 from overweave.contract.effects import Deliver
-from overweave.drivers.tcp.attachment import Attachment
+from overweave.drivers.tcp.client_host import ClientHost
 from overweave.errors import Refused, SessionLost
 from overweave.language.messages import Publish, Subscribe, Unsubscribe
 from overweave.language.predicates import Filter
@@ -16,6 +16,8 @@ from overweave.language.publications import Publication
 
 #: Publications that may be pending for one subscription before the client stops reading.
 QUEUE_MAX = 20_000
+#: The same while the client moves to another broker.
+MOVING_QUEUE_MAX = 10 * QUEUE_MAX
 
 
 class Subscription:
@@ -103,35 +105,35 @@ class Subscription:
 
 
 class Subscriptions:
-    """All subscriptions of one client, over its attachment; implements `AttachmentHandler`."""
+    """All subscriptions of one client; implements `DeliveryHandler`."""
 
     def __init__(self) -> None:
-        self._attachment: Attachment | None = None
+        self._attached: ClientHost | None = None
         self._subscriptions: dict[str, Subscription] = {}
         #: Subscriptions with too many pending publications; while there are any, nothing is read.
         self._full: set[Subscription] = set()
 
-    def attach(self, attachment: Attachment) -> None:
-        """Send subscriptions over an attachment."""
-        self._attachment = attachment
+    def attach(self, host: ClientHost) -> None:
+        """Send subscriptions by a client."""
+        self._attached = host
 
     @property
-    def _home(self) -> Attachment:
-        assert self._attachment is not None
-        return self._attachment
+    def _host(self) -> ClientHost:
+        assert self._attached is not None
+        return self._attached
 
     async def subscribe(self, subscription: Subscription) -> None:
         """Put a subscription in force; `Refused` if the broker rejects a filter of it."""
-        home = self._home
-        home.check()
+        host = self._host
+        host.check()
         self._subscriptions[subscription.id] = subscription
         messages = [Subscribe(id, filter) for id, filter in subscription.filters.items()]
         try:
-            await home.send_control(*messages, group=subscription.id, wait=subscription.wait)
+            await host.send_control(*messages, group=subscription.id, wait=subscription.wait)
         except Refused:
             self._subscriptions.pop(subscription.id, None)
-            for id in subscription.filters if home.error is None else ():  # some may be in force
-                home.post_control(Unsubscribe(id))
+            for id in subscription.filters if host.error is None else ():  # some may be in force
+                host.post_control(Unsubscribe(id))
             raise
         subscription.in_force = True
 
@@ -139,47 +141,53 @@ class Subscriptions:
         """Withdraw a subscription, unless the session has ended."""
         self._subscriptions.pop(subscription.id, None)
         self.resume(subscription)
-        home = self._home
-        if not home.closed and home.error is None:
-            await home.send_control(*map(Unsubscribe, subscription.filters))
+        host = self._host
+        if not host.closed and host.error is None:
+            await host.send_control(*map(Unsubscribe, subscription.filters))
 
     def check(self) -> None:
         """Raise `Refused` if no more publications can arrive."""
-        self._home.check()
+        self._host.check()
 
     def resume(self, subscription: Subscription) -> None:
         """Read again when no subscription is full."""
         if subscription in self._full:
             self._full.remove(subscription)
-            connection = self._home.uplink.connection
-            if not self._full and connection is not None:
+            for connection in self._host.attachments.connections.values() if not self._full else ():
                 connection.resume_reading()
 
-    # ---- what the attachment reports
+    # ---- what the client reports
 
-    @property
-    def confirmed_filters(self) -> int:
-        """See `AttachmentHandler.confirmed_filters`."""
-        return sum(len(each.filters) for each in self._subscriptions.values() if each.in_force and each.wait)
+    def confirmed_filters(self, ids: Collection[str]) -> int:
+        """See `DeliveryHandler.confirmed_filters`."""
+        confirmed = (each for each in self._subscriptions.values() if each.in_force and each.wait)
+        return sum(len(each.filters.keys() & ids) for each in confirmed)
 
     def deliver(self, effect: Deliver) -> None:
-        """See `AttachmentHandler.deliver`; reading pauses when a subscription is full."""
-        connection = self._home.uplink.connection
+        """See `DeliveryHandler.deliver`; reading pauses at all brokers when a subscription is full."""
         for id, batch in effect.parts:
             subscription = self._subscriptions.get(id)
             if subscription is not None:
                 subscription.push(batch)
-                if subscription.pending >= QUEUE_MAX and connection is not None:
-                    self._full.add(subscription)
-                    connection.pause_reading()
+                if subscription.pending >= QUEUE_MAX:
+                    self._pause(subscription)
 
-    def on_session_lost(self, error: SessionLost) -> None:
-        """See `AttachmentHandler.on_session_lost`."""
+    def on_session_lost(self, ids: Collection[str], error: SessionLost) -> None:
+        """See `DeliveryHandler.on_session_lost`."""
         for subscription in self._subscriptions.values():
-            if subscription.in_force:
+            if subscription.in_force and not subscription.filters.keys().isdisjoint(ids):
                 subscription.push(copy.copy(error))  # each is raised with a traceback of its own
 
+    def _pause(self, subscription: Subscription) -> None:
+        """Read nothing. During a migration brokers must not have to buffer, so that the queue may be longer then."""
+        host = self._host
+        if subscription.pending < MOVING_QUEUE_MAX and host.core.is_migrating:
+            return
+        self._full.add(subscription)
+        for connection in host.attachments.connections.values():
+            connection.pause_reading()
+
     def notify(self) -> None:
-        """See `AttachmentHandler.notify`."""
+        """See `DeliveryHandler.notify`."""
         for subscription in self._subscriptions.values():
             subscription.notify()

@@ -2,7 +2,8 @@
 
 import asyncio
 
-from overweave.contract.effects import Trace, TraceColumns, TraceStatement
+from overweave.contract.effects import Trace, TraceColumns, TraceDecision, TraceStatement
+from overweave.contract.records import Decision
 from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.drivers.tracing.live import LiveTrace
@@ -27,14 +28,18 @@ class TraceSink:
         """The number of rows that were lost because they could not be written."""
         return 0 if self._trace is None else self._trace.dropped
 
-    def record(self, effect: Trace | TraceColumns | TraceStatement) -> None:
-        """Record one effect."""
+    def record(self, effect: Trace | TraceColumns | TraceStatement | TraceDecision) -> None:
+        """Record one effect; decisions are also logged."""
+        if isinstance(effect, TraceDecision):
+            self._log_decision(effect.decision)
         if self._trace is None:
             return
         if isinstance(effect, TraceColumns):
             self._trace.add_columns(effect.columns)
         elif isinstance(effect, Trace):
             self._trace.add(effect.record)
+        elif isinstance(effect, TraceDecision):
+            self._trace.add_decision(effect.decision)
         else:
             self._trace.add_statement(effect.statement)
 
@@ -43,6 +48,12 @@ class TraceSink:
         if self._trace is not None and str(self._trace.failure or "") != self._failure:
             self._failure = str(self._trace.failure)
             self._log.warning("trace-failed", rows=self._trace.dropped, text=self._failure)
+
+    def _log_decision(self, decision: Decision) -> None:
+        figures = {name: float(figure) for name, figure in decision.figures.items()}
+        self._log.info(
+            "decision", module=decision.module, what=decision.what, about=decision.about, text=decision.reason, figures=figures
+        )
 
     async def close(self) -> None:
         """Write pending rows, and close the files."""

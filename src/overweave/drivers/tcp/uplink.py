@@ -29,17 +29,10 @@ class Uplink:
         #: Set when a connection breaks after the handshake: dial again soon.
         self._broken = asyncio.Event()
         self._stopped = False
+        #: The error of the last attempt to dial; None if it was accepted.
+        self.error: OSError | None = None
         #: Set when the broker has completed the handshake for the first time.
         self.established = asyncio.Event()
-
-    @property
-    def is_encrypted(self) -> bool:
-        """Whether the connection uses TLS."""
-        return self._context is not None
-
-    def get(self, _: str, /) -> Connection | None:
-        """See `Connections.get`: the one connection, whatever name the broker has."""
-        return self.connection
 
     async def run(self) -> None:
         """Keep connected until `stop`; raises `ssl.SSLCertVerificationError` if the broker's certificate was never valid."""
@@ -58,6 +51,11 @@ class Uplink:
                 self._broken.clear()
                 retry_s = _RETRY_S
                 await asyncio.sleep(retry_s)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether it does not dial again."""
+        return self._stopped
 
     def stop(self) -> None:
         """Do not dial again."""
@@ -98,8 +96,9 @@ class Uplink:
         try:
             async with asyncio.timeout(_DIAL_S_MAX):
                 await loop.create_connection(lambda: Connection(self._handler), host, port, ssl=self._context)
+            self.error = None
         except ssl.SSLCertVerificationError:
             if not self.established.is_set():  # it may become valid again only if it was before
                 raise
-        except (OSError, TimeoutError):
-            pass
+        except OSError as error:  # also a TimeoutError
+            self.error = error

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from overweave.batches.base import split_by_link
 from overweave.batches.contents import matched_ids, not_admitted
 from overweave.batches.destinations import NextHops, split_by_next_hop, split_local, with_destinations
 from overweave.batches.objects import Rows
@@ -33,7 +32,7 @@ def warm_up() -> None:
     for some in (batch, RawRows(batch.data.copy(), batch.count)):
         some.mark_seen(DedupWindow(window=64))
         not_admitted(some, plain)
-        for _, part in split_by_link(some.next_hop(), index, "B3"):
+        for _, part in some.next_hop().split_by_link(index, "B3"):
             part.take(np.array([0]))
         addressed = with_destinations(some, [(1, np.array([0, 2])), (2, np.array([2]))])
         if isinstance(addressed, RawRows):

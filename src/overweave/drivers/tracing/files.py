@@ -6,6 +6,7 @@ the column ``run`` is in the folder's name and not in the files; readers (Arrow,
 
 The table ``statements`` of a run, the advertisements and subscriptions of its clients, is in a folder of its own,
 ``DIR/run=RUN/_statements/part-00000.parquet``, which readers of the deliveries ignore; it is small, and has all its columns.
+So has the table ``decisions`` of modules, in ``DIR/run=RUN/_decisions/part-00000.parquet``; without decisions there is none.
 """
 
 import os
@@ -15,11 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import msgspec
 import pyarrow
 import pyarrow.parquet
 
-from overweave.contract.records import Record, Statement
-from overweave.drivers.tracing.names import STATEMENTS, check_directory, run_name
+from overweave.contract.records import Decision, Record, Statement
+from overweave.drivers.tracing.names import DECISIONS, STATEMENTS, check_directory, run_name
 
 #: The columns of `Record` besides ``run``.
 SCHEMA = pyarrow.schema(
@@ -49,6 +51,19 @@ STATEMENTS_SCHEMA = pyarrow.schema(
         pyarrow.field("withdrawn", pyarrow.bool_(), nullable=False),
     ]
 )
+#: The columns of `Decision`, and the run.
+DECISIONS_SCHEMA = pyarrow.schema(
+    [
+        pyarrow.field("run", pyarrow.string(), nullable=False),
+        pyarrow.field("at_s", pyarrow.float64(), nullable=False),
+        pyarrow.field("broker", pyarrow.string(), nullable=False),
+        pyarrow.field("module", pyarrow.string(), nullable=False),
+        pyarrow.field("what", pyarrow.string(), nullable=False),
+        pyarrow.field("about", pyarrow.string(), nullable=False),
+        pyarrow.field("reason", pyarrow.string(), nullable=False),
+        pyarrow.field("figures", pyarrow.map_(pyarrow.string(), pyarrow.float64()), nullable=False),
+    ]
+)
 #: The rows of a file, and the rows that are held in memory.
 ROWS_PER_FILE = 1_000_000
 ROWS_PER_GROUP = 100_000
@@ -58,6 +73,12 @@ def statements_table(statements: Sequence[Statement]) -> pyarrow.Table:
     """Rows of the table ``statements``."""
     columns = [pyarrow.array([getattr(row, each.name) for row in statements], type=each.type) for each in STATEMENTS_SCHEMA]
     return pyarrow.table(columns, schema=STATEMENTS_SCHEMA)
+
+
+def decisions_table(run: str, decisions: Sequence[Decision]) -> pyarrow.Table:
+    """Rows of the table ``decisions`` of a run."""
+    rows = [{**msgspec.structs.asdict(row), "run": run, "figures": list(row.figures.items())} for row in decisions]
+    return pyarrow.Table.from_pylist(rows, schema=DECISIONS_SCHEMA)
 
 
 class TraceWriter:
@@ -71,6 +92,7 @@ class TraceWriter:
         self._rows: list[Record] = []
         self._statements: list[Statement] = []
         self._statement_files = 0
+        self._decisions: list[Decision] = []
         self._writer: pyarrow.parquet.ParquetWriter | None = None
         self._files = 0
         self._rows_in_file = 0
@@ -85,6 +107,10 @@ class TraceWriter:
         self._statements.append(statement)
         if len(self._statements) >= self._rows_per_file:
             self._flush_statements()
+
+    def add_decision(self, decision: Decision) -> None:
+        """Add a row of the table ``decisions``, inside the ``with`` block; they are few, and make one file at the end."""
+        self._decisions.append(decision)
 
     def __enter__(self) -> Callable[[Record], None]:
         check_directory(self._directory)
@@ -101,6 +127,7 @@ class TraceWriter:
                 self._close()
                 if self._statements or not self._statement_files:
                     self._flush_statements()
+                self._write_decisions()
                 self._publish()
         finally:
             self._close()
@@ -131,6 +158,13 @@ class TraceWriter:
         pyarrow.parquet.write_table(statements_table(self._statements), path, compression="zstd")
         self._statement_files += 1
         self._statements.clear()
+
+    def _write_decisions(self) -> None:
+        if self._decisions:
+            folder = self._hidden / DECISIONS
+            folder.mkdir()
+            table = decisions_table(self._run, self._decisions)
+            pyarrow.parquet.write_table(table, folder / "part-00000.parquet", compression="zstd")
 
     def _open(self) -> pyarrow.parquet.ParquetWriter:
         path = self._hidden / f"part-{self._files:05}.parquet"

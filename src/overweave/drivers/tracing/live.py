@@ -14,11 +14,12 @@ import time
 from collections import deque
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import numpy as np
 
 from overweave.batches.trace_fields import Columns
-from overweave.contract.records import Record, Statement
+from overweave.contract.records import Decision, Record, Statement
 from overweave.drivers.tracing.kernels import enter_rows
 from overweave.drivers.tracing.names import check_directory, run_name
 from overweave.drivers.tracing.writer_process import WriterProcess
@@ -33,6 +34,7 @@ ROWS_PER_BUFFER = 100_000
 ROWS_WAITING_MAX = 1_000_000
 
 _TICK_S_MAX = 1.0
+_Row = TypeVar("_Row", Statement, Decision)
 
 
 class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
@@ -54,7 +56,7 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
         self.path = directory / f"run={run_name(run)}"
         rows = min(ROWS_PER_BUFFER, rows_per_file)
         count = max(rows_waiting_max // rows, 1)
-        self._process = WriterProcess(self.path, broker, rows_per_file, count, rows)
+        self._process = WriterProcess(self.path, broker, rows_per_file, count, rows, run_name(run))
         self._seconds_per_file = seconds_per_file
         #: Guards the state of both threads: buffers, times of first rows, and the count of dropped rows.
         self._lock = threading.Lock()
@@ -64,6 +66,8 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
         self._full: deque[_WriteBuffer] = deque()
         #: Statements are few and need no other buffer; rows above its capacity are dropped.
         self._statements: list[Statement] = []
+        self._decisions: list[Decision] = []
+        #: The time of the first of both.
         self._statements_since_s: float | None = None
         self._since_s: float | None = None
         self._dropped = 0
@@ -106,13 +110,20 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
 
     def add_statement(self, statement: Statement) -> None:
         """Add a row of the table ``statements``."""
+        self._add_row(self._statements, statement)
+
+    def add_decision(self, decision: Decision) -> None:
+        """Add a row of the table ``decisions``."""
+        self._add_row(self._decisions, decision)
+
+    def _add_row(self, rows: list[_Row], row: _Row) -> None:
         with self._lock:
-            if self._closing or len(self._statements) >= ROWS_WAITING_MAX:
+            if self._closing or len(rows) >= ROWS_WAITING_MAX:
                 self._dropped += 1
                 return
             if self._statements_since_s is None:
                 self._statements_since_s = time.monotonic()
-            self._statements.append(statement)
+            rows.append(row)
 
     def close(self) -> None:
         """Write all pending rows to the disk, and wait for it."""
@@ -145,8 +156,10 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
         self._apply_reply(self._process.end())
 
     def _flush(self) -> None:
-        if statements := self._statements_due():
-            self._apply_reply(self._process.request(WriteRequest(0, 0, [], [], [], statements=statements)))
+        statements, decisions = self._rows_due()
+        if statements or decisions:
+            request = WriteRequest(0, 0, [], [], [], statements=statements, decisions=decisions)
+            self._apply_reply(self._process.request(request))
         with self._lock:
             due = self._since_s is not None and time.monotonic() - self._since_s >= self._seconds_per_file
             if due:
@@ -163,14 +176,17 @@ class LiveTrace(contextlib.AbstractContextManager["LiveTrace"]):
         if due:
             self._apply_reply(self._process.request(WriteRequest(0, 0, [], [], [], finish=True)))
 
-    def _statements_due(self) -> list[Statement]:
-        """The statements that are due to become a file."""
+    def _rows_due(self) -> tuple[list[Statement], list[Decision]]:
+        """The statements and decisions that are due to become files."""
         with self._lock:
             since_s = self._statements_since_s
             if since_s is None or not (self._closing or time.monotonic() - since_s >= self._seconds_per_file):
-                return []
-            statements, self._statements, self._statements_since_s = self._statements, [], None
-            return statements
+                return [], []
+            due = list(self._statements), list(self._decisions)
+            self._statements.clear()
+            self._decisions.clear()
+            self._statements_since_s = None
+            return due
 
     def _apply_reply(self, reply: WriteReply) -> None:
         with self._lock:

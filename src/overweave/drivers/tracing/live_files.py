@@ -18,9 +18,9 @@ import pyarrow
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from overweave.contract.records import Statement
-from overweave.drivers.tracing.files import SCHEMA, STATEMENTS_SCHEMA, statements_table
-from overweave.drivers.tracing.names import STATEMENTS, run_name
+from overweave.contract.records import Decision, Statement
+from overweave.drivers.tracing.files import DECISIONS_SCHEMA, SCHEMA, STATEMENTS_SCHEMA, decisions_table, statements_table
+from overweave.drivers.tracing.names import DECISIONS, STATEMENTS, run_name
 from overweave.drivers.tracing.writer_wire import CODES, NUMBERS, Buffer, WriteRequest
 
 _NAME_MAX = 100
@@ -57,6 +57,15 @@ class Files:
         """Write rows to the open file."""
         self._opened().write_table(table)
         self.rows += table.num_rows
+
+    def write_file(self, table: pyarrow.Table) -> None:
+        """Write a file of these rows only."""
+        try:
+            self.write(table)
+            self.finish()
+        except Exception:
+            self.abandon()
+            raise
 
     def finish(self) -> None:
         """Close the file, sync it to the disk and rename it."""
@@ -126,12 +135,21 @@ class StatementFiles(Files):
 
     def add(self, statements: Sequence[Statement]) -> None:
         """Write a file of these rows."""
-        try:
-            self.write(statements_table(statements))
-            self.finish()
-        except Exception:
-            self.abandon()
-            raise
+        self.write_file(statements_table(statements))
+
+
+class DecisionFiles(Files):
+    """The files of the table ``decisions``, as of statements."""
+
+    _schema, _format = DECISIONS_SCHEMA, {"compression": "zstd"}
+
+    def __init__(self, path: Path, broker: str, run: str) -> None:
+        super().__init__(path / DECISIONS, broker)
+        self._run = run
+
+    def add(self, decisions: Sequence[Decision]) -> None:
+        """Write a file of these rows."""
+        self.write_file(decisions_table(self._run, decisions))
 
 
 def table_of(buffer: Buffer, request: WriteRequest, broker: str) -> pyarrow.Table:

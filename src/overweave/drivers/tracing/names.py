@@ -7,6 +7,8 @@ from overweave.errors import InvalidInput
 
 #: The folder of a run's table ``statements``; readers of tables ignore names that begin with an underscore.
 STATEMENTS = "_statements"
+#: The folder of a run's table ``decisions``.
+DECISIONS = "_decisions"
 
 
 def check_directory(directory: Path) -> None:

@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-from overweave.drivers.tracing.live_files import Files, StatementFiles, table_of, warm_up
+from overweave.drivers.tracing.live_files import DecisionFiles, Files, StatementFiles, table_of, warm_up
 from overweave.drivers.tracing.writer_wire import Buffers, WriterConfig, WriteReply, WriteRequest, receive, send
 
 #: A lower priority than the broker's, which still leaves a quarter of a contended processor: ten times its need.
@@ -27,15 +27,18 @@ class Writer:
         self._buffers = buffers
         self._files = Files(Path(config.path), config.broker)
         self._statements = StatementFiles(Path(config.path), config.broker)
+        self._decisions = DecisionFiles(Path(config.path), config.broker, config.run)
 
     def handle(self, request: WriteRequest) -> WriteReply:
         """Write rows; an error, such as a full disk, loses these rows and the open file, but not the trace."""
         written, full = 0, False
-        if request.statements:
-            try:
+        try:
+            if request.statements:
                 self._statements.add(request.statements)
-            except Exception as error:
-                return WriteReply(len(request.statements), self._files.rows, False, str(error))
+            if request.decisions:
+                self._decisions.add(request.decisions)
+        except Exception as error:
+            return WriteReply(len(request.statements) + len(request.decisions), self._files.rows, False, str(error))
         try:
             table = table_of(self._buffers[request.buffer], request, self._broker)
             while written < request.rows:

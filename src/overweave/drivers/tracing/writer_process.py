@@ -17,10 +17,10 @@ _DIED = "the process that writes the trace has died"
 class WriterProcess:
     """The writer process; one thread uses it, and blocks for each reply."""
 
-    def __init__(self, path: Path, broker: str, rows_per_file: int, buffers: int, rows_per_buffer: int) -> None:
+    def __init__(self, path: Path, broker: str, rows_per_file: int, buffers: int, rows_per_buffer: int, run: str = "") -> None:
         memory = shared_memory(buffers, rows_per_buffer)
         self.buffers = Buffers(memory, buffers, rows_per_buffer)
-        self._config = WriterConfig(str(path), broker, rows_per_file, memory, buffers, rows_per_buffer)
+        self._config = WriterConfig(str(path), broker, rows_per_file, memory, buffers, rows_per_buffer, run)
         self._process: subprocess.Popen[bytes] | None = None
         #: Rows in the unfinished file, which a crash loses.
         self._rows_open = 0
@@ -51,7 +51,8 @@ class WriterProcess:
                 continue
             self._rows_open = reply.rows_open
             return WriteReply(reply.rows_lost + lost.rows, reply.rows_open, reply.full, reply.failure or lost.why or None)
-        return WriteReply(lost.rows + request.rows + len(request.statements), 0, False, lost.why)
+        rows = request.rows + len(request.statements) + len(request.decisions)
+        return WriteReply(lost.rows + rows, 0, False, lost.why)
 
     def end(self) -> WriteReply:
         """Finish all files, and wait for the process to exit."""

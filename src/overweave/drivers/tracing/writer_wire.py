@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from overweave.contract.records import Statement
+from overweave.contract.records import Decision, Statement
 
 #: The code of a missing text.
 MISSING = -1
@@ -48,6 +48,7 @@ class WriterConfig(msgspec.Struct, frozen=True):
     memory: int
     buffers: int
     rows_per_buffer: int
+    run: str = ""
 
 
 class WriteRequest(msgspec.Struct, frozen=True):
@@ -62,6 +63,8 @@ class WriteRequest(msgspec.Struct, frozen=True):
     finish: bool = False
     #: Rows of the table ``statements``, which make a file of their own.
     statements: list[Statement] = []
+    #: Rows of the table ``decisions``, likewise.
+    decisions: list[Decision] = []
 
 
 class WriteReply(msgspec.Struct, frozen=True):

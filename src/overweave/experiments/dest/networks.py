@@ -82,7 +82,7 @@ def started(
         PROTOCOLS[protocol].make,
         costs=costs or Costs(link_delay_s=LINK_DELAY_S),
         config=config or BrokerConfig(),
-        make_modules=lambda broker: {} if watcher is None else {"watcher": watcher(broker)},
+        make_modules=lambda at: {} if watcher is None else {"watcher": watcher(at.broker)},
         on_delivery=on_delivery,
         own_costs=own_costs,
     )

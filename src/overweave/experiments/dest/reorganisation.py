@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from overweave.broker.modules.self_organise import SelfOrganise, SelfOrganiseOptions
 from overweave.contract.config import BrokerConfig
+from overweave.contract.modules import Environment, Module
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.experiments.dest.networks import spread
 from overweave.language.messages import Advertise, Subscribe
@@ -62,7 +63,8 @@ def measure(setup: Setup) -> pd.DataFrame:
 
 
 def _started(overlay: Overlay, setup: Setup) -> SimulatedNetwork:
-    def modules(broker: str) -> dict[str, SelfOrganise]:
+    def modules(at: Environment) -> dict[str, Module]:
+        broker = at.broker
         most = setup.degree_max or max(2, len(overlay.neighbours(broker)))
         return {"organise": SelfOrganise(broker, SelfOrganiseOptions(EVERY_S, degree_max=most, changes_max=len(overlay)))}
 

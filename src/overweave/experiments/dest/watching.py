@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from overweave.contract.modules import ControlApplied, ModuleEffect, ModuleStimulus, Routed
+from overweave.contract.modules import ControlApplied, Module, ModuleEffect, ModuleStimulus, Routed
 from overweave.language.messages import Advertise
 from overweave.routing.messages import LinkState
 
@@ -31,7 +31,7 @@ class Counts:
             self.destinations[broker] += length
 
 
-class Watcher:
+class Watcher(Module):
     """At one broker."""
 
     watches = (ControlApplied, Routed)

@@ -33,7 +33,7 @@ def simulate(workload: Workload, network: Network, capacity: int = CAPACITY) -> 
         PROTOCOLS["filter"].make,
         costs=costs,
         config=BrokerConfig(SessionConfig(window=_WINDOW)),
-        make_modules=lambda broker: {"tracer": Tracer(broker, "run")},
+        make_modules=lambda at: {"tracer": Tracer(at.broker, "run")},
     )
     boxes = workload.boxes
     publishers = _attach(simulated, "P", network.publisher, ids)

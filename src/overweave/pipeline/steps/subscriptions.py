@@ -28,9 +28,13 @@ def subscriptions_of(statements: DataFrame, delivered: DataFrame) -> DataFrame:
     last = F.struct("at_s", *_LAST, "filter")
     stated = (
         statements.where(F.col("kind").isin("subscribe", "unsubscribe"))
-        .groupBy(F.col("id").alias("subscription"))
+        .groupBy(F.col("id").alias("subscription"), "broker")
         .agg(F.max(F.when(held, last)).alias("stated"), F.max(F.when(~held, F.col("at_s"))).alias("withdrawn_at_s"))
         .where("stated is not null")
+        # A subscription that migrates is withdrawn at its earlier brokers, and stays in force at the last one.
+        .groupBy("subscription")
+        .agg(F.max(F.struct("stated", "withdrawn_at_s")).alias("at_broker"))
+        .select("subscription", "at_broker.*")
     )
     # A changed filter is a withdrawal and a subscription at the same time, and stays in force.
     withdrawn = F.when(F.col("withdrawn_at_s") > F.col("stated.at_s"), F.col("withdrawn_at_s"))

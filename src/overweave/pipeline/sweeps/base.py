@@ -35,6 +35,8 @@ class Evaluator(NamedTuple):
     drawn: tuple[str, ...]
     #: Scenarios per task: some seconds of work, much more than Spark's overhead; an interrupted task is lost.
     per_task: int
+    #: Arrays of tables that belong to every scenario together, with those of their fields that are lists. Not alternatives.
+    arrays: Mapping[str, tuple[str, ...]] = {}
 
 
 def columns_of(measures: type[msgspec.Struct], prefix: str = "") -> dict[str, type]:
@@ -63,14 +65,20 @@ def columns_of(measures: type[msgspec.Struct], prefix: str = "") -> dict[str, ty
 def flattened(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The values of tables within tables, by their names joined; a table without values is true, a tuple is one text.
 
+    Tables of an array have their numbers, and a list of other values is one text.
+
     >>> flattened({"seed": 1, "overlay": {"shape": "chain"}, "modules": {"report": {}}})
     {'seed': 1, 'overlay_shape': 'chain', 'modules_report': True}
+    >>> flattened({"link": [{"between": ["B1", "B2"], "delay_s": 0.01}]})
+    {'link_0_between': 'B1, B2', 'link_0_delay_s': 0.01}
     """
     found: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, Mapping) and value:
             found |= flattened(value, f"{prefix}{name}_")
-        elif isinstance(value, tuple):
+        elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+            found |= flattened({str(number): each for number, each in enumerate(value)}, f"{prefix}{name}_")
+        elif isinstance(value, tuple | list):
             found[f"{prefix}{name}"] = ", ".join(map(_text, value)) or None
         else:
             found[f"{prefix}{name}"] = True if isinstance(value, Mapping) else value

@@ -64,7 +64,7 @@ def sweep_of(document: Document) -> Sweep:
     evaluator = EVALUATORS[options.kind]
     grid = {name: value for name, value in document.items() if name != "sweep"}
     _check_keys(grid, options.kind)
-    tasks = tasks_of(options.kind, _with_seeds(grid, options.repetitions))
+    tasks = tasks_of(options.kind, _with_seeds(grid, options.repetitions), evaluator.arrays)
     for task in tasks:
         evaluator.read(task.document)
     parameters = column_types(tasks)

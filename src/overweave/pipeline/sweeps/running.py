@@ -22,11 +22,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
+from overweave.drivers.sim.utilisation import NotSettled
 from overweave.errors import OverweaveError
 from overweave.pipeline.sweeps.base import SPARK_TYPES, Document, Evaluator, flattened
 from overweave.pipeline.sweeps.file import Sweep
 from overweave.pipeline.sweeps.grid import Task
 from overweave.pipeline.sweeps.results import ERROR, KEY, Results, measured_schema
+from overweave.pipeline.sweeps.summary import OVERLOADED
 
 #: Errors of a lost worker or machine; other errors of a job are not the fault of a scenario.
 _CRASHES = ("Python worker exited unexpectedly", "ExecutorLostFailure", "Python worker failed to connect back")
@@ -87,6 +89,8 @@ def evaluate_batches(evaluator: Evaluator, schema: pa.Schema, batches: Iterator[
 def _attempt(evaluator: Evaluator, document: Document) -> dict[str, Any]:
     try:
         return flattened(msgspec.to_builtins(evaluator.evaluate(evaluator.read(document))))
+    except NotSettled as error:
+        return {**flattened(msgspec.to_builtins({OVERLOADED: error.overloaded})), ERROR: _line(str(error))}
     except OverweaveError as error:
         return {ERROR: _line(str(error))}
     except Exception as error:

@@ -104,7 +104,7 @@ class FuzzSession:
             rows = self._draw.choice((1, 2, 50))
             publishes = [Publish(content, Header(self._name, self._sequence + i, 1.0, life_of(KEY))) for i in range(rows)]
             self._sequence += rows
-            self._session.send(RawRows(encode_rows(publishes), rows), None, effects)
+            self._session.outbound.send(RawRows(encode_rows(publishes), rows), None, effects)
         return _frames(effects)
 
 

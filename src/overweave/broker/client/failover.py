@@ -1,0 +1,59 @@
+"""Failover: a client leaves a broker that stays away, and goes on at another one.
+
+Everything that only the failed broker had is registered at the other one, with the next generation. Unsettled publications are
+sent again there, under their identity, once the advertisements are in force. Publications to the client may be missing.
+"""
+
+from overweave.broker.client.attachment import ClientAttachment, Registration
+from overweave.broker.client.attachments import Attachments
+from overweave.broker.client.migration import Migrations
+from overweave.broker.client.publishing import Publishing
+from overweave.broker.session import Barrier
+from overweave.contract.effects import Detach, Effect
+from overweave.language.generations import stable_id
+from overweave.language.messages import Advertise, Subscribe
+
+
+class Failover:
+    """The failovers of one client; a later one replaces an earlier one."""
+
+    def __init__(self, attachments: Attachments, publishing: Publishing, migrations: Migrations) -> None:
+        self._attachments, self._publishing, self._migrations = attachments, publishing, migrations
+        #: Behind the advertisements at the other broker, while publishing is paused for them.
+        self.barrier: Barrier | None = None
+
+    def begin(self, failed_peer: str, to_peer: str, effects: list[Effect]) -> None:
+        """Leave a broker for another one, which the client is attached to or will be."""
+        failed = self._attachments.get(failed_peer)
+        if failed is None or failed_peer == to_peer:
+            return
+        to = self._attachments.get(to_peer) or self._attachments.add(to_peer)
+        self._migrations.abandon(failed, to, effects)
+        for each in list(failed.registered.values()):
+            self._register(each, to, failed, effects)
+        if self._migrations.home is failed:
+            self._migrations.home = to
+        if self._publishing.home is failed:
+            self._publishing.requeue(failed)
+            self._publishing.home = to
+            self.barrier = to.session.outbound.barrier()
+        self._attachments.remove(failed)
+        effects.append(Detach(failed.peer))
+
+    def advance(self, effects: list[Effect]) -> None:
+        """Go on publishing when the advertisements are in force."""
+        if self.barrier is not None and self.barrier.settled:
+            self.barrier = None
+            self._publishing.resume(self._publishing.home, effects)
+
+    def _register(self, old: Registration, to: ClientAttachment, failed: ClientAttachment, effects: list[Effect]) -> None:
+        """Register at the other broker, unless a migration has done that; another broker's subscription is as good."""
+        kind, id = type(old), stable_id(old.id)
+        others = [each for each in self._attachments if each is not failed and any(each.generations_of(id, kind))]
+        if to in others or (others and kind is Subscribe):
+            return
+        for each in others:  # advertisements are needed where the client publishes
+            for other in each.generations_of(id, kind):
+                each.withdraw(other, effects)
+        make = Advertise if kind is Advertise else Subscribe
+        to.send(make(self._migrations.next_generation(old), old.filter), effects)

@@ -1,0 +1,67 @@
+"""The state of one migration of a client."""
+
+import enum
+
+from overweave.broker.client.attachment import ClientAttachment, Registration
+from overweave.broker.session import Barrier
+from overweave.contract.frames import NO_EPOCH, BarrierKind, Migrate
+from overweave.language.messages import Advertise
+
+
+class Phase(enum.Enum):
+    """The progress of a migration."""
+
+    ATTACHING = "attaching"
+    SUBSCRIBING = "subscribing"
+    DRAINING = "draining"
+    ADVERTISING = "advertising"
+    REVERTING = "reverting"
+
+
+class Migration:
+    """One migration in progress."""
+
+    def __init__(self, order: Migrate, source: ClientAttachment, target: ClientAttachment) -> None:
+        self.order, self.source, self.target = order, source, target
+        self.phase = Phase.ATTACHING
+        self.deadline_s: float | None = None
+        #: Old and new registrations.
+        self.subscriptions: list[tuple[Registration, Registration]] = []
+        self.advertisements: list[tuple[Registration, Registration]] = []
+        #: Behind the last messages of the present phase.
+        self.barrier: Barrier | None = None
+        #: The epoch of the new broker when it got the subscriptions.
+        self.target_epoch = NO_EPOCH
+        #: Whether a barrier between the brokers is requested, and whether it has arrived.
+        self.requested = self.stream_ended = False
+        #: Why it failed, while publishing returns to the old broker.
+        self.error = ""
+
+    @property
+    def target_restarted(self) -> bool:
+        """Whether the new broker got the subscriptions in an earlier incarnation."""
+        return bool(self.subscriptions) and self.target.session.peer_epoch != self.target_epoch
+
+    @property
+    def awaits_stream_end(self) -> bool:
+        """Whether the old broker has to end its stream."""
+        is_stream = self.order.barrier is BarrierKind.STREAM and bool(self.subscriptions)
+        return self.phase is Phase.SUBSCRIBING and is_stream and not self.stream_ended
+
+
+def not_moved(current: Migration) -> list[Registration]:
+    """The advertisements that are still at the old broker alone."""
+    moved = {old.id for old, _ in current.advertisements}
+    return [each for each in current.source.of_kind(Advertise) if each.id not in moved]
+
+
+def has_all(current: Migration) -> bool:
+    """Whether all publications that were routed without the new subscriptions have arrived."""
+    if not current.subscriptions:
+        return True
+    return current.stream_ended if current.order.barrier is BarrierKind.STREAM else is_settled(current.barrier)
+
+
+def is_settled(barrier: Barrier | None) -> bool:
+    """Whether everything before a barrier is settled."""
+    return barrier is not None and barrier.settled

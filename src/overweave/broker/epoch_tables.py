@@ -1,0 +1,83 @@
+"""The tables of one broker in all open epochs of the overlay: opened and closed, with their neighbours and synchronisation."""
+
+from collections.abc import Iterator
+
+from overweave.broker.context import BrokerContext
+from overweave.broker.control_plane import ControlPlane
+from overweave.broker.registry import Registry
+from overweave.contract.frames import NO_EPOCH, EpochOpened
+from overweave.language.headers import OverlayEpoch
+from overweave.language.messages import Control
+from overweave.overlay.graph import Overlay
+from overweave.routing.base import EpochPlane
+from overweave.routing.sync import EpochSync
+
+
+class EpochTables:
+    """The epochs of a protocol that routes over several trees side by side."""
+
+    def __init__(self, context: BrokerContext, control: ControlPlane, registry: Registry, plane: EpochPlane) -> None:
+        self._context, self._control, self._registry, self._plane = context, control, registry, plane
+        assert isinstance(context.sync, EpochSync)
+        self._sync = context.sync
+        self._neighbours, self._sessions = context.peers.neighbours, context.peers.sessions
+
+    @property
+    def epochs(self) -> tuple[OverlayEpoch, ...]:
+        """The open epochs, the oldest first."""
+        return self._plane.epochs
+
+    def open(self, epoch: OverlayEpoch, overlay: Overlay) -> None:
+        """Open an epoch without neighbours, with all control of clients and modules that is in force."""
+        self._plane.open(epoch, overlay, self._local_control())
+        self._sync.open(epoch)
+
+    def close(self, epoch: OverlayEpoch) -> None:
+        """Drop the tables of an epoch."""
+        self._plane.close(epoch)
+        self._sync.close(epoch)
+        self._control.forget_epoch(epoch)
+
+    def use(self, epoch: OverlayEpoch) -> None:
+        """Route new publications in an epoch."""
+        self._plane.current = epoch
+
+    def place(self, neighbour: str, epoch: OverlayEpoch) -> None:
+        """Add a neighbour to an epoch; what it has sent of that epoch so far is lost."""
+        if epoch in self._plane.epochs_of(neighbour):
+            return
+        self._plane.place(neighbour, epoch, self._neighbours[neighbour])
+        self._sync.place(neighbour, epoch)
+        session = self._sessions[neighbour]
+        if session.peer_epoch != NO_EPOCH:  # else it is in the greeting
+            session.send_control(EpochOpened(epoch), self._context.step.effects)
+            self._send_snapshot(neighbour, epoch)
+
+    def on_opened(self, neighbour: str, epoch: OverlayEpoch) -> None:
+        """A neighbour has opened an epoch: it has dropped all that was sent before."""
+        if epoch in self._plane.epochs_of(neighbour):
+            self._sync.reset_in(neighbour, epoch)
+            self._send_snapshot(neighbour, epoch)
+            self._control.send_sync_markers()
+
+    def is_synced(self, epoch: OverlayEpoch) -> bool:
+        """Whether this broker has the full state of all its neighbours in an epoch."""
+        return self._sync.is_synced(epoch)
+
+    def unsettled(self, epoch: OverlayEpoch) -> int:
+        """The number of publications of an epoch that neighbours have not settled, or that are deferred."""
+        sent = (batch for each in self._neighbours for batch in self._sessions[each].outbound.batches())
+        deferred = self._context.deferred.batches_from(self._neighbours)
+        return sum(batch.count for several in (sent, deferred) for batch in several if self._plane.epoch_of(batch, "") == epoch)
+
+    def epochs_of(self, neighbour: str) -> tuple[OverlayEpoch, ...]:
+        """The epochs of a neighbour."""
+        return self._plane.epochs_of(neighbour)
+
+    def _send_snapshot(self, neighbour: str, epoch: OverlayEpoch) -> None:
+        for message in self._plane.snapshot_in(epoch, neighbour):
+            self._sessions[neighbour].send_control(message, self._context.step.effects)
+
+    def _local_control(self) -> Iterator[tuple[str, Control]]:
+        yield from self._registry.messages()
+        yield from self._context.modules.statements()

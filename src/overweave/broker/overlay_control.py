@@ -1,0 +1,261 @@
+"""Changes of the overlay at one broker: the state that brokers flood, the epochs it opens and closes, and the links of these.
+
+A broker adopts every state of a higher version, from a neighbour or an operator, and sends it to its neighbours. A neighbour that
+is in no open epoch exchanges states only. An epoch that is no longer in the state is closed when nothing of it is unsettled here,
+and then the links that only it needed are retired (docs/decisions/0023).
+"""
+
+from collections.abc import Iterable, Mapping
+
+from overweave.broker.context import BrokerContext
+from overweave.broker.control_plane import ControlPlane
+from overweave.broker.epoch_tables import EpochTables
+from overweave.broker.registry import Registry
+from overweave.broker.retirement import LinkRetirement
+from overweave.contract.effects import CloseLink, OpenLink, OverlayChanged
+from overweave.contract.frames import NO_EPOCH, ControlMessage, EpochOpened, OverlayUpdate
+from overweave.contract.overlay_state import EpochTree, OverlayRecord, OverlayState, OverlayStatus
+from overweave.contract.stimuli import ChangeOverlay, PeerConnected
+from overweave.language.headers import OverlayEpoch
+from overweave.overlay.graph import Overlay
+from overweave.overlay.parts import LinkKind
+
+#: The timer at which links are closed whose other end is in no epoch with this broker, and their time limit.
+OUTSIDERS, _OUTSIDER_S = "outsiders", 10.0
+
+
+class OverlayControl:
+    """The overlay as one broker knows it."""
+
+    def __init__(
+        self, context: BrokerContext, control: ControlPlane, retirement: LinkRetirement, registry: Registry, record: OverlayRecord
+    ) -> None:
+        self._context, self._control, self._retirement, self._registry = context, control, retirement, registry
+        self._neighbours, self._sessions = context.peers.neighbours, context.peers.sessions
+        plane = context.engine.epochs
+        #: None: the protocol needs no tables per epoch, because it routes around missing links.
+        self._tables = None if plane is None else EpochTables(context, control, registry, plane)
+        self.state = record.state
+        #: The brokers that have joined at this one, or the one that this one has joined at.
+        self._guests = dict.fromkeys(record.guests)
+        #: The epochs that are in the state no longer, until they are quiet.
+        self.closing: set[OverlayEpoch] = set()
+        #: The neighbours without an epoch, and since when.
+        self._outsiders: dict[str, float] = {}
+        #: The neighbours of the present state, with the epochs of each.
+        self._wanted = self._epochs_by_neighbour()
+
+    # ---- start
+
+    def start(self, kinds: Mapping[str, LinkKind]) -> None:
+        """Add the first neighbours; those of a later state than that of the network file are not in ``kinds``."""
+        if self._tables is not None:
+            self._open_epochs()
+            for epoch in set(self._tables.epochs) - set(self.state.epochs):
+                self._tables.close(epoch)
+        for neighbour in self._wanted:
+            self._add(neighbour, kinds.get(neighbour, LinkKind.PRIMARY))
+            self._place(neighbour)
+
+    # ---- peers
+
+    def on_connected(self, stimulus: PeerConnected) -> None:
+        """Add a neighbour that was none before: a guest, or an outsider that may know a later state."""
+        peer, is_new = stimulus.peer, stimulus.peer not in self._neighbours
+        if is_new:
+            self._add(peer, stimulus.kind)
+        if stimulus.guest and peer not in self._guests and not self._are_members(peer):
+            self._guests[peer] = None
+            self._wanted = self._epochs_by_neighbour()
+            self._persist()
+        if is_new or stimulus.guest:
+            self._place(peer)
+        if is_new and self._tables is not None and peer not in self._wanted:
+            self._outsiders[peer] = self._context.step.now_s
+            self._context.timers.set(OUTSIDERS, _OUTSIDER_S)
+
+    def on_removed(self, peer: str) -> None:
+        """A link is closed for good. One that the state has is opened again: the other end may know a later state."""
+        self._outsiders.pop(peer, None)
+        if peer in self._guests:
+            del self._guests[peer]
+            self._wanted = self._epochs_by_neighbour()
+            self._persist()
+        if self.state.version.epoch and self._tables is not None:
+            self._link({each: None for each in self._wanted if each != peer})
+
+    def greeting(self, neighbour: str) -> list[ControlMessage]:
+        """The state of the overlay, for a neighbour that may not know it: it comes before all routing state."""
+        is_known = not self.state.version.epoch and neighbour not in self._outsiders and neighbour not in self._guests
+        return [] if is_known else [OverlayUpdate(self.state)]
+
+    def on_message(self, neighbour: str, message: OverlayUpdate | EpochOpened) -> None:
+        """Process a message of a neighbour about the overlay."""
+        if isinstance(message, EpochOpened):
+            if self._tables is not None:
+                self._tables.on_opened(neighbour, message.overlay_epoch)
+        elif message.state.version > self.state.version:
+            self.adopt(message.state)
+        elif message.state.version < self.state.version:
+            self._send(neighbour, OverlayUpdate(self.state))
+        elif neighbour in self._outsiders:
+            self._context.step.effects.append(CloseLink(neighbour))
+
+    def on_timer(self) -> None:
+        """Close links to outsiders that have been waiting for a later state for too long."""
+        now_s = self._context.step.now_s
+        for neighbour, since_s in list(self._outsiders.items()):
+            if since_s + _OUTSIDER_S <= now_s:
+                self._outsiders[neighbour] = now_s
+                self._context.step.effects.append(CloseLink(neighbour))
+        if self._outsiders:
+            self._context.timers.set(OUTSIDERS, min(self._outsiders.values()) + _OUTSIDER_S - now_s)
+
+    # ---- changes
+
+    def on_change(self, stimulus: ChangeOverlay) -> None:
+        """Adopt a state that the driver or an operator has."""
+        self.adopt(stimulus.state)
+
+    def adopt(self, state: OverlayState) -> None:
+        """Adopt a state if its version is higher, and send it to all neighbours."""
+        if state.version <= self.state.version:
+            return
+        before, self.state = self._wanted, state
+        neighbours = set(self._neighbours)
+        # A guest that has become a member is none when it leaves again.
+        self._guests = {each: None for each in self._guests if not self._are_members(each)}
+        self._wanted = self._epochs_by_neighbour()
+        self._persist()
+        self._context.step.effects.append(OverlayChanged(state))
+        for neighbour in self._neighbours:
+            self._send(neighbour, OverlayUpdate(state))
+        if self._tables is not None:
+            self._open_epochs()
+            self.closing = set(self._tables.epochs) - set(state.epochs)
+        self._link(before)
+        if self._tables is None:
+            self._retire(set(before) - set(self._wanted))
+        self.check()
+        self._control.on_sync_progress()
+        if set(self._neighbours) != neighbours:
+            self._context.modules.on_neighbours_changed(tuple(self._neighbours))
+
+    def check(self) -> None:
+        """Close epochs that are quiet, and retire the links that no open epoch has."""
+        for epoch in list(self.closing):
+            if self._tables is not None and not self._tables.unsettled(epoch):
+                self._tables.close(epoch)
+                self.closing.discard(epoch)
+        if self._tables is not None and not self.closing:
+            known = self._outsiders.keys() | self._wanted.keys()
+            self._retire({each for each in self._neighbours if each not in known and each not in self._retirement})
+
+    # ---- state
+
+    def status(self) -> OverlayStatus:
+        """The state of this broker in a change of the overlay."""
+        state = self.state
+        neighbours = {epoch: tuple(each for each, of in self._wanted.items() if epoch in of) for epoch in state.epochs}
+        if self._tables is None:
+            up, unsettled = set(self._context.peers.established()), dict.fromkeys(state.epochs, 0)
+            synced = tuple(epoch for epoch in state.epochs if up.issuperset(neighbours[epoch]))
+        else:
+            unsettled = {epoch: self._tables.unsettled(epoch) for epoch in (*state.epochs, *self.closing)}
+            synced = tuple(epoch for epoch in state.epochs if self._tables.is_synced(epoch))
+        return OverlayStatus(state.version, state.change, state.current, synced, unsettled, neighbours)
+
+    @property
+    def record(self) -> OverlayRecord:
+        """What the journal holds of the overlay."""
+        return OverlayRecord(self.state, tuple(self._guests))
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the journal has to have the overlay: it is not that of the network file alone."""
+        return bool(self.state.version.epoch or self._guests)
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        if self._tables is None:
+            return
+        assert set(self._tables.epochs) == {*self.state.epochs, *self.closing}
+        for neighbour in self._neighbours:
+            if neighbour not in self._retirement:
+                epochs = set(self._tables.epochs_of(neighbour)) - self.closing
+                assert epochs == set(self._wanted.get(neighbour, ())), neighbour
+
+    def _open_epochs(self) -> None:
+        """Open the epochs of the present state."""
+        assert self._tables is not None
+        for tree in self.state:
+            if tree.epoch not in self._tables.epochs:
+                self._tables.open(tree.epoch, self._overlay_of(tree))
+        self._tables.use(self.state.current)
+
+    # ---- links
+
+    def _overlay_of(self, tree: EpochTree) -> Overlay:
+        """The overlay of a tree; a guest is a leaf of it."""
+        id = self._context.id
+        if id in tree.brokers:
+            return Overlay(tree.brokers, tree.links)
+        links = [(id, each) for each in self._guests if each in tree.brokers]
+        return Overlay((*tree.brokers, id), (*tree.links, *links))
+
+    def _are_members(self, guest: str) -> bool:
+        """Whether a guest and this broker are in all open epochs, and no change is in progress."""
+        return self.state.is_stable and all({guest, self._context.id} <= set(tree.brokers) for tree in self.state)
+
+    def _epochs_by_neighbour(self) -> dict[str, tuple[OverlayEpoch, ...]]:
+        """The neighbours with their epochs: those of each tree, and guests where they or this broker are no members."""
+        found: dict[str, tuple[OverlayEpoch, ...]] = {}
+        for tree in self.state:
+            guests = [each for each in self._guests if each not in tree.brokers or self._context.id not in tree.brokers]
+            for neighbour in (*tree.neighbours(self._context.id), *guests):
+                found[neighbour] = (*found.get(neighbour, ()), tree.epoch)
+        return found
+
+    def _link(self, before: Mapping[str, object]) -> None:
+        """Open the links of the present state, and add their neighbours to its epochs."""
+        urls = {member.id: member.url for member in self.state.members}
+        for neighbour in self._wanted:
+            if neighbour in self._retirement:
+                continue  # it is closed first, and opened again
+            if neighbour not in before:
+                self._context.step.effects.append(OpenLink(neighbour, url=urls.get(neighbour, "")))
+            if neighbour not in self._neighbours:
+                if self._tables is None:
+                    continue  # the protocol gets a link when it is connected
+                self._add(neighbour, LinkKind.PRIMARY)
+            self._outsiders.pop(neighbour, None)
+            self._place(neighbour)
+
+    def _place(self, neighbour: str) -> None:
+        """Add a neighbour to its epochs."""
+        if self._tables is not None:
+            for epoch in self._wanted.get(neighbour, ()):
+                self._tables.place(neighbour, epoch)
+
+    def _add(self, neighbour: str, kind: LinkKind) -> None:
+        """Open a session with a neighbour; where there are epochs, it takes part in routing after `_place`."""
+        if self._tables is None:
+            self._control.add_neighbour(neighbour, kind)
+        else:
+            self._context.peers.add_neighbour(neighbour, kind)
+
+    def _retire(self, neighbours: Iterable[str]) -> None:
+        for neighbour in sorted(neighbours):
+            self._guests.pop(neighbour, None)
+            if neighbour in self._sessions and self._sessions[neighbour].established:
+                self._retirement.retire(neighbour)
+            else:
+                self._context.step.effects.append(CloseLink(neighbour))
+
+    def _send(self, neighbour: str, message: ControlMessage) -> None:
+        session = self._sessions[neighbour]
+        if session.peer_epoch != NO_EPOCH:  # else it is in the greeting
+            session.send_control(message, self._context.step.effects)
+
+    def _persist(self) -> None:
+        self._registry.keep_overlay(self.record if self.has_changed else None, self._context.step.effects)

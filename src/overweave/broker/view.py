@@ -1,0 +1,36 @@
+"""What modules may read of their broker."""
+
+from typing import NamedTuple
+
+from overweave.broker.overlay_control import OverlayControl
+from overweave.broker.peers import Peers
+from overweave.broker.registry import Registrations, Registry
+from overweave.contract.overlay_state import OverlayState, OverlayStatus
+
+
+class View(NamedTuple):
+    """The parts of one broker that its modules read (see `overweave.contract.modules.BrokerView`)."""
+
+    overlay: OverlayControl
+    registry: Registry
+    peers: Peers
+
+    def overlay_state(self) -> OverlayState:
+        """The present state of the overlay."""
+        return self.overlay.state
+
+    def overlay_status(self) -> OverlayStatus:
+        """The state of this broker in a change of the overlay."""
+        return self.overlay.status()
+
+    def clients(self) -> list[str]:
+        """All clients with a session or registrations, connected or not."""
+        return self.registry.clients()
+
+    def is_connected(self, client: str) -> bool:
+        """Whether a client has an established session."""
+        return client in self.peers.sessions and self.peers.sessions[client].established
+
+    def registrations(self) -> Registrations:
+        """Client and filter of each registration of clients, by its kind and id."""
+        return self.registry.entries()

@@ -1,0 +1,78 @@
+"""``overweave apply``: a plan onto a running network, while traffic flows."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from overweave.cli import INTERRUPTED
+from overweave.cli.apply_run import RATE_HZ, ApplyRun, observed, preferred_of, run_change
+from overweave.cli.apply_text import status_text
+from overweave.cli.client_options import CaFile, Certificate, Credentials, Key, Name, Token
+from overweave.cli.operators import Target, target_of
+from overweave.cli.output import put
+from overweave.cli.plan_files import plan_target, read_plan, read_profiles
+from overweave.drivers.tcp.overlay_file import locked
+from overweave.errors import InvalidInput, OverweaveError
+from overweave.reweave.coordinator import Failed, next_abort_step
+
+EXAMPLE = "overweave apply plan.json --network network.toml --dry-run"
+
+NetworkOption = Annotated[Path, typer.Option("--network", metavar="FILE", help="Network file of the running network.")]
+
+
+def apply(
+    network: NetworkOption,
+    plan: Annotated[
+        Path | None, typer.Argument(metavar="PLAN", help="Plan file of 'overweave plan --out'.", show_default=False)
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the difference and change nothing.")] = False,
+    rate: Annotated[float, typer.Option(min=0.01, metavar="N", help="Clients to move per second at most.")] = RATE_HZ,
+    profiles: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Profiles of the plan: loads of all steps are predicted from them.")
+    ] = None,
+    status: Annotated[bool, typer.Option("--status", help="Show the state of the overlay at each broker.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help="Return to the overlay before the change in progress.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Write a JSON object.")] = False,
+    name: Name = None,
+    token: Token = None,
+    cafile: CaFile = None,
+    certificate: Certificate = None,
+    key: Key = None,
+) -> int:
+    """Apply a plan to a running network, without loss, duplicates or a restart.
+
+    The overlay of the plan is built beside the present one and used when all brokers know everything in it; then clients move.
+    Ctrl-C stops after the current step, and the same command resumes, wherever it was stopped. Migrations slow down while
+    deliveries do. The network file is written anew; the previous one is kept as FILE.before-EPOCH, for 'overweave undo'. Where
+    brokers have tokens, --name and --token need the permission control.
+    """
+    target = target_of(network, Credentials(name, token, cafile, certificate, key))
+    if status or abort:
+        return _status(target, json=json) if status else _abort(network, target, rate)
+    if plan is None:
+        raise InvalidInput("PLAN: expected a plan file, or --status or --abort")
+    chosen = read_plan(plan)
+    problem = None if profiles is None else read_profiles(profiles, target)
+    run = ApplyRun(network, target, lambda found: plan_target(chosen, plan, found, target), rate, json=json, problem=problem)
+    return run.run(yes=yes, dry_run=dry_run)
+
+
+def _status(target: Target, *, json: bool) -> int:
+    observation = observed(target)
+    put(msgspec.json.encode(observation) + b"\n" if json else status_text(observation).encode())
+    return 0
+
+
+def _abort(file: Path, target: Target, rate_hz: float) -> int:
+    with locked(file):
+        before = observed(target)
+        ended, done = run_change(file, target, next_abort_step, preferred_of(before), rate_hz)
+    if isinstance(ended, Failed):
+        raise OverweaveError(ended.reason)
+    if ended is None:
+        return INTERRUPTED
+    put(b"no change is in progress\n" if not done.phases else f"aborted: {done.phases[-1][0]}\n".encode())
+    return 0

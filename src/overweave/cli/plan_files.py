@@ -1,0 +1,46 @@
+"""Plan files of ``apply`` and ``reweave``: the plan, and its target on an observed network."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from overweave.cli.operators import Target
+from overweave.contract.observation import Observation
+from overweave.errors import InvalidInput
+from overweave.overlay.graph import Overlay
+from overweave.planning.plan import Plan
+from overweave.reweave import target as targets
+
+if TYPE_CHECKING:
+    from overweave.planning.problem import Problem
+
+
+def read_profiles(directory: Path, network: Target) -> "Problem":
+    """The planning problem of profiles of a network, spare brokers included."""
+    from overweave.pipeline.plan_brokers import network_of
+    from overweave.pipeline.planning import read_problem
+    from overweave.planning.problem import Goals
+
+    overlay = network.network.overlay
+    everyone = Overlay((*overlay.brokers, *network.network.spares.values()), overlay.links)
+    return read_problem(directory, network_of(everyone, "the network file"), Goals())
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan of a file; errors name the file."""
+    try:
+        plan = Plan.decode(path.read_bytes())
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
+    if plan.placements is not None:
+        raise InvalidInput(f"{path}: placements: expected the places of clients in the plan, found {plan.placements}")
+    return plan
+
+
+def plan_target(plan: Plan, path: Path, observation: Observation, network: Target) -> targets.Target:
+    """The target of a plan on an observed network; a plan that was made for another network is an error."""
+    if not targets.is_change_of(plan, observation):
+        try:
+            targets.check_current(plan, observation, available=set(network.network.urls))
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from None
+    return targets.target_of(plan, observation)

@@ -1,0 +1,144 @@
+"""``overweave reweave``: applies each new version of a plan to a running network when that pays, or says what it would do."""
+
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from overweave.cli.apply_run import RATE_HZ, ApplyRun, Report
+from overweave.cli.client_options import CaFile, Certificate, Credentials, Key, Name, Token
+from overweave.cli.operators import Target, target_of
+from overweave.cli.output import put
+from overweave.cli.plan_files import plan_target, read_plan
+from overweave.cli.stopping import stopping
+from overweave.drivers.tcp.overlay_file import locked
+from overweave.errors import OverweaveError
+from overweave.planning.plan import Plan
+from overweave.reweave.difference import check_loads
+from overweave.reweave.hysteresis import Health, Hysteresis, Limits, Proposal
+from overweave.reweave.states import current_tree
+
+EXAMPLE = """\
+overweave plan profiles --follow --network network.toml --out plan.json
+overweave reweave plan.json --network network.toml --observe"""
+
+_DEFAULT = Limits()
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """One look at the plan and the network: acted, would-act, held or failed, and why."""
+
+    action: str
+    reason: str
+    saving: float | None = None
+    moves: int | None = None
+    #: The clients that moved within the last hour.
+    moves_last_hour: int = 0
+
+
+def reweave(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file, for example of 'plan --follow'.", show_default=False)],
+    network: Annotated[Path, typer.Option("--network", metavar="FILE", help="Network file of the running network.")],
+    act: Annotated[bool, typer.Option("--act/--observe", help="Apply plans, or only say what would be applied.")] = False,
+    every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Polling interval.")] = 10.0,
+    saving: Annotated[
+        float, typer.Option(min=0, metavar="SHARE", help="Share of brokers or messages to save at least.")
+    ] = _DEFAULT.saving_min,
+    cooldown: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="Time after a change without another one.")
+    ] = _DEFAULT.cooldown_s,
+    moves: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Clients that may move in any hour.")
+    ] = _DEFAULT.moves_per_hour_max,
+    rate: Annotated[float, typer.Option(min=0.01, metavar="N", help="Clients to move per second at most.")] = RATE_HZ,
+    json: Annotated[bool, typer.Option("--json", help="Write a JSON object per line.")] = False,
+    name: Name = None,
+    token: Token = None,
+    cafile: CaFile = None,
+    certificate: Certificate = None,
+    key: Key = None,
+) -> None:
+    """Follow a plan file, and apply its plans to a running network while they pay, until Ctrl-C.
+
+    A plan is applied if it saves enough, the last change is long enough ago, and the budget of moves allows it. While brokers do
+    not answer, or answers take much longer than usual, and some time after that, nothing is changed. --observe is the default:
+    it changes nothing. It writes a line whenever its decision changes.
+    """
+    target = target_of(network, Credentials(name, token, cafile, certificate, key))
+    limits = Limits(saving_min=saving, cooldown_s=cooldown, moves_per_hour_max=moves)
+    reweaver = Reweaver(plan, network, target, limits, rate, act=act)
+    stopped, last = threading.Event(), None
+    with stopping(stopped, signal.SIGINT, signal.SIGTERM):
+        while not stopped.is_set():
+            found = reweaver.round()
+            if found is not None and (found.action, found.saving, found.moves) != last:
+                last = found.action, found.saving, found.moves
+                put(msgspec.json.encode(found) + b"\n" if json else f"{found.action}: {found.reason}\n".encode())
+            stopped.wait(every)
+
+
+class Reweaver:
+    """Decides on the present version of a plan again and again."""
+
+    def __init__(self, plan: Path, file: Path, network: Target, limits: Limits, rate_hz: float, *, act: bool) -> None:
+        self._plan, self._file, self._network, self._act = plan, file, network, act
+        self._rate_hz, self._hysteresis = rate_hz, Hysteresis(limits)
+
+    def round(self) -> Round | None:
+        """The decision now; None: there is no plan yet."""
+        if not self._plan.exists():
+            return None
+        try:
+            return self._decided(read_plan(self._plan))
+        except OverweaveError as error:
+            return self._result("held", str(error))
+
+    def _decided(self, plan: Plan) -> Round:
+        run = ApplyRun(
+            self._file,
+            self._network,
+            lambda found: plan_target(plan, self._plan, found, self._network),
+            self._rate_hz,
+            json=False,
+        )
+        start_s = time.monotonic()
+        seen = run.look()
+        now_s = time.monotonic()
+        health = Health(delay_s=now_s - start_s, missing=seen.observation.missing)
+        if seen.difference.is_empty and not seen.is_resumed:
+            reason = self._hysteresis.observe(health, now_s)
+            return self._result(
+                "held", "the network is as planned" if reason is None else f"the circuit breaker is open: {reason}"
+            )
+        check_loads(seen.difference)
+        brokers = len(current_tree(seen.observation.state).brokers)
+        proposal = Proposal(_saving(plan, brokers, len(seen.target.brokers)), len(seen.difference.moves))
+        verdict = self._hysteresis.decide(proposal, health, now_s)
+        if not (verdict.is_act and self._act):
+            return self._result("would-act" if verdict.is_act else "held", verdict.reason, proposal)
+        with locked(self._file):
+            report = Report(change=seen.target.change, difference=seen.difference)
+            ended = run.change(seen.target, report)
+        self._hysteresis.acted(len(report.moved), time.monotonic())
+        return self._result("acted" if ended is not None else "stopped", verdict.reason, proposal)
+
+    def _result(self, action: str, reason: str, proposal: Proposal | None = None) -> Round:
+        return Round(
+            action=action,
+            reason=reason,
+            saving=None if proposal is None else proposal.saving,
+            moves=None if proposal is None else proposal.moves,
+            moves_last_hour=self._hysteresis.moves(time.monotonic()),
+        )
+
+
+def _saving(plan: Plan, brokers: int, planned: int) -> float:
+    """The share of brokers or of the message rate that a plan saves, whichever is more; more brokers save nothing."""
+    saved = 1 - planned / brokers
+    before = 0.0 if plan.before is None else sum(each.input_hz for each in plan.before.load.values())
+    rate = 1 - sum(each.input_hz for each in plan.load.values()) / before if before > 0 else 0.0
+    return saved if saved < 0 else max(saved, rate)

@@ -1,0 +1,157 @@
+"""The overlay at run time: the epochs that are open, each with its tree, as one versioned value (docs/decisions/0023)."""
+
+import enum
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from overweave.errors import InvalidInput, OverlayError
+from overweave.language.headers import FIRST_EPOCH, OverlayEpoch
+from overweave.overlay.graph import Overlay
+
+
+class Phase(enum.IntEnum):
+    """The phase of a change to an epoch. Later phases have higher numbers."""
+
+    PREPARED = 1
+    USED = 2
+    CLOSED = 3
+    TRIMMED = 4
+    REVERTING = 5
+    REVERTED = 6
+
+
+class OverlayVersion(NamedTuple):
+    """The version of an overlay state: of two states the higher one is in force.
+
+    >>> OverlayVersion(2, Phase.PREPARED) > OverlayVersion(1, Phase.TRIMMED) > OverlayVersion(1, Phase.USED)
+    True
+    """
+
+    epoch: int
+    phase: Phase
+
+
+class Member(msgspec.Struct, frozen=True, array_like=True):
+    """A broker of the network."""
+
+    id: str
+    #: Where it listens; empty in the simulator.
+    url: str = ""
+    #: Its number in destination lists.
+    number: int = 0
+
+
+class EpochTree(msgspec.Struct, frozen=True, array_like=True):
+    """The overlay of one epoch."""
+
+    epoch: OverlayEpoch
+    brokers: tuple[str, ...]
+    links: tuple[tuple[str, str], ...]
+
+    def neighbours(self, broker: str) -> tuple[str, ...]:
+        """The neighbours of a broker; none if it is no member.
+
+        >>> EpochTree(OverlayEpoch(1), ("B1", "B2", "B3"), (("B1", "B2"), ("B2", "B3"))).neighbours("B2")
+        ('B1', 'B3')
+        """
+        return tuple(ends[ends[0] == broker] for ends in self.links if broker in ends)
+
+
+class OverlayState(msgspec.Struct, frozen=True):
+    """All open epochs of a network. Brokers adopt a state of a higher version."""
+
+    version: OverlayVersion
+    #: The brokers of all open epochs.
+    members: tuple[Member, ...]
+    #: The open epochs, the oldest first: one, or two during a change.
+    trees: tuple[EpochTree, ...]
+    #: The epoch in which new publications travel.
+    current: OverlayEpoch
+    #: The change that led here, such as the fingerprint of a plan; empty for the network file.
+    change: str = ""
+
+    def __iter__(self) -> Iterator[EpochTree]:
+        return iter(self.trees)
+
+    def tree(self, epoch: OverlayEpoch) -> EpochTree:
+        """The tree of an open epoch."""
+        return next(tree for tree in self.trees if tree.epoch == epoch)
+
+    @property
+    def epochs(self) -> tuple[OverlayEpoch, ...]:
+        """The open epochs."""
+        return tuple(tree.epoch for tree in self.trees)
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether one epoch is open: no change is in progress, except that brokers may leave."""
+        return len(self.trees) == 1
+
+
+class OverlayStatus(msgspec.Struct, frozen=True):
+    """The state of one broker in a change of the overlay."""
+
+    version: OverlayVersion
+    change: str
+    current: OverlayEpoch
+    #: The open epochs in which this broker has the full state of all its neighbours.
+    synced: tuple[OverlayEpoch, ...]
+    #: The number of unsettled publications of this broker by open epoch.
+    unsettled: dict[OverlayEpoch, int]
+    #: The neighbours by open epoch, guests included.
+    neighbours: dict[OverlayEpoch, tuple[str, ...]]
+
+
+class OverlayRecord(msgspec.Struct, frozen=True):
+    """What a broker keeps of the overlay in its journal."""
+
+    state: OverlayState
+    #: The brokers that have joined at it, or the one that it has joined at.
+    guests: tuple[str, ...] = ()
+
+
+def first_state(overlay: Overlay, urls: Mapping[str, str] = {}, epoch: int = 0) -> OverlayState:
+    """The state of an overlay that no change has led to, such as that of a network file.
+
+    >>> state = first_state(Overlay(["B1", "B2"], [("B1", "B2")]))
+    >>> state.version, state.current, state.trees[0].neighbours("B2")
+    (OverlayVersion(epoch=0, phase=<Phase.TRIMMED: 4>), 0, ('B1',))
+    """
+    members = tuple(Member(id, urls.get(id, ""), number) for number, id in enumerate(overlay.ids))
+    tree = EpochTree(OverlayEpoch(epoch), overlay.ids, tuple(link.ends for link in overlay.links))
+    return OverlayState(OverlayVersion(epoch, Phase.TRIMMED), members, (tree,), OverlayEpoch(epoch))
+
+
+def joining_state(broker: str) -> OverlayState:
+    """The state of a broker that joins a network: lower than that of every network."""
+    tree = EpochTree(FIRST_EPOCH, (broker,), ())
+    return OverlayState(OverlayVersion(0, Phase.PREPARED), (Member(broker),), (tree,), FIRST_EPOCH)
+
+
+def check_state(state: OverlayState) -> None:
+    """Raise an error unless a state describes connected overlays of members, in one or two epochs.
+
+    >>> tree = EpochTree(OverlayEpoch(1), ("B1", "B2"), (("B1", "B2"),))
+    >>> check_state(OverlayState(OverlayVersion(1, Phase.CLOSED), (Member("B1"),), (tree,), OverlayEpoch(1)))
+    Traceback (most recent call last):
+    overweave.errors.InvalidInput: trees: broker 'B2' of epoch 1: expected one of the members
+    """
+    epochs, members = state.epochs, {member.id for member in state.members}
+    if not 1 <= len(epochs) <= 2 or list(epochs) != sorted(set(epochs)):
+        raise InvalidInput(f"trees: expected one or two epochs in ascending order, got {', '.join(map(str, epochs)) or 'none'}")
+    if state.current not in epochs:
+        raise InvalidInput(f"current: expected one of the open epochs, {', '.join(map(str, epochs))}, got {state.current}")
+    if len(members) < len(state.members):
+        raise InvalidInput("members: expected each broker once")
+    for tree in state.trees:
+        for broker in tree.brokers:
+            if broker not in members:
+                raise InvalidInput(f"trees: broker {broker!r} of epoch {tree.epoch}: expected one of the members")
+        try:
+            overlay = Overlay(tree.brokers, tree.links)
+        except OverlayError as error:
+            raise InvalidInput(f"trees: epoch {tree.epoch}: {error}") from None
+        if not tree.brokers or not overlay.is_connected():
+            raise InvalidInput(f"trees: epoch {tree.epoch}: expected a connected overlay")

@@ -1,0 +1,235 @@
+"""A change of a live network: observations, commands of the coordinator, and migrations at a rate."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from overweave.contract.observation import Observation
+from overweave.contract.overlay_state import OverlayState
+from overweave.drivers.tcp.overlay_operators import OverlayOperators
+from overweave.errors import OverweaveError
+from overweave.reweave.coordinator import (
+    Command,
+    Done,
+    Failed,
+    MoveClients,
+    PublishState,
+    StartBroker,
+    Step,
+    StopBroker,
+    Wait,
+    WriteNetworkFile,
+)
+from overweave.reweave.pacing import Pacing
+from overweave.reweave.situation import Move, Situation, text_of
+
+#: The intervals between observations, without and after a change, and the rest of a client whose migration failed.
+_INTERVAL_S, _REST_S = 0.2, 2.0
+#: How long a client that has moved may be seen at its old broker.
+_DETACH_S = 5.0
+#: How long no broker may answer, and how long a migration may take.
+_SILENCE_S, MIGRATION_S = 60.0, 210.0
+#: Migrations in progress at the same time, and the seconds of migrations in one step.
+_IN_PROGRESS_MAX, _STEP_S = 64, 4.0
+
+
+class Processes(Protocol):
+    """The broker processes of a network."""
+
+    async def running(self) -> frozenset[str]:
+        """The brokers whose processes run."""
+
+    async def start(self, broker: str, contact: str) -> None:
+        """Start a broker that joins at the URL of another one."""
+
+    async def stop(self, broker: str) -> None:
+        """Stop a broker that has left the overlay."""
+
+
+class OverlayFile(Protocol):
+    """The network file of a change."""
+
+    def is_current(self, state: OverlayState) -> bool:
+        """Whether the file has the overlay of a state."""
+
+    def write(self, state: OverlayState) -> None:
+        """Write the file anew."""
+
+    def keep(self, observation: Observation, epoch: int) -> None:
+        """Keep the file and the places of clients from before an epoch."""
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """The progress of a change."""
+
+    phase: str
+    moved: int = 0
+    moves: int = 0
+    rate_hz: float = 0.0
+    #: Why nothing can be done at the moment.
+    waits_for: str = ""
+
+
+class LiveApply:
+    """One change of a live network. Stopped and started again, it goes on from what it observes."""
+
+    def __init__(
+        self,
+        operators: OverlayOperators,
+        processes: Processes,
+        file: OverlayFile,
+        next_step: Callable[[Situation], Step],
+        preferred: tuple[str, ...],
+        rate_hz: float,
+        report: Callable[[Progress], None],
+    ) -> None:
+        self._operators, self._processes, self._file = operators, processes, file
+        self._next_step, self._preferred, self._report = next_step, preferred, report
+        self._pacing = Pacing(rate_hz)
+        self._failures: Counter[str] = Counter()
+        self._rests: dict[str, float] = {}
+        self._previous: Observation | None = None
+        self._answered_s = time.monotonic()
+        self._stopped = asyncio.Event()
+        #: The clients that have moved, with their brokers.
+        self.moved: dict[str, str] = {}
+        #: The durations of migrations in seconds.
+        self.durations_s: list[float] = []
+        #: The phases that this coordinator has begun, with their times.
+        self.phases: list[tuple[str, float]] = []
+        self._pending = 0
+
+    def stop(self) -> None:
+        """End `run` after the present step."""
+        self._stopped.set()
+
+    async def run(self) -> Done | Failed | None:
+        """Go on until the change is complete or cannot go on; None: stopped."""
+        while not self._stopped.is_set():
+            observation = await self._observe()
+            if observation is None:
+                continue
+            step = self._next_step(await self._situation(observation))
+            self._previous = observation
+            if isinstance(step, Done | Failed):
+                return step
+            if isinstance(step, Wait):
+                self._tell(text_of(observation.state.version), waits_for=step.reason)
+                await self._pause(_INTERVAL_S)
+            else:
+                await self._perform(step, observation)
+        return None
+
+    async def _observe(self) -> Observation | None:
+        try:
+            found = await self._operators.observe(self._preferred)
+        except OverweaveError as error:
+            if time.monotonic() - self._answered_s > _SILENCE_S:
+                raise
+            self._tell("observing", waits_for=str(error))
+            await self._pause(5 * _INTERVAL_S)
+            return None
+        self._answered_s = time.monotonic()
+        return found
+
+    async def _situation(self, observation: Observation) -> Situation:
+        now_s = time.monotonic()
+        self._rests = {client: until_s for client, until_s in self._rests.items() if until_s > now_s}
+        return Situation(
+            observation=observation,
+            previous=self._previous,
+            running=await self._processes.running(),
+            file_is_current=self._file.is_current(observation.state),
+            failures=dict(self._failures),
+            resting=frozenset(self._rests),
+            batch=max(1, round(self._pacing.rate_hz * _STEP_S)),
+        )
+
+    # ---- commands
+
+    async def _perform(self, command: Command, observation: Observation) -> None:
+        match command:
+            case PublishState(state):
+                await self._publish(state, observation)
+            case MoveClients(moves):
+                await self._move(moves, observation)
+            case StartBroker(broker, contact):
+                self._tell(f"starting {broker}")
+                await self._processes.start(broker, observation.brokers[contact].url)
+            case StopBroker(broker):
+                self._tell(f"stopping {broker}")
+                await self._operators.close(broker)
+                await self._processes.stop(broker)
+            case WriteNetworkFile(state):
+                self._tell("writing the network file")
+                self._file.write(state)
+
+    async def _publish(self, state: OverlayState, observation: Observation) -> None:
+        if state.version.epoch != observation.state.version.epoch:
+            self._file.keep(observation, state.version.epoch)
+        phase = text_of(state.version)
+        self._tell(phase)
+        try:
+            await self._operators.publish(state)
+        except OverweaveError as error:  # another coordinator was faster, or the connection is lost: it is observed next
+            self._tell(phase, waits_for=str(error))
+            return
+        self.phases.append((phase, time.monotonic()))
+
+    async def _move(self, moves: tuple[Move, ...], observation: Observation) -> None:
+        unsettled = sum(sum(each.overlay.unsettled.values()) for each in observation.brokers.values())
+        self._pacing.sample(_p99(self.durations_s[-len(moves) :]), unsettled)
+        self._pending = len(moves)
+        tasks: set[asyncio.Task[None]] = set()
+        try:
+            for move in moves:
+                if self._stopped.is_set():
+                    break
+                tasks.add(asyncio.create_task(self._migrate(move)))
+                await self._pause(self._pacing.interval_s)
+                if sum(not task.done() for task in tasks) >= _IN_PROGRESS_MAX:
+                    await asyncio.wait([task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _migrate(self, move: Move) -> None:
+        start_s = time.monotonic()
+        error = await self._operators.migrate(move.client, move.source, move.to, MIGRATION_S)
+        if error is None:
+            self.moved[move.client] = move.to
+            self.durations_s.append(time.monotonic() - start_s)
+            self._rests[move.client] = time.monotonic() + _DETACH_S
+        else:
+            self._failures[move.client] += 1
+            self._rests[move.client] = time.monotonic() + _REST_S
+        self._tell("moving clients", waits_for="" if error is None else f"{move.client} stays at {move.source}: {error}")
+
+    # ---- progress
+
+    def _tell(self, phase: str, waits_for: str = "") -> None:
+        progress = Progress(
+            phase=phase, moved=len(self.moved), moves=self._pending, rate_hz=self._pacing.rate_hz, waits_for=waits_for
+        )
+        self._report(progress)
+
+    async def _pause(self, time_s: float) -> None:
+        """Wait, but not longer than until `stop`."""
+        try:
+            async with asyncio.timeout(time_s):
+                await self._stopped.wait()
+        except TimeoutError:
+            pass
+
+
+def _p99(durations_s: list[float]) -> float | None:
+    """The 99th percentile; None of too few."""
+    if len(durations_s) < 5:
+        return None
+    return sorted(durations_s)[min(len(durations_s) - 1, int(0.99 * len(durations_s)))]

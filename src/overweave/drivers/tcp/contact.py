@@ -1,0 +1,50 @@
+"""The contact of a broker that joins: dialled by its URL as long as no other broker is connected."""
+
+import asyncio
+import time
+
+from overweave.drivers.tcp.dialler import DIAL_S, RETRY_S, RETRY_S_MAX, dial
+from overweave.drivers.tcp.links import Links
+from overweave.drivers.tcp.logs import Log
+from overweave.drivers.tcp.outbound_handshake import Caller, OutboundHandshake, connect_error
+from overweave.errors import OverweaveError
+
+#: A broker that dials neighbours by name leaves them this time to connect.
+ISOLATED_S = 5.0
+
+
+class Contact:
+    """Joins the network as a guest of one broker, again whenever this broker is isolated."""
+
+    def __init__(self, caller: Caller, url: str, links: Links, log: Log) -> None:
+        self._caller, self._url, self._links, self._log = caller, url, links, log
+        self._isolated_since_s: float | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def cancel(self) -> None:
+        """Stop dialling."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        retry_s, error = RETRY_S, None
+        while True:
+            if self._is_isolated():
+                try:
+                    async with asyncio.timeout(DIAL_S):
+                        await dial(self._caller, self._url, OutboundHandshake(self._caller, None, guest=True))
+                    retry_s, error = RETRY_S, None
+                except (OSError, TimeoutError, OverweaveError) as failure:
+                    reason = connect_error(failure)
+                    (self._log.warning if reason != error else self._log.info)("join-failed", url=self._url, text=reason)
+                    retry_s, error = min(2 * retry_s, RETRY_S_MAX), reason
+            await asyncio.sleep(retry_s)
+
+    def _is_isolated(self) -> bool:
+        """Whether no broker is connected, and none will be soon."""
+        now_s = time.monotonic()
+        if not self._links.is_isolated:
+            self._isolated_since_s = None
+            return False
+        if self._isolated_since_s is None:
+            self._isolated_since_s = now_s
+        return not self._links.is_dialling or now_s - self._isolated_since_s >= ISOLATED_S

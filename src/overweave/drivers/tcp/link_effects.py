@@ -1,0 +1,106 @@
+"""Links and addresses as the core has them: links that it opens and closes, and states of the overlay that it adopts."""
+
+import asyncio
+
+from overweave.broker.core import BrokerCore
+from overweave.contract.effects import CloseLink, OpenLink, OverlayChanged
+from overweave.drivers.effect_runner import Performers
+from overweave.drivers.tcp.contact import Contact
+from overweave.drivers.tcp.core_host import CoreHost
+from overweave.drivers.tcp.links import Links
+from overweave.drivers.tcp.logs import Log
+from overweave.drivers.tcp.outbound_handshake import Caller
+from overweave.drivers.tcp.peers import Peers
+
+#: The delay after which clients get changed addresses: several changes are announced once.
+ANNOUNCE_DELAY_S = 0.1
+
+
+class LinkEffects:
+    """The performers of effects on the links and the directory of one broker."""
+
+    def __init__(self, host: CoreHost, links: Links, peers: Peers, log: Log) -> None:
+        self._host, self._links, self._peers, self._log = host, links, peers, log
+        self._announcement: asyncio.TimerHandle | None = None
+        #: Only of a broker that joins.
+        self._contact: Contact | None = None
+        host.directory.observe(self._on_directory_changed)
+
+    def performers(self) -> Performers:
+        """How each effect is carried out."""
+        return {OpenLink: self._open, CloseLink: self._close, OverlayChanged: self._on_overlay_changed}
+
+    def restore(self, core: BrokerCore) -> None:
+        """Begin with the links and addresses of a new core, which may have a later state than the network file."""
+        state, first = core.overlay_state(), self._host.settings.overlay_state
+        if state.version > first.version:
+            self._host.directory.adopt(state.members)
+            if [set(tree.links) for tree in state] != [set(tree.links) for tree in first]:
+                epochs = {"file": first.version.epoch, "journal": state.version.epoch}
+                self._log.warning("overlay-differs", text="the journal has later links than the network file", **epochs)
+        kinds, own = core.neighbour_kinds(), self._host.settings.id
+        members = {each for tree in state for each in tree.neighbours(own)}
+        self._links.reset(kinds, kinds.keys() - members)
+
+    def start(self, caller: Caller) -> None:
+        """Dial the neighbours, and the contact."""
+        self._links.start(caller)
+        url = self._host.settings.join
+        if url is not None:
+            self._contact = Contact(caller, url, self._links, self._log)
+
+    def leave(self) -> None:
+        """Leave the network as a guest without clients: the links disappear at once."""
+        core, own = self._host.core, self._host.settings.id
+        if self._contact is not None:
+            self._contact.cancel()
+        if core.clients() or any(own in tree.brokers for tree in core.overlay_state()):
+            return
+        for neighbour in self._links.neighbours:
+            self._links.remove(neighbour)
+            self._peers.disconnect_link(neighbour)
+        self._log.info("left")
+
+    def problem(self) -> str | None:
+        """Why the broker has no neighbours though there are other brokers; None if it has some, or needs none."""
+        state, settings = self._host.core.overlay_state(), self._host.settings
+        if self._links.neighbours or (state.version.epoch and any(settings.id in tree.brokers for tree in state)):
+            return None
+        if settings.join is not None:
+            return f"it has not joined the network at {settings.join}"
+        return f"the overlay of epoch {state.version.epoch} is without this broker" if state.version.epoch else None
+
+    def cancel(self) -> None:
+        """Announce nothing more, and dial no contact."""
+        if self._announcement is not None:
+            self._announcement.cancel()
+        if self._contact is not None:
+            self._contact.cancel()
+
+    def _open(self, effect: OpenLink) -> None:
+        if effect.url:
+            self._host.directory.learn(effect.peer, effect.url)
+        self._links.open(effect.peer, effect.kind)
+
+    def _close(self, effect: CloseLink) -> None:
+        """Remove the link now; disconnect when the core has handled its stimulus."""
+        self._links.remove(effect.peer)
+        asyncio.get_running_loop().call_soon(self._peers.disconnect_link, effect.peer)
+
+    def _on_overlay_changed(self, effect: OverlayChanged) -> None:
+        version = effect.state.version
+        self._log.info("overlay", epoch=version.epoch, phase=version.phase.name.lower(), current=effect.state.current)
+        self._host.directory.adopt(effect.state.members)
+        own = self._host.settings.id
+        self._links.end_guests({each for tree in effect.state for each in tree.neighbours(own)})
+
+    def _on_directory_changed(self) -> None:
+        if self._announcement is None:
+            self._announcement = asyncio.get_running_loop().call_later(ANNOUNCE_DELAY_S, self._announce)
+
+    def _announce(self) -> None:
+        """Tell clients the new addresses; no client has the name of a broker."""
+        self._announcement = None
+        for broker in self._host.directory:
+            self._peers.expel_namesake(broker)
+        self._peers.announce_addresses()

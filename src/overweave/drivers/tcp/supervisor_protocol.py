@@ -1,0 +1,73 @@
+"""The local protocol of ``overweave up``: one request and one reply per connection, each a line of JSON, over a Unix socket.
+
+The socket is in ``$XDG_RUNTIME_DIR`` or the directory for temporary files. Its name follows from the user and the absolute path
+of the network file. Only that user can connect to it.
+"""
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from overweave.errors import OverweaveError
+
+#: No line is longer.
+LINE_BYTES_MAX = 1 << 20
+
+
+class SupervisorError(OverweaveError):
+    """No supervisor runs a network file, or it has rejected a request."""
+
+
+class ListProcesses(msgspec.Struct, frozen=True, tag="list"):
+    """Ask for the broker processes."""
+
+
+class SupervisorStatus(msgspec.Struct, frozen=True, tag="status"):
+    """Ask for the supervisor itself and the broker processes."""
+
+
+class StartProcess(msgspec.Struct, frozen=True, tag="start"):
+    """Start a broker: one of the overlay in the network file, or one that joins the network at a URL."""
+
+    broker: str
+    join: str | None = None
+    #: Where it listens; None: by the network file.
+    listen: str | None = None
+
+
+class StopProcess(msgspec.Struct, frozen=True, tag="stop"):
+    """Stop a broker, after a drain of its clients with this time limit."""
+
+    broker: str
+    drain_s: float = 0.0
+
+
+SupervisorRequest = ListProcesses | SupervisorStatus | StartProcess | StopProcess
+
+
+class ProcessEntry(msgspec.Struct, frozen=True):
+    """A broker process; ``state`` is starting, ready or stopping."""
+
+    broker: str
+    pid: int
+    state: str
+
+
+class SupervisorReply(msgspec.Struct, frozen=True):
+    """The result of a request: the broker processes after it, by name, and the ``error`` if it was rejected."""
+
+    processes: tuple[ProcessEntry, ...] = ()
+    error: str | None = None
+    #: The supervisor's process and network file.
+    pid: int = 0
+    file: str = ""
+
+
+def socket_path(file: Path) -> Path:
+    """Where the supervisor of a network file listens."""
+    directory = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    digest = hashlib.sha256(str(file.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    return Path(directory) / f"overweave-{os.getuid()}-{digest}.sock"

@@ -1,0 +1,149 @@
+"""The difference between a network and a target: what an operator confirms before anything is changed."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from overweave.contract.observation import Observation
+from overweave.errors import PlanningError
+from overweave.planning.plan import BrokerLoad
+from overweave.reweave import states
+from overweave.reweave.situation import Move, Situation, pending_moves, stayed
+from overweave.reweave.target import Links, Target, used_share
+
+#: The estimated time of a broker to start and join, and of a phase with its observations.
+_START_S, _PHASE_S = 2.0, 1.0
+#: Prefixes of the migrations with a prediction of their own.
+_CHECKPOINTS = 16
+#: The name of the state before all steps.
+_NOW = "now"
+#: The name of all steps between both networks where loads are only bounded.
+_BETWEEN = "new tree and moves, at most"
+
+#: The predicted load of each broker of a tree, given as links, with each client at its broker.
+Predict = Callable[[Sequence[str], Links, Mapping[str, str]], Mapping[str, BrokerLoad]]
+
+
+class StepLoad(msgspec.Struct, frozen=True):
+    """The highest predicted utilisation after a step."""
+
+    step: str
+    broker: str
+    utilisation: float
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a change does."""
+
+    change: str
+    started: tuple[str, ...]
+    stopped: tuple[str, ...]
+    links_opened: Links
+    links_closed: Links
+    moves: tuple[Move, ...]
+    #: Clients that do not move, with the reasons.
+    stayed: dict[str, str]
+    steps: tuple[StepLoad, ...]
+    #: Whether loads are predicted from profiles, not bounded by the loads of the plan.
+    exact: bool
+    duration_s: float
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to be done."""
+        return not (self.started or self.stopped or self.links_opened or self.links_closed or self.moves)
+
+
+def difference_of(target: Target, observation: Observation, rate_hz: float, predict: Predict | None = None) -> Difference:
+    """The difference; ``predict`` is a model of loads from profiles, without which the loads of the plan are bounds."""
+    state = observation.state
+    tree = states.current_tree(state)
+    situation = Situation(observation=observation)
+    moves = tuple(pending_moves(target, situation))
+    old, new = states.links_of(tree), set(target.links)
+    started = tuple(sorted(set(target.brokers) - observation.brokers.keys()))
+    phases = 1 if states.has_tree_of(state, target) else 5
+    steps = _bounds(target, observation) if predict is None else _predicted(target, observation, moves, predict)
+    return Difference(
+        change=target.change,
+        started=started,
+        stopped=tuple(sorted(set(tree.brokers) - set(target.brokers))),
+        links_opened=tuple(sorted(new - old)),
+        links_closed=tuple(sorted(old - new)),
+        moves=moves,
+        stayed=stayed(target, situation),
+        steps=steps,
+        exact=predict is not None,
+        duration_s=_START_S * bool(started) + _PHASE_S * phases + len(moves) / rate_hz,
+    )
+
+
+def check_loads(difference: Difference) -> None:
+    """Reject a change one of whose steps would overload a broker more than one is now.
+
+    Without profiles the load between both networks is only bounded from above: that is shown, but it is no reason to reject.
+    """
+    load_now = max((each.utilisation for each in difference.steps if each.step == _NOW), default=0.0)
+    for each in difference.steps:
+        is_bound = not difference.exact and each.step == _BETWEEN
+        if each.utilisation > max(1.0, load_now) and not is_bound:
+            kind = "predicted" if difference.exact else "estimated"
+            raise PlanningError(
+                f"plan: step {each.step!r}: broker {each.broker!r}: expected a utilisation of at most 100%,"
+                f" {kind} {each.utilisation:.1%}"
+            )
+
+
+def _predicted(target: Target, observation: Observation, moves: Sequence[Move], predict: Predict) -> tuple[StepLoad, ...]:
+    """Predictions for the present network, for the new tree, and for prefixes of the migrations."""
+    state = observation.state
+    old = states.current_tree(state)
+    places = {each.name: id for id, broker in observation.brokers.items() for each in broker.clients}
+    found = [_highest(_NOW, predict(old.brokers, tuple(sorted(states.links_of(old))), places))]
+    tree = states.new_tree(states.opened(state, target, {}))
+    links = tuple(sorted(states.links_of(tree)))
+    found.append(_highest("new tree", predict(tree.brokers, links, places)))
+    stride = max(1, -(-len(moves) // _CHECKPOINTS))
+    for start in range(0, len(moves), stride):
+        places |= {move.client: move.to for move in moves[start : start + stride]}
+        done = min(start + stride, len(moves))
+        found.append(_highest(f"{done:,} of {len(moves):,} moves", predict(tree.brokers, links, places)))
+    found.append(_highest("end", predict(target.brokers, target.links, places)))
+    return tuple(found)
+
+
+def _bounds(target: Target, observation: Observation) -> tuple[StepLoad, ...]:
+    """Estimates from the loads before and after: between both, a broker carries the higher one.
+
+    The host of a leaf also forwards to it what the leaf receives before its clients move.
+    """
+    before, after = target.load_before, target.load
+    between = {id: max(used_share(before.get(id)), used_share(after.get(id))) for id in {*before, *after}}
+    opened = states.opened(observation.state, target, {})
+    gone = set(states.leaving(opened, target))
+    size = _message_bytes(target)
+    for one, other in states.new_tree(opened).links:
+        leaf, host = (one, other) if one in gone else (other, one)
+        if leaf in gone and leaf in before and host in after and after[host].output_utilisation > 0:
+            bandwidth = after[host].output_bytes_per_s / after[host].output_utilisation
+            between[host] = max(between[host], after[host].output_utilisation + size * before[leaf].input_hz / bandwidth)
+    steps = [(_NOW, {id: used_share(load) for id, load in before.items()}), (_BETWEEN, between)]
+    steps.append(("end", {id: used_share(load) for id, load in after.items()}))
+    return tuple(_most(step, shares) for step, shares in steps if shares)
+
+
+def _message_bytes(target: Target) -> float:
+    """The estimated size of a publication: whatever arrives leaves at least once, so it is the least output per input."""
+    loads = [*target.load_before.values(), *target.load.values()]
+    return min(
+        (each.output_bytes_per_s / each.input_hz for each in loads if each.input_hz and each.output_bytes_per_s), default=0.0
+    )
+
+
+def _highest(step: str, loads: Mapping[str, BrokerLoad]) -> StepLoad:
+    return _most(step, {id: used_share(load) for id, load in loads.items()})
+
+
+def _most(step: str, shares: Mapping[str, float]) -> StepLoad:
+    broker = max(sorted(shares), key=shares.__getitem__)
+    return StepLoad(step, broker, shares[broker])

@@ -1,0 +1,164 @@
+"""What a coordinator knows at one moment, and the checks on observations that its steps depend on."""
+
+from collections.abc import Collection, Iterator, Mapping
+
+import msgspec
+
+from overweave.contract.observation import Observation, ObservedClient
+from overweave.contract.overlay_state import OverlayState, OverlayVersion
+from overweave.language.headers import OverlayEpoch
+from overweave.reweave.target import Target, destinations
+
+#: The failed attempts after which a client stays, unless its broker leaves.
+ATTEMPTS_MAX = 3
+
+
+class Move(msgspec.Struct, frozen=True, order=True):
+    """The migration of a client from one broker to another."""
+
+    client: str
+    source: str
+    to: str
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """The observations of a coordinator. Nothing else influences its next step."""
+
+    observation: Observation
+    #: The observation before; quiet has to be seen twice.
+    previous: Observation | None = None
+    #: The brokers whose processes run, or were started and have not joined yet.
+    running: frozenset[str] = frozenset()
+    #: Whether the network file describes the overlay as it is.
+    file_is_current: bool = True
+    #: Failed attempts to move a client, and those that shall rest for a moment.
+    failures: Mapping[str, int] = {}
+    resting: frozenset[str] = frozenset()
+    #: The most clients in one command.
+    batch: int = 100
+
+    @property
+    def state(self) -> OverlayState:
+        """The state of the overlay."""
+        return self.observation.state
+
+
+def lag(situation: Situation, brokers: Collection[str]) -> str | None:
+    """Why the network is not at the observed state yet; None if it is. ``brokers`` have to answer, with the same change."""
+    observation, state = situation.observation, situation.state
+    silent = sorted({*(id for id in brokers if id not in observation.brokers), *observation.missing})
+    if silent:
+        return f"no answer from {listed(silent)}"
+    for id, broker in sorted(observation.brokers.items()):
+        if broker.overlay.version != state.version:
+            return f"broker {id} is at {text_of(broker.overlay.version)}, not yet at {text_of(state.version)}"
+    return None
+
+
+def rivals(situation: Situation) -> list[str]:
+    """The names of other changes with the version of the observed state: two coordinators began at once."""
+    state = situation.state
+    found = {each.overlay.change for each in situation.observation.brokers.values() if each.overlay.version == state.version}
+    return sorted(found - {state.change})
+
+
+def unsynced(observation: Observation, epoch: OverlayEpoch) -> list[str]:
+    """The brokers that do not have the full state of their neighbours in an epoch."""
+    return sorted(id for id, each in observation.brokers.items() if epoch not in each.overlay.synced)
+
+
+def restless(situation: Situation, epoch: OverlayEpoch) -> str | None:
+    """Why an epoch that nobody uses is not quiet; None if two observations in a row saw nothing unsettled at any broker."""
+    now, before = situation.observation, situation.previous
+    for id, broker in sorted(now.brokers.items()):
+        if count := broker.overlay.unsettled.get(epoch, 0):
+            return f"{count:,} publications of broker {id} are unsettled in the epoch that closes"
+    if (
+        before is None
+        or before.state.version != now.state.version
+        or before.missing
+        or not now.brokers.keys() <= before.brokers.keys()
+    ):
+        return "quiet once; observing again"
+    for id in now.brokers:
+        earlier = before.brokers[id].overlay
+        if earlier.version != now.state.version or earlier.unsettled.get(epoch, 0):
+            return "quiet once; observing again"
+    return None
+
+
+def occupied(situation: Situation, brokers: Collection[str]) -> str | None:
+    """Why brokers cannot leave; None if two observations in a row saw them without clients and as leaves."""
+    now, before = situation.observation, situation.previous
+    for id in brokers:
+        broker = now.brokers[id]
+        if broker.clients:
+            return f"broker {id} has {_clients_text(broker.clients)}"
+        if any(broker.overlay.unsettled.values()):
+            return f"broker {id} has unsettled publications"
+        guests = set(broker.overlay.neighbours.get(now.state.current, ())) - {member.id for member in now.state.members}
+        if guests:
+            return f"broker {id} is the contact of {listed(sorted(guests))}"
+    if brokers and (before is None or any(id not in before.brokers or before.brokers[id].clients for id in brokers)):
+        return "empty once; observing again"
+    return None
+
+
+def pending_moves(target: Target, situation: Situation) -> list[Move]:
+    """All migrations that are left, in order: subscribers by their new broker, then publishers.
+
+    Clients that are away stay where they are, and so do those whose migration failed several times, unless their broker leaves.
+    """
+    return [move for move, _ in sorted(_moves(target, situation), key=lambda each: (each[1], each[0].to, each[0]))]
+
+
+def stayed(target: Target, situation: Situation) -> dict[str, str]:
+    """The clients that are not at their broker of the plan and do not move, with the reasons."""
+    moving = {move.client for move in pending_moves(target, situation)} | situation.resting
+    found = {}
+    for (client, broker), to in destinations(target, situation.observation).items():
+        if to != broker and client not in moving:
+            failed = situation.failures.get(client, 0)
+            found[client] = f"{failed} failed attempts to move from {broker} to {to}" if failed else f"away, at {broker}"
+    return found
+
+
+def _moves(target: Target, situation: Situation) -> Iterator[tuple[Move, bool]]:
+    """The migrations, each with whether the client publishes."""
+    observation, planned = situation.observation, set(target.brokers)
+    entries = _entries(observation)
+    for (client, broker), to in destinations(target, observation).items():
+        entry = entries[client, broker]
+        is_hopeless = broker in planned and situation.failures.get(client, 0) >= ATTEMPTS_MAX
+        if to != broker and entry.connected and not is_hopeless:
+            yield Move(client, broker, to), entry.advertisements > 0
+
+
+def _entries(observation: Observation) -> dict[tuple[str, str], ObservedClient]:
+    return {(each.name, id): each for id, broker in observation.brokers.items() for each in broker.clients}
+
+
+def _clients_text(clients: tuple[ObservedClient, ...]) -> str:
+    away = sum(not each.connected for each in clients)
+    counted = f"{len(clients):,} client{'s' * (len(clients) != 1)}"
+    return f"{counted}, {away:,} of them away" if away else counted
+
+
+def text_of(version: OverlayVersion) -> str:
+    """A version of the overlay as text.
+
+    >>> from overweave.contract.overlay_state import Phase
+    >>> text_of(OverlayVersion(2, Phase.USED))
+    '2 used'
+    """
+    return f"{version.epoch} {version.phase.name.lower()}"
+
+
+def listed(ids: Collection[str]) -> str:
+    """Some ids as text; of many only the first.
+
+    >>> listed(["B1", "B2"]), listed([f"B{i}" for i in range(9)])
+    ('B1, B2', 'B0, B1, B2, B3, B4 and 4 more')
+    """
+    first, more = list(ids)[:5], len(ids) - 5
+    return f"{', '.join(first)} and {more} more" if more > 0 else ", ".join(first)

@@ -1,0 +1,185 @@
+"""Failover in the core of a client: registrations, unsettled publications and barriers go to another broker."""
+
+import pytest
+
+from overweave.broker.client import ClientCore
+from overweave.broker.session import AckScheduler, EpochCounter, Session
+from overweave.contract.config import SessionConfig
+from overweave.contract.effects import Attach, Detach, SendFrame
+from overweave.contract.frames import (
+    Acknowledgement,
+    BarrierKind,
+    BatchFrame,
+    ControlFrame,
+    Hello,
+    Migrate,
+    MigrationResult,
+    SyncEnd,
+)
+from overweave.contract.stimuli import FailOver, FrameArrived, PeerConnected, PeerDisconnected
+from overweave.language.generations import split_generation
+from overweave.language.messages import Advertise, Subscribe, Unsubscribe
+from overweave.language.publications import Publication
+from overweave.language.syntax import parse_filter
+
+FILTER = parse_filter("[n,>=,0]")
+ADVERTISE, SUBSCRIBE = Advertise("c/a1", FILTER), Subscribe("c/s1", FILTER)
+
+
+class Brokers:
+    """A client with brokers that are sessions alone; they settle what arrives, unless told to hold it."""
+
+    def __init__(self):
+        self.client = ClientCore("c", "B1", SessionConfig(acknowledge_every=1))
+        self._sessions, self.effects = {}, []
+        #: What each broker has received: control messages and sequence numbers of publications.
+        self.received, self.holds = {}, set()
+
+    def do(self, effects):
+        """Carry out effects of the client until nothing is left."""
+        queue = list(effects)
+        while queue:
+            effect = queue.pop(0)
+            self.effects.append(effect)
+            if isinstance(effect, SendFrame) and effect.peer in self._sessions:
+                for answer in self._arrive(effect.peer, effect.frame):
+                    queue += self.client.handle(FrameArrived(effect.peer, answer.frame), 0.0)
+
+    def connect(self, peer):
+        self._sessions[peer] = Session("c", EpochCounter(len(self._sessions) + 7), SessionConfig(), AckScheduler())
+        self.received.setdefault(peer, [])
+        effects = []
+        self._sessions[peer].connect(effects)
+        self.do(self.client.handle(PeerConnected(peer), 0.0))
+        for each in effects:
+            self.do(self.client.handle(FrameArrived(peer, each.frame), 0.0))
+
+    def send(self, peer, message):
+        effects = []
+        self._sessions[peer].send_control(message, effects)
+        for each in effects:
+            self.do(self.client.handle(FrameArrived(peer, each.frame), 0.0))
+
+    def lose(self, peer):
+        del self._sessions[peer]
+        self.do(self.client.handle(PeerDisconnected(peer), 0.0))
+
+    def fail_over(self, peer, to):
+        self.do(self.client.handle(FailOver(peer, to), 0.0))
+
+    def control(self, peer, kind):
+        return [each for each in self.received[peer] if isinstance(each, kind)]
+
+    def numbers(self, peer):
+        return [each for each in self.received[peer] if isinstance(each, int)]
+
+    def _arrive(self, peer, frame):
+        session, effects = self._sessions[peer], []
+        if isinstance(frame, Hello):
+            session.on_hello(frame, (), effects)
+        elif isinstance(frame, Acknowledgement):
+            session.on_acknowledgement(frame, effects)
+        elif isinstance(frame, BatchFrame | ControlFrame):
+            rows = frame.batch.count if isinstance(frame, BatchFrame) else 1
+            if session.receive(frame, rows, effects):
+                if isinstance(frame, BatchFrame):
+                    self.received[peer] += [each.header.sequence for each in frame.batch.publishes()]
+                else:
+                    self.received[peer].append(frame.message)
+                if peer not in self.holds:
+                    session.inbound.settle(frame.sequence, rows)
+                    session.acknowledge(effects)
+        return [each for each in effects if isinstance(each, SendFrame)]
+
+
+@pytest.fixture
+def brokers():
+    made = Brokers()
+    made.connect("B1")
+    for message in (ADVERTISE, SUBSCRIBE):
+        made.do(made.client.send_control(message, 0.0))
+    return made
+
+
+def publish(brokers, count):
+    for number in range(count):
+        brokers.do(brokers.client.publish([Publication({"n": number})], 0.0))
+
+
+def generations(messages):
+    return [split_generation(each.id) for each in messages]
+
+
+def test_everything_goes_to_the_other_broker_and_unsettled_publications_are_sent_again(brokers):
+    client = brokers.client
+    publish(brokers, 2)
+    brokers.holds.add("B1")
+    publish(brokers, 3)
+    barrier = client.barrier()
+    brokers.lose("B1")
+    publish(brokers, 1)
+    assert (client.settled_publications(), client.unsettled_rows()) == (2, 4)
+    brokers.holds.add("B2")
+    brokers.fail_over("B1", "B2")
+    assert (client.peers(), client.broker, client.settled_publications()) == (["B2"], "B2", 2)
+    assert Detach("B1") in brokers.effects
+    brokers.connect("B2")
+    for kind, id in ((Advertise, "c/a1"), (Subscribe, "c/s1")):
+        ((stable, generation),) = generations(brokers.control("B2", kind))
+        assert (stable, generation > 0) == (id, True)
+    assert brokers.numbers("B2") == [], "the advertisement is not in force"
+    assert not barrier.settled
+    session = brokers._sessions["B2"]
+    brokers.holds.clear()
+    effects = []
+    for number, _ in enumerate(brokers.received["B2"]):
+        session.inbound.settle(number, 1)
+    session.acknowledge(effects)
+    for each in effects:
+        brokers.do(client.handle(FrameArrived("B2", each.frame), 0.0))
+    assert brokers.numbers("B2") == [2, 3, 4, 5]
+    assert barrier.settled
+    assert (client.settled_publications(), client.unsettled_rows()) == (6, 0)
+
+
+def test_a_second_failover_loses_nothing_either(brokers):
+    brokers.holds.add("B1")
+    publish(brokers, 3)
+    barrier = brokers.client.barrier()
+    brokers.lose("B1")
+    brokers.fail_over("B1", "B2")
+    brokers.fail_over("B2", "B1")
+    brokers.holds.clear()
+    brokers.connect("B1")
+    assert generations(brokers.control("B1", Subscribe))[-1][1] > 1
+    assert brokers.numbers("B1") == [0, 1, 2, 0, 1, 2]
+    assert barrier.settled
+    brokers.do(brokers.client.send_control(Unsubscribe("c/s1"), 0.0))
+    assert [each.id for each in brokers.client.registered("B1")] == [brokers.control("B1", Advertise)[-1].id]
+
+
+def test_a_move_in_progress_ends_at_its_target_when_the_old_broker_fails(brokers):
+    client = brokers.client
+    brokers.holds.add("B1")
+    publish(brokers, 2)
+    brokers.send("B1", Migrate("t", "B2", None, True, BarrierKind.STREAM))
+    assert Attach("B2", "B1") in brokers.effects
+    assert (client.homes.is_secondary("B2"), client.homes.is_secondary("B1")) == (True, False)
+    brokers.connect("B2")
+    assert (client.homes.subscriptions("B1"), client.homes.subscriptions("B2")) == ({"c/s1"}, set())
+    brokers.lose("B1")
+    brokers.fail_over("B1", "B2")
+    assert generations(brokers.control("B2", Subscribe)) == [("c/s1", 1)], "the move has subscribed already"
+    assert client.homes.subscriptions("B2") == {"c/s1"}
+    assert brokers.numbers("B2") == [0, 1]
+    assert (client.peers(), client.is_migrating, client.homes.is_secondary("B2")) == (["B2"], False, False)
+
+
+def test_orders_are_rejected_until_publishing_goes_on(brokers):
+    brokers.lose("B1")
+    brokers.fail_over("B1", "B2")
+    brokers.holds.add("B2")
+    brokers.connect("B2")
+    brokers.send("B2", Migrate("t", "B3", None, True, BarrierKind.STREAM))
+    assert brokers.control("B2", MigrationResult) == [MigrationResult("t", "the client has just lost a broker")]
+    assert brokers.control("B2", SyncEnd)

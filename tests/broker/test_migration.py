@@ -1,0 +1,32 @@
+"""The broker's part of migrations, message by message."""
+
+from overweave.contract.frames import BarrierRequest, MigrationBarrier
+from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.overlay.shapes import make_overlay
+from overweave.routing import PROTOCOLS
+
+
+def barriers(network, requests, every_s):
+    """The number of barriers that the neighbour gets when a client requests one again and again."""
+    network.add_client("c", "B1")
+    network.scheduler.run(1.0)
+    counted, on_barrier = [], network.broker("B2")._parts.migration.on_barrier
+    network.broker("B2")._parts.migration.on_barrier = lambda peer, barrier: (counted.append(barrier), on_barrier(peer, barrier))
+    attachment = network.client("c")._attachments["B1"]
+    for number in range(requests):
+        effects = []
+        attachment.session.outbound.send_control(BarrierRequest(f"t{number}", "B3"), effects)
+        network.nodes["c"].run(effects)
+        network.scheduler.run(network.scheduler.now_s + every_s)
+    network.scheduler.run(network.scheduler.now_s + 1.0)
+    assert all(isinstance(each, MigrationBarrier) and each.client == "c" for each in counted)
+    return len(counted)
+
+
+def chain():
+    return SimulatedNetwork(make_overlay("chain", brokers=3), PROTOCOLS["filter"].make)
+
+
+def test_a_client_cannot_flood_the_network_with_barriers():
+    assert barriers(chain(), 100, 0.01) <= 11
+    assert barriers(chain(), 5, 0.2) == 5

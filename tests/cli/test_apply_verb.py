@@ -1,0 +1,188 @@
+"""``overweave apply`` and ``overweave undo`` against live brokers in a thread."""
+
+import asyncio
+import contextlib
+import json
+import threading
+
+import msgspec
+import pytest
+
+from overweave.cli.client_options import Credentials
+from overweave.cli.operators import target_of
+from overweave.cli.reweave import Reweaver
+from overweave.drivers.tcp.blocking import connect_blocking
+from overweave.drivers.tcp.network_file import read_network
+from overweave.drivers.tcp.ports import free_ports
+from overweave.planning.evidence import evidence_of
+from overweave.planning.make import make_plan
+from overweave.planning.plan import BrokerLoad
+from overweave.planning.planned_for import PlannedFor
+from overweave.reweave.hysteresis import Limits
+from overweave.testing.live import running
+from overweave.testing.planning import random_problem
+
+TOKENS = """
+[[client]]
+name = "market"
+token = "all"
+publish = ["*"]
+subscribe = ["*"]
+[[client]]
+name = "ops"
+token = "operate"
+control = true
+""" + "".join(f'[[broker]]\nid = "B{n}"\ntoken = "broker"\n' for n in (1, 2, 3))
+
+
+@contextlib.contextmanager
+def live(directory, more="", routing="filter"):
+    """A chain of three brokers in a thread; their network file and URLs."""
+    file, ports = directory / "network.toml", free_ports(3)
+    brokers = "".join(f'[[broker]]\nid = "B{n}"\nlisten = "tcp://127.0.0.1:{port}"\n' for n, port in enumerate(ports, 1))
+    links = "".join(f'[[link]]\nbetween = ["B{n}", "B{n + 1}"]\n' for n in (1, 2))
+    file.write_text(f'[network]\nrouting = "{routing}"\n{brokers}{links}{more}')
+    found, started = read_network(file), threading.Event()
+    loop, stopped = asyncio.new_event_loop(), asyncio.Event()
+
+    async def serve():
+        async with running({id: found.settings(id) for id in found.overlay.ids}):
+            started.set()
+            await stopped.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    assert started.wait(60)
+    try:
+        yield file, found.urls
+    finally:
+        loop.call_soon_threadsafe(stopped.set)
+        thread.join()
+        loop.close()
+
+
+def plan_for(file, brokers, clients, publishers=None, links=(), load=0.4):
+    """A plan file for the network of a file."""
+    overlay, problem = read_network(file).overlay, random_problem(1, brokers=4, clients=6, fill=0.3)
+    known = {
+        each.id: (each.output_bandwidth_bytes_per_s, each.matching_delay_base_s, each.matching_delay_per_subscription_s)
+        for each in overlay.brokers
+    }
+    plan = msgspec.structs.replace(
+        make_plan(problem, seed=1, evidence=evidence_of(problem)),
+        brokers=brokers, links=links, clients=clients, subscribers={}, publishers=publishers or {}, changes=(), before=None,
+        load={id: BrokerLoad(10.0, 1000.0, 0.1, load) for id in brokers},
+        network=PlannedFor(brokers=known, links=tuple(sorted(link.ends for link in overlay.links))),
+    )  # fmt: skip
+    (file.parent / "plan.json").write_bytes(plan.encode())
+    return file.parent / "plan.json"
+
+
+def test_a_plan_is_applied_while_a_client_publishes(run, tmp_path):
+    with live(tmp_path) as (file, urls):
+        stopped, sent = threading.Event(), []
+
+        def publish():
+            with connect_blocking(urls["B3"], name="market") as market:
+                market.advertise("[x,>=,0]")
+                while not stopped.wait(0.005):
+                    market.publish({"x": len(sent)})
+                    sent.append(len(sent))
+                market.flush()
+
+        with (
+            connect_blocking(urls["B1"], name="near") as near,
+            connect_blocking(urls["B3"], name="far") as far,
+            near.subscribe("[x,>=,0]") as at_near,
+            far.subscribe("[x,>=,0]") as at_far,
+        ):
+            thread = threading.Thread(target=publish)
+            thread.start()
+            places = {"near": "B1", "far": "B2", "market": "B1"}
+            plan = plan_for(file, ("B1", "B2"), {"near": "B1", "far": "B2"}, {"market": "B1"}, (("B1", "B2"),))
+            status, out, _ = run("apply", plan, "--network", file, "--dry-run")
+            assert status == 0
+            assert "brokers     3 now, 2 afterwards, 1 stop" in out
+            status, out, err = run("apply", plan, "--network", file, "--yes", "--json")
+            assert status == 0, err
+            report = json.loads(out)
+            assert report["applied"]
+            assert list(report["phases"]) == ["1 prepared", "1 used", "1 closed", "1 trimmed"]
+            # Equal brokers may stand for each other: the places of the plan need not be those of its names.
+            assert set(report["moved"].items()) <= set(places.items()) | {("near", "B2"), ("far", "B3"), ("market", "B3")}
+            assert len(read_network(file).overlay.ids) == 2
+            status, out, _ = run("apply", plan, "--network", file, "--yes")
+            assert (status, out) == (0, "the network is as planned: nothing to do\n")
+            status, out, _ = run("apply", "--abort", "--network", file)
+            assert (status, out) == (0, "no change is in progress\n")
+            status, out, _ = run("apply", "--status", "--network", file)
+            assert "overlay 1 trimmed, epoch 1 in use" in out
+            stopped.set()
+            thread.join()
+            for found in (at_near, at_far):
+                assert [found.get(timeout_s=10)["x"] for _ in sent] == sent
+                with pytest.raises(TimeoutError):
+                    found.get(timeout_s=0.3)
+
+
+def test_plans_for_another_network_and_overloads_are_rejected_by_name(run, tmp_path):
+    with live(tmp_path) as (file, _):
+        plan = plan_for(file, ("B1",), {})
+        other = json.loads(plan.read_text())
+        other["network"]["brokers"]["B9"] = [1.0, 1.0, 1.0]
+        (tmp_path / "other.json").write_text(json.dumps(other))
+        status, _, err = run("apply", tmp_path / "other.json", "--network", file, "--yes")
+        assert status == 2
+        assert "made for another network: broker 'B9' is not in it" in err
+        status, _, err = run("apply", plan_for(file, ("B1",), {}, load=1.4), "--network", file, "--yes")
+        assert status == 2
+        assert "expected a utilisation of at most 100%, estimated 140.0%" in err
+        status, _, err = run("apply", plan_for(file, ("B1", "B2"), {}, links=(("B1", "B2"),)), "--network", file)
+        assert status == 2
+        assert "--yes: expected, as nobody can confirm here" in err
+        status, _, err = run("undo", "--network", file, "--yes")
+        assert status == 2
+        assert "nothing can be undone" in err
+    status, _, err = run("apply", plan, "--network", file)
+    assert status == 1
+    assert "no broker answers" in err
+
+
+def test_a_client_that_may_publish_everything_cannot_apply(run, tmp_path):
+    (tmp_path / "tokens.toml").write_text(TOKENS)
+    with live(tmp_path, '[security]\ntokens = "tokens.toml"\ntoken = "broker"\n') as (file, _):
+        plan = plan_for(file, ("B1", "B2"), {}, links=(("B1", "B2"),))
+        for verb in (["apply", plan], ["undo"], ["apply", "--abort"], ["apply", "--status"]):
+            status, _, err = run(*verb, "--network", file, "--name", "market", "--token", "all")
+            assert status == 1, verb
+            assert "control" in err
+        status, _, _ = run("apply", "--status", "--network", file, "--name", "ops", "--token", "operate")
+        assert status == 0
+
+
+def test_continuous_planning_observes_and_acts_within_its_limits(tmp_path):
+    with live(tmp_path) as (file, urls):
+        plan = plan_for(file, ("B1", "B2"), {"reader": "B2"}, links=(("B1", "B2"),))
+        network = target_of(file, Credentials())
+        assert Reweaver(tmp_path / "none.json", file, network, Limits(), 50.0, act=True).round() is None
+        with connect_blocking(urls["B3"], name="reader") as reader, reader.subscribe("[x,>=,0]"):
+            observing = Reweaver(plan, file, network, Limits(saving_min=0.2), 50.0, act=False).round()
+            assert (observing.action, round(observing.saving, 2)) == ("would-act", 0.33)
+            strict = Reweaver(plan, file, network, Limits(saving_min=0.5), 50.0, act=True).round()
+            assert strict.action == "held"
+            assert "it would save 33.3%, at least 50.0% is needed" in strict.reason
+            acting = Reweaver(plan, file, network, Limits(saving_min=0.2), 50.0, act=True)
+            assert acting.round().action == "acted"
+            found = acting.round()
+            assert (found.action, found.reason) == ("held", "the network is as planned")
+            assert len(read_network(file).overlay.ids) == 2
+            (tmp_path / "plan.json").write_text("{")
+            assert acting.round().action == "held"
+
+
+def test_protocols_whose_overlay_cannot_change(run, tmp_path):
+    file = tmp_path / "network.toml"
+    file.write_text('[network]\nrouting = "filter-general"\nshape = "chain"\nbrokers = 3\nport = 7400\n')
+    status, _, err = run("apply", plan_for(file, ("B1",), {}), "--network", file)
+    assert status == 2
+    assert "network.routing: 'filter-general': expected a protocol whose overlay can change" in err

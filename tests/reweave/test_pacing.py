@@ -1,0 +1,65 @@
+"""The rate of migrations, and when continuous planning acts."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from overweave.reweave.hysteresis import BUDGET_S, Health, Hysteresis, Limits, Proposal
+from overweave.reweave.pacing import Pacing
+
+SAMPLES = st.lists(st.tuples(st.one_of(st.none(), st.floats(0, 10)), st.integers(0, 10_000)), max_size=60)
+
+
+@given(SAMPLES)
+def test_the_rate_stays_within_its_bounds_and_backs_off_by_half(samples):
+    pacing = Pacing(64.0)
+    for delay_s, unsettled in samples:
+        before = pacing.rate_hz
+        if pacing.sample(delay_s, unsettled):
+            assert pacing.rate_hz == max(before / 2, 1.0)
+        else:
+            assert before <= pacing.rate_hz <= 64.0
+        assert pacing.interval_s == 1 / pacing.rate_hz
+
+
+def test_the_rate_recovers_when_deliveries_do():
+    pacing = Pacing(50.0)
+    for _ in range(5):
+        assert not pacing.sample(0.1, 20)
+    assert [pacing.sample(0.5, 20) for _ in range(4)] == [True] * 4
+    assert pacing.rate_hz == 50 / 16
+    assert pacing.sample(0.1, 5_000)
+    while pacing.rate_hz < 50:
+        assert not pacing.sample(0.1, 20)
+
+
+def test_a_network_at_rest_may_vary():
+    pacing = Pacing(50.0)
+    assert not any(pacing.sample(delay_s, unsettled) for delay_s, unsettled in [(0.001, 0), (0.04, 90), (0.002, 3), (0.049, 100)])
+
+
+@given(st.lists(st.tuples(st.floats(1, 900), st.floats(0, 1), st.integers(0, 400)), max_size=80))
+def test_no_hour_has_more_moves_than_the_budget_and_no_change_is_within_the_cooldown(proposals):
+    limits = Limits(saving_min=0.2, cooldown_s=60.0, moves_per_hour_max=500)
+    hysteresis, now_s, acted = Hysteresis(limits), 0.0, []
+    for gap_s, saving, moves in proposals:
+        now_s += gap_s
+        verdict = hysteresis.decide(Proposal(saving, moves), Health(), now_s)
+        recent = sum(count for at_s, count in acted if at_s > now_s - BUDGET_S)
+        assert verdict.is_act == (saving >= 0.2 and (not acted or now_s - acted[-1][0] >= 60.0) and recent + moves <= 500), (
+            verdict.reason
+        )
+        if verdict.is_act:
+            hysteresis.acted(moves, now_s)
+            acted.append((now_s, moves))
+
+
+def test_the_breaker_opens_when_brokers_fail_or_deliveries_slow_down():
+    hysteresis = Hysteresis(Limits(breaker_s=100.0))
+    good = Proposal(0.5, 1)
+    assert hysteresis.decide(good, Health(delay_s=0.1), 0.0).is_act
+    found = hysteresis.decide(good, Health(delay_s=0.4), 10.0)
+    assert not found.is_act
+    assert found.reason == "the circuit breaker is open: deliveries take 0.4 s instead of 0.1 s"
+    assert not hysteresis.decide(good, Health(delay_s=0.1), 109.0).is_act
+    assert hysteresis.decide(good, Health(delay_s=0.1), 110.0).is_act
+    assert hysteresis.decide(good, Health(missing=("B3",)), 111.0).reason.endswith("no answer from B3")

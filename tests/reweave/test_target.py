@@ -1,0 +1,103 @@
+"""The target of a plan on an observed network: names, destinations, and the check of the network it was made for."""
+
+import itertools
+import random
+from collections import Counter
+
+import msgspec
+import pytest
+from fake_network import answer, stable
+
+from overweave.contract.modules import Capacity
+from overweave.contract.observation import Observation, ObservedClient
+from overweave.errors import PlanningError
+from overweave.planning.evidence import evidence_of
+from overweave.planning.make import make_plan
+from overweave.planning.planned_for import planned_for
+from overweave.reweave import states
+from overweave.reweave.target import check_current, destinations, target_of
+from overweave.testing.planning import random_problem
+
+
+def plan_of(seed, brokers=6):
+    problem = random_problem(seed, brokers=brokers, clients=12, fill=0.3)
+    plan = make_plan(problem, "cram-iou", seed=seed, evidence=evidence_of(problem))
+    return msgspec.structs.replace(plan, network=planned_for(problem))
+
+
+def observed(plan, places, brokers=None, capacity=None, links=None, change=""):
+    brokers = brokers or list(plan.network.brokers)
+    state = stable(brokers, links or list(itertools.pairwise(brokers)), change=change)
+    found = {
+        id: answer(
+            id, state, [ObservedClient(c, True, 1, 0) for c, home in sorted(places.items()) if home == id], capacity=capacity
+        )
+        for id in brokers
+    }
+    return Observation(state, found)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_names_are_those_with_the_fewest_moves(seed):
+    """Against all permutations of the brokers with equal capacity."""
+    draw = random.Random(seed)
+    plan = plan_of(seed, brokers=5)
+    wanted = {**plan.publishers, **plan.clients}
+    ids = list(plan.network.brokers)
+    observation = observed(plan, {client: draw.choice(ids) for client in wanted})
+    places = {each.name: id for id, broker in observation.brokers.items() for each in broker.clients}
+    target = target_of(plan, observation)
+
+    def moves(names):
+        return sum(names[id] != places[client] for client, id in wanted.items())
+
+    least = min(
+        moves(dict(zip(plan.brokers, some, strict=True)))
+        for some in itertools.permutations(ids, len(plan.brokers))
+        if all(plan.network.brokers[one] == plan.network.brokers[other] for one, other in zip(plan.brokers, some, strict=True))
+    )
+    assert sum(target.clients[client] != places[client] for client in wanted) == least
+    assert Counter(Counter(target.clients.values()).values()) == Counter(Counter(wanted.values()).values())
+    # A change in progress keeps its names, wherever clients are by now.
+    state = states.opened(observation.state, target, {})
+    later = observed(plan, {client: draw.choice(ids) for client in wanted})
+    assert target_of(plan, msgspec.structs.replace(later, state=state)) == target
+    done = msgspec.structs.replace(
+        state, version=state.version._replace(phase=states.Phase.TRIMMED), trees=state.trees[-1:], current=1
+    )
+    if not set(states.leaving(state, target)):
+        assert target_of(plan, msgspec.structs.replace(later, state=done)) == target
+
+
+def test_unknown_clients_stay_or_go_to_the_broker_with_most_room():
+    plan = plan_of(1)
+    gone = next(id for id in plan.network.brokers if id not in plan.brokers)
+    kept = plan.brokers[0]
+    observation = observed(plan, {"late": kept, "other": gone, **plan.clients})
+    target = target_of(plan, observation)
+    found = destinations(target, observation)
+    assert found["late", kept] == kept
+    assert found["other", gone] == max(target.brokers, key=target.room)
+    # Many of them spread.
+    many = observed(plan, {**{f"late{i}": gone for i in range(200)}, **plan.clients})
+    if len(target.brokers) > 1:
+        assert len({to for (client, _), to in destinations(target, many).items() if client.startswith("late")}) > 1
+
+
+def test_differences_from_the_network_of_the_plan_are_named():
+    plan = plan_of(2)
+    ids = list(plan.network.brokers)
+    links = list(plan.network.links) or None
+    check_current(plan, observed(plan, {}, links=links), ())
+    with pytest.raises(PlanningError, match="made for another network: broker 'X' is new"):
+        check_current(plan, observed(plan, {}, brokers=[*ids, "X"]), ())
+    with pytest.raises(PlanningError, match=f"broker '{ids[-1]}' is not in it"):
+        check_current(plan, observed(plan, {}, brokers=ids[:-1]), ())
+    check_current(plan, observed(plan, {}, brokers=ids[:-1]), available=ids[-1:])
+    with pytest.raises(PlanningError, match=r"output_bandwidth_bytes_per_s was .* and is 5"):
+        check_current(plan, observed(plan, {}, capacity=Capacity(output_bandwidth_bytes_per_s=5.0)), ())
+    with pytest.raises(PlanningError, match="plan again"):
+        check_current(msgspec.structs.replace(plan, network=None), observed(plan, {}), ())
+    linked = msgspec.structs.replace(plan, network=msgspec.structs.replace(plan.network, links=((ids[0], ids[2]),)))
+    with pytest.raises(PlanningError, match=f"link {ids[0]}-{ids[2]} is not in it"):
+        check_current(linked, observed(plan, {}), ())
