@@ -12,6 +12,14 @@ settings.register_profile("overweave", settings.get_profile(settings.get_current
 settings.load_profile("overweave")
 
 
+def pytest_configure(config):
+    """Compile the kernels once, before workers and the processes of their tests would all do so side by side."""
+    if not hasattr(config, "workerinput"):
+        from overweave.drivers.tcp.warm import warm_up
+
+        warm_up()
+
+
 @pytest.fixture(scope="session")
 def spark():
     """One session for all tests of a worker: to start it takes longer than most of them."""

@@ -32,7 +32,7 @@ async def _scenario(settings, brokers):
         await until(lambda: not brokers["B2"].alive, 40.0, "that B2 has stopped")
         await asyncio.wait_for(ticker.flush(), 20)
         for numbers in await asyncio.wait_for(asyncio.gather(*counts), 20):
-            assert numbers == list(range(PUBLICATIONS))
+            assert sorted(numbers) == list(range(PUBLICATIONS))  # those of two brokers may overtake each other
         for reader in readers:
             await reader.close()
 

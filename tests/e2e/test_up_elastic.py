@@ -4,6 +4,7 @@ import asyncio
 import signal
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -52,9 +53,15 @@ async def scenario(file, up):
 COMMAND = [sys.executable, "-m", "overweave", "up"]
 
 
-def test_a_broker_is_started_and_stopped_while_clients_talk(tmp_path, monkeypatch):
-    (tmp_path / "run").mkdir()
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
+@pytest.fixture
+def runtime_directory():
+    """A short path: that of a Unix socket has at most 107 bytes."""
+    with tempfile.TemporaryDirectory() as directory:
+        yield directory
+
+
+def test_a_broker_is_started_and_stopped_while_clients_talk(tmp_path, runtime_directory, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", runtime_directory)
     file = network_file(tmp_path)
     with subprocess.Popen([*COMMAND, str(file), "--ready-file", str(tmp_path / "ready")], stdout=subprocess.DEVNULL) as up:
         try:
