@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 
+import msgspec
 import pytest
 
 from overweave.drivers.tcp.client import connect
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker
-from overweave.testing.live import network_settings, processes, until
+from overweave.testing.live import network_settings, processes, running, until
 
 RING = [("B1", "B2"), ("B2", "B3"), ("B3", "B4"), ("B4", "B1")]
 OVERLAYS = {
@@ -76,3 +77,20 @@ async def publish_round(brokers, victim):
 def test_everything_arrives_round_a_broker_that_is_killed_for_good(name, victim):
     with processes(network_settings(OVERLAYS[name], routing=name.partition(",")[0])) as brokers:
         asyncio.run(publish_round(brokers, victim))
+
+
+async def wait_linked(settings, overlay):
+    async with running(settings) as nodes:
+        linked = {id: set(overlay.neighbours(id)) for id in overlay.ids}
+        await until(lambda: {id: set(node.core.established_neighbours()) for id, node in nodes.items()} == linked)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_brokers_accept_the_neighbours_of_the_overlay_whose_urls_they_do_not_have(name):
+    overlay = OVERLAYS[name]
+    settings = network_settings(overlay, routing=name.partition(",")[0])
+    for id, each in settings.items():
+        dialled = {other: each.urls[other] for other in overlay.neighbours(id) if other < id}
+        settings[id] = msgspec.structs.replace(each, urls=dialled)
+        assert {member.id: member.number for member in settings[id].overlay_state.members} == overlay.lookup.positions
+    asyncio.run(wait_linked(settings, overlay))

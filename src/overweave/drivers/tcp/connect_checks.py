@@ -34,7 +34,7 @@ def check_broker(name: str, settings: BrokerSettings, directory: Directory) -> N
     if name == settings.id or "/" in name or name in (".", ".."):
         raise Refused("bad-name", f"broker {name!r}: expected a name that is not {settings.id!r}, without '/'")
     kind = PROTOCOLS[settings.routing]
-    if kind.brokers_max is not None and name not in (settings.urls if kind.knows_overlay else settings.overlay):
+    if kind.brokers_max is not None and name not in (settings.numbered_overlay if kind.knows_overlay else settings.overlay):
         raise Refused("bad-name", f"broker {name!r}: expected one of the network file, as {settings.routing!r} numbers brokers")
     security = settings.security
     if security.mutual and security.tokens is None and not directory.is_member(name):

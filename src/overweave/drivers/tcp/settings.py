@@ -114,8 +114,8 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The state of the overlay that this broker starts with, unless its journal has a later one."""
         if self.join is not None:
             return joining_state(self.id)
-        state, numbers = first_state(self.overlay, self.urls, self.epoch), {id: number for number, id in enumerate(self.urls)}
-        members = tuple(Member(each.id, each.url, numbers.get(each.id, each.number)) for each in state.members)
+        state, numbered = first_state(self.overlay, self.urls, self.epoch), self.numbered_overlay
+        members = tuple(Member(each.id, each.url, numbered.position(each.id)) for each in state.members)
         return msgspec.structs.replace(state, members=members)
 
     @property
