@@ -1,7 +1,8 @@
 """Protocols may set timers, get load measurements, and open and retire links."""
 
 from overweave.broker.core import BrokerCore
-from overweave.contract.effects import OpenLink, RetireLink, SetTimer
+from overweave.broker.retirement import RETIRE
+from overweave.contract.effects import CloseLink, OpenLink, RetireLink, SetTimer
 from overweave.contract.stimuli import LoadMeasured, PeerConnected, TimerFired
 from overweave.overlay.parts import LinkKind
 from overweave.routing.base import Engine
@@ -63,3 +64,13 @@ def test_a_protocol_retires_links():
     assert "B2" in broker._parts.retirement
     assert routing._neighbours == []
     broker.validate()
+
+
+def test_a_link_that_does_not_drain_is_closed_at_its_deadline_whatever_the_rounding():
+    for number in range(300):
+        start_s = number * 0.7310585786300049
+        _, broker = core()
+        timers = {each.name: each.at_s for each in effects_of(broker.handle(LoadMeasured(1.0, 1.0, 0.0, 0), start_s), SetTimer)}
+        effects = broker.handle(TimerFired(RETIRE), timers[RETIRE])
+        assert effects_of(effects, CloseLink) == [CloseLink("B2")], start_s
+        assert not [each for each in effects_of(effects, SetTimer) if each.name == RETIRE]

@@ -79,7 +79,7 @@ class MigrationControl:
             if order.deadline_s <= now_s:
                 self._end(token, order.client, f"no result within {_RESULT_S:g} s")
         if self._orders:
-            self._context.timers.set(MIGRATIONS, min(order.deadline_s for order in self._orders.values()) - now_s)
+            self._context.timers.set_at(MIGRATIONS, min(order.deadline_s for order in self._orders.values()))
 
     def _error(self, order: MigrateClient, barrier: BarrierKind | None) -> str | None:
         session = self._sessions.get(order.client)

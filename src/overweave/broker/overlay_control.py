@@ -109,7 +109,7 @@ class OverlayControl:
                 self._outsiders[neighbour] = now_s
                 self._context.step.effects.append(CloseLink(neighbour))
         if self._outsiders:
-            self._context.timers.set(OUTSIDERS, min(self._outsiders.values()) + _OUTSIDER_S - now_s)
+            self._context.timers.set_at(OUTSIDERS, min(self._outsiders.values()) + _OUTSIDER_S)
 
     # ---- changes
 

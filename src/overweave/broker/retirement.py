@@ -17,7 +17,8 @@ RETIRE = "retire"
 
 @dataclass(slots=True)
 class _Retired:
-    since_s: float
+    #: When it is closed, drained or not.
+    deadline_s: float
     #: Whether this end started, and closes the link.
     starts: bool
     drained: bool = False
@@ -39,10 +40,11 @@ class LinkRetirement:
         """Retire the link to a neighbour, unless it is."""
         if neighbour not in self._context.peers.neighbours or neighbour in self.links:
             return
-        self.links[neighbour] = _Retired(self._context.step.now_s, starts)
+        deadline_s = self._context.step.now_s + self._context.config.undeliverable_timeout_s
+        self.links[neighbour] = _Retired(deadline_s, starts)
         self._send(neighbour, LinkRetired())
         self._recovery.on_link_draining(neighbour)
-        self._context.timers.set(RETIRE, self._context.config.undeliverable_timeout_s)
+        self._context.timers.set_at(RETIRE, deadline_s)
 
     def on_message(self, neighbour: str, message: LinkRetired) -> None:
         """The other end retires the link, or is drained."""
@@ -67,11 +69,13 @@ class LinkRetirement:
 
     def on_timer(self) -> None:
         """Close links that have not drained in time."""
+        now_s = self._context.step.now_s
         for neighbour, link in self.links.items():
-            if link.since_s <= self._context.undeliverable_before_s:
+            if link.deadline_s <= now_s:
                 self._context.step.effects.append(CloseLink(neighbour))
-            else:
-                self._context.timers.set(RETIRE, link.since_s - self._context.undeliverable_before_s)
+        later = [link.deadline_s for link in self.links.values() if link.deadline_s > now_s]
+        if later:
+            self._context.timers.set_at(RETIRE, min(later))
 
     def forget(self, neighbour: str) -> None:
         """The link is closed."""

@@ -17,7 +17,12 @@ class Timers:
     def set(self, name: str, delay_s: float) -> None:
         """Set a timer, unless it is set."""
         if name not in self.due_s:
-            self.due_s[name] = at_s = self._step.now_s + delay_s
+            self.set_at(name, self._step.now_s + delay_s)
+
+    def set_at(self, name: str, at_s: float) -> None:
+        """Set a timer for a deadline, unless it is set. It is exact, where now and the time left may add up to less."""
+        if name not in self.due_s:
+            self.due_s[name] = at_s
             self._step.effects.append(SetTimer(name, at_s))
 
     def fired(self, name: str) -> float:

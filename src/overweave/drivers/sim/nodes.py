@@ -1,5 +1,6 @@
 """Nodes and channels: a core with its clock and queues, and one direction of a connection between two of them."""
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -178,7 +179,10 @@ class Node:
 
     def _schedule(self, at_s: float, action: Callable[[str], None], name: str) -> Alarm:
         alarm = _Alarm(action, name)
-        self._scheduler.at(at_s - self.skew_s, alarm.fire, None)
+        time_s = at_s - self.skew_s
+        if time_s + self.skew_s < at_s:  # rounded: no timer fires early, or its deadline would be set again for ever
+            time_s = math.nextafter(time_s, math.inf)
+        self._scheduler.at(time_s, alarm.fire, None)
         return alarm
 
     def _fire(self, name: str) -> None:
