@@ -51,6 +51,8 @@ class BrokerSupervisor:
     ) -> None:
         self._host, self._scheduler, self._random = host, scheduler, random
         self._overlay, self._config, self._costs = overlay, config, costs
+        #: The brokers that have ever joined, as the spare ones of a network file: their numbers follow those of the overlay.
+        self._joined: dict[str, None] = {}
         #: The overlay that each broker starts with.
         self._states = dict.fromkeys(overlay.ids, first_state(overlay))
         self._make_routing, self._make_modules = make_routing, make_modules
@@ -100,7 +102,7 @@ class BrokerSupervisor:
         self._starts[broker] += 1
         environment = self._environment(broker)
         modules = self._make_modules(environment)
-        overlay = self._overlay if broker in self._overlay else Overlay([broker])
+        overlay = self._overlay_of(broker)
         core = BrokerCore(
             broker,
             self._make_routing(broker, overlay, incarnation),
@@ -132,6 +134,8 @@ class BrokerSupervisor:
     def join(self, broker: str, contact: str) -> None:
         """Start a broker that joins the network as a guest of another one."""
         self._states[broker] = joining_state(broker)
+        if broker not in self._overlay:
+            self._joined[broker] = None
         self._incarnations.setdefault(broker, 0)
         self.start(broker)
         self._table.join((broker, contact))
@@ -164,9 +168,13 @@ class BrokerSupervisor:
         node.freeze()
         self._scheduler.at(self._scheduler.now_s + for_s, node.thaw)
 
+    def _overlay_of(self, broker: str) -> Overlay:
+        """The overlay that a broker starts with: one that joins has its number by position, and no links."""
+        return self._overlay if broker in self._overlay else Overlay([*self._overlay.ids, *self._joined])
+
     def _environment(self, broker: str) -> Environment:
         """The environment of a broker's modules."""
-        overlay, costs = self._overlay if broker in self._overlay else Overlay([broker]), self._costs.of(broker)
+        overlay, costs = self._overlay_of(broker), self._costs.of(broker)
         capacity = Capacity(
             costs.output_bandwidth_bytes_per_s,
             costs.matching_delay_base_s,
