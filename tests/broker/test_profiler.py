@@ -14,6 +14,7 @@ from overweave.language.messages import Publish, Subscribe, Unsubscribe
 from overweave.language.publications import Publication
 from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter
+from overweave.matching.index import Index
 
 
 class View:
@@ -35,14 +36,37 @@ def bits_of(vector):
     return {at for at in range(len(vector) * 8) if vector[at // 8] >> at % 8 & 1}
 
 
+def check_marks(profiler, got, bits):
+    """Within the windows of publishers, rings have what subscriptions got; outside, nothing else. How many were compared."""
+    found = profiler.profiles()
+    subscriptions, publishers, vectors = list(found.subscriptions), list(found.publishers), list(found.vectors)
+    marked = {
+        (subscriptions[s], publishers[p]): (bits_of(vectors[v]), end)
+        for s, p, v, end in zip(found.of_subscription, found.of_publisher, found.of_vector, found.ends, strict=True)
+    }
+    assert marked.keys() <= got.keys()
+    newest, compared = {}, 0
+    for (_, publisher), numbers in got.items():
+        newest[publisher] = max(newest.get(publisher, -1), *numbers)
+    for key, numbers in got.items():
+        first, end = newest[key[1]] - bits + 1, max(numbers)
+        vector, ring_end = marked.get(key, (set(), -1))
+        assert vector <= {n % bits for n in numbers if ring_end - bits < n <= ring_end}
+        if end >= first:
+            assert ring_end == end
+            assert {n for n in range(first, end + 1) if n % bits in vector} == {n for n in numbers if n >= first}
+            compared += len(numbers)
+    return found, compared
+
+
 def test_marks_are_those_of_a_dumb_recomputation():
     dice = random.Random(4)
     first = filter_of(dice)
     profiler = Profiler("B1", "p", 128, View({("subscription", "c0/0"): ("c0", first), ("advertisement", "a"): ("p0", first)}))
     filters = {"c0": {"c0/0": first}}
     got, sent, ids = {}, {}, 1
-    numbers = dict.fromkeys(("p0", "p1", "far"), 0)
-    for _ in range(400):
+    numbers, compared = dict.fromkeys(("p0", "p1", "far"), 0), 0
+    for turn in range(400):
         client = dice.choice(("c0", "c1", "c2", "c3"))
         held = filters.setdefault(client, {})
         action = dice.random()
@@ -80,16 +104,12 @@ def test_marks_are_those_of_a_dumb_recomputation():
                 for each in publishes:
                     sent.setdefault(each.header.publisher, []).append(each)
             profiler.on_routed(Routed(batch, peer, [("B2", hopped), *to], batch), ("B2",))
-    found = profiler.profiles()
+        if turn % 20 == 19:
+            compared += check_marks(profiler, got, 128)[1]
+    assert compared > 1_000
+    found, _ = check_marks(profiler, got, 128)
     in_force = {each.subscription: each.client for each in found.in_force}
     assert in_force == {id: client for client, of in filters.items() for id in of}
-    subscriptions, publishers, vectors = list(found.subscriptions), list(found.publishers), list(found.vectors)
-    marked = {
-        (subscriptions[s], publishers[p]): (bits_of(vectors[v]), end)
-        for s, p, v, end in zip(found.of_subscription, found.of_publisher, found.of_vector, found.ends, strict=True)
-    }
-    expected = {key: ({n % 128 for n in of if n > max(of) - 128}, max(of)) for key, of in got.items()}
-    assert marked == expected
     assert {each.publisher for each in profiler.windows()} == {"p0", "p1"}
     for each in profiler.windows():
         of = sent[each.publisher]
@@ -98,6 +118,24 @@ def test_marks_are_those_of_a_dumb_recomputation():
         assert bits_of(each.vector) == {n % 128 for n in numbers if n > numbers[-1] - 128}
         assert each.bytes == sum(RawRows(encode_rows([publish]), 1).size_bytes() for publish in of)
         assert each.first_at_s == of[0].header.published_at_s
+
+
+def test_rows_that_have_left_the_window_are_not_matched(monkeypatch):
+    filters = {f"c/{low}": parse_filter(f"[x,>,{low}]") for low in (0, 1)}
+    profiler = Profiler("B1", "p", 64, View({("subscription", id): ("c", each) for id, each in filters.items()}))
+    matched, slots = [], Index.slots
+    monkeypatch.setattr(Index, "slots", lambda index, view: matched.append(len(view.starts)) or slots(index, view))
+    got = {(id, "p"): [] for id in filters}
+    for first in range(0, 1_000, 10):
+        publishes = [Publish(Publication({"x": 2 if n < 900 else 1}), Header("p", n)) for n in range(first, first + 10)]
+        batch = RawRows(encode_rows(publishes), 10)
+        profiler.on_routed(Routed(batch, "p", [("c", batch.next_hop())], batch), ())
+        for n in range(first, first + 10):
+            got["c/0", "p"].append(n)
+            if n < 900:
+                got["c/1", "p"].append(n)
+    check_marks(profiler, got, 64)
+    assert matched == [64]
 
 
 def test_a_batch_that_straddles_a_limit_is_marked_up_to_it():

@@ -1,4 +1,8 @@
-"""Rows that wait to be marked in profiles: operations on arrays cost the same for a few rows as for thousands."""
+"""Rows that wait to be marked in profiles: operations on arrays cost the same for a few rows as for thousands.
+
+The windows of a profile end at the last number that any subscription has received, and have a given length. Rows that have
+fallen out of the window of their publisher while they waited are not matched: at high rates these are most of them.
+"""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -23,11 +27,17 @@ class _Contents(NamedTuple):
     ends: Sequences
     sequences: Sequences
 
+    def after(self, last: int) -> "_Contents":
+        """Those with higher numbers."""
+        rows = np.flatnonzero(self.sequences > last)
+        return self._replace(starts=self.starts[rows], ends=self.ends[rows], sequences=self.sequences[rows])
+
 
 class PendingRows:
-    """Rows by what is to be marked."""
+    """Rows by what is to be marked; ``window``: the numbers that a profile reaches back."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: int) -> None:
+        self._window = window
         self._published: dict[str, list[Layout]] = {}
         self._received: dict[tuple[int, ...], list[Sequences]] = {}
         self._several: dict[tuple[str, frozenset[str]], list[_Contents]] = {}
@@ -76,9 +86,20 @@ class PendingRows:
 
     def several(self) -> Iterator[tuple[str, frozenset[str], PublicationView, Sequences]]:
         """Contents of each publisher for sets of clients, one after the other, with their numbers."""
-        for (publisher, clients), parts in self._several.items():
+        passed = self._passed()
+        for (publisher, clients), waiting in self._several.items():
+            parts = [some for part in waiting if len((some := part.after(passed[publisher])).sequences)]
+            if not parts:
+                continue
             shifts = np.cumsum([0, *(len(part.data) for part in parts[:-1])])
             starts = np.concatenate([part.starts + shift for part, shift in zip(parts, shifts, strict=True)])
             ends = np.concatenate([part.ends + shift for part, shift in zip(parts, shifts, strict=True)])
             data = np.concatenate([part.data for part in parts])
             yield publisher, clients, PublicationView(data, starts, ends), np.concatenate([part.sequences for part in parts])
+
+    def _passed(self) -> dict[str, int]:
+        """The last number of each publisher before its window: a subscription has received all these rows."""
+        newest: dict[str, int] = {}
+        for (publisher, _), parts in self._several.items():
+            newest[publisher] = max(newest.get(publisher, 0), *(int(part.sequences.max()) for part in parts))
+        return {publisher: number - self._window for publisher, number in newest.items()}

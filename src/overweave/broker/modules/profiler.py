@@ -58,7 +58,7 @@ class Profiler:
         self._dropped = 0
         #: The last number of each publisher that is profiled, if there is a limit.
         self._limits: Mapping[str, int] = {}
-        self._pending = PendingRows()
+        self._pending = PendingRows(bits)
         #: The distinct filters of clients with several subscriptions, and who has each: client and subscription.
         self._several = Index()
         self._holders: dict[Filter, dict[tuple[str, str], None]] = {}
@@ -191,7 +191,7 @@ class Profiler:
 
     def _flush(self) -> None:
         """Mark all pending rows."""
-        pending, self._pending = self._pending, PendingRows()
+        pending, self._pending = self._pending, PendingRows(self.bits)
         for publisher, (sequences, times, size) in pending.published():
             self._add_published(publisher, sequences, times, size)
         for rings, sequences in pending.received():

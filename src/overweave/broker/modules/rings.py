@@ -52,6 +52,8 @@ class Rings:
 
     def mark_all(self, rings: Rows, sequences: Rows) -> None:
         """Set the bits of all numbers in all these rings."""
+        if len(sequences) > self.bits:  # the first ones would only be cleared again
+            sequences = sequences[sequences > sequences.max() - self.bits]
         _mark_all(self._words, self._ends, rings, sequences, self.bits)
 
     def mark_groups(self, groups: Rows, sequences: Rows, starts: Rows, rings: Rows) -> None:
