@@ -16,7 +16,6 @@ import numpy as np
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Parts
 from overweave.drivers.sim.costs import Costs
-from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.messages import Advertise, Subscribe
 from overweave.language.predicates import Filter
@@ -26,26 +25,12 @@ from overweave.language.syntax import parse_filter
 from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
+from overweave.testing.fault_classes import TREES, fault_classes
 
-#: Protocols on trees, and those on any overlay.
-TREES = (
-    "filter", "simple", "flooding", "hierarchical-simple", "identity", "covering", "identity-peer", "covering-peer",
-    "identity-advertised",
-)  # fmt: skip
+#: Protocols on any overlay.
 GRAPHS = ("destination", "merc")
 KINDS = ("subscriber", "publisher", "both", "back-and-forth")
-_UNTIL_S = 12.0
-_LOSSY = {"loss": 0.05, "duplication": 0.05, "reordering": 0.05}
-#: The classes of faults, which end some seconds before the traffic does.
-FAULTS = {
-    "none": Faults(),
-    "lossy": Faults(**_LOSSY, until_s=_UNTIL_S),
-    "cuts": Faults(cut_every_s=1.0, until_s=_UNTIL_S),
-    "crashes": Faults(crash_every_s=2.0, until_s=_UNTIL_S),
-    "journals": Faults(crash_every_s=2.0, journal_sync_s=0.2, until_s=_UNTIL_S),
-    "clients": Faults(client_crash_every_s=6.0, client_return=0.0, until_s=_UNTIL_S),
-    "all": Faults(**_LOSSY, cut_every_s=3.0, crash_every_s=4.0, client_crash_every_s=15.0, client_return=0.0, until_s=_UNTIL_S),
-}
+FAULTS = fault_classes(until_s=12.0)
 _PUBLISHERS, _SUBSCRIBERS, _EVERY_S, _TRAFFIC_S = 2, 4, 0.02, 16.0
 _START_S = 3.0
 #: The longest migration: all waits of a client, one after the other, and of its order.

@@ -3,7 +3,8 @@
 import argparse
 import sys
 
-from overweave.testing.reweave.run import FAULTS, GRAPHS, TREES, Outcome, run_seed
+from overweave.testing.fault_classes import TREES
+from overweave.testing.reweave.run import FAULTS, GRAPHS, Outcome, run_seed
 
 
 def main(arguments: list[str]) -> int:

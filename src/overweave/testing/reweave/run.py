@@ -12,7 +12,6 @@ from overweave.contract.effects import Parts
 from overweave.contract.observation import COLLECTOR
 from overweave.contract.overlay_state import OverlayState, Phase
 from overweave.drivers.sim.costs import Costs
-from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.messages import Advertise, Subscribe
 from overweave.language.predicates import Filter
@@ -26,26 +25,12 @@ from overweave.reweave.coordinator import Done, next_step
 from overweave.reweave.states import links_of
 from overweave.reweave.target import Target
 from overweave.routing import PROTOCOLS
+from overweave.testing.fault_classes import fault_classes
 from overweave.testing.reweave.executor import NextStep, SimulatedApply
 
-#: Protocols on trees, and those that route around failures; only some classes of faults are known to pass with the latter.
-TREES = (
-    "filter", "simple", "flooding", "hierarchical-simple", "identity", "covering", "identity-peer", "covering-peer",
-    "identity-advertised",
-)  # fmt: skip
+#: Protocols that route around failures; only some classes of faults are known to pass with them.
 GRAPHS = ("destination",)
-_UNTIL_S = 20.0
-_LOSSY = {"loss": 0.05, "duplication": 0.05, "reordering": 0.05}
-#: The classes of faults, which end before the change has to.
-FAULTS = {
-    "none": Faults(),
-    "lossy": Faults(**_LOSSY, until_s=_UNTIL_S),
-    "cuts": Faults(cut_every_s=1.0, until_s=_UNTIL_S),
-    "crashes": Faults(crash_every_s=2.0, until_s=_UNTIL_S),
-    "journals": Faults(crash_every_s=2.0, journal_sync_s=0.2, until_s=_UNTIL_S),
-    "clients": Faults(client_crash_every_s=6.0, client_return=0.0, until_s=_UNTIL_S),
-    "all": Faults(**_LOSSY, cut_every_s=3.0, crash_every_s=4.0, client_crash_every_s=15.0, client_return=0.0, until_s=_UNTIL_S),
-}
+FAULTS = fault_classes(until_s=20.0)
 _PUBLISHERS, _SUBSCRIBERS, _EVERY_S, _TRAFFIC_S = 3, 7, 0.02, 24.0
 #: The time limits of a change and of all migrations, and what sessions of crashed clients take to expire.
 _CHANGED_WITHIN_S, _SETTLED_WITHIN_S, _EXPIRY_S = 600.0, 300.0, 60.0
