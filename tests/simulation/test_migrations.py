@@ -12,8 +12,8 @@ from overweave.language.messages import Advertise, Subscribe, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
-from overweave.testing.migration_pauses import pauses_s
 from overweave.testing.fault_classes import TREES
+from overweave.testing.migration_pauses import pauses_s
 from overweave.testing.migrations import FAULTS, GRAPHS, KINDS, run_seed
 
 DELAYED = Costs(link_delay_s=0.01)
