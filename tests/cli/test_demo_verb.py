@@ -1,42 +1,107 @@
-"""``overweave demo``: a newcomer sees a network at work, and finds nothing left behind when it is interrupted."""
+"""``overweave demo``: a newcomer sees a network planned and changed, and finds nothing left behind when it is interrupted."""
 
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
+import pytest
+
+from overweave.cli.demo_oracle import NUMBER, Oracle, Workload
+from overweave.drivers.tcp.network_file import read_network
 from overweave.language.relations import matches
-from overweave.language.syntax import parse_filter, parse_publication
 from overweave.pipeline.plan_files import read_plan
+from overweave.testing.stock import SYMBOLS
+
+OUTPUT = {"network.toml", "traces", "profiles", "plan.json", "plan.html", "report.html"}
 
 
-def test_a_network_its_traffic_and_a_report(run, tmp_path, spark):
+def test_a_network_is_measured_planned_changed_and_measured_again(run, tmp_path, spark, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     out = tmp_path / "demo"
-    status, text, err = run("demo", "--filters", 50, "--seconds", 1, "--out", out, "--json")
-    assert (status, err) == (0, "")
-    summary = json.loads(text)
-    assert (summary["brokers"], summary["filters"], summary["publications"]) == (5, 50, 200)
-    assert summary["deliveries"] == summary["deliveries_expected"] > 0
-    assert summary["profiles"] > 0
-    example = parse_publication(summary["example"])
-    assert all(matches(parse_filter(text), example) for text in summary["example_matches"].values())
-    assert "<img" in (out / "report.html").read_text() or "<svg" in (out / "report.html").read_text()
-    assert {path.name for path in out.iterdir()} == {
-        "network.toml", "traces", "profiles", "report.html", "plan.json", "plan.html"
-    }  # fmt: skip
-    plan = read_plan(out / "plan.json")
-    assert summary["plan"]["before"]["brokers"] == 5 == len(plan.before.load)
-    assert summary["plan"]["after"]["brokers"] == len(plan.brokers) < 5
+    status, text, err = run("demo", "--brokers", 4, "--filters", 60, "--seconds", 5, "--out", out, "--json")
+    assert status == 0, err
+    phases = [line.split()[1] for line in err.splitlines() if "/10 " in line]
+    assert phases == [f"{number}/10" for number in range(1, 11)]
+    found = json.loads(text)
+    assert (found["brokers"], found["clients"], found["filters"]) == (4, 50, 60)
+    assert found["deliveries"] == found["deliveries_expected"] > 0
+    assert (found["lost"], found["duplicated"], found["unexpected"]) == (0, 0, 0)
+    check_change(found["change"], out)
+    assert found["plan"]["before"]["brokers"] == 4
+    assert found["plan"]["after"]["brokers"] == found["brokers_after"] < 4
+    assert (out / "report.html").read_text().count("<img") == 4
+    assert {path.name for path in out.iterdir() if "before" not in path.name and path.name[0] != "."} == OUTPUT
+    assert not processes_of(out)
+    assert not list(tmp_path.glob("overweave-*"))
+    # The same plan by hand, from what the demonstration left.
+    network = out / "network.toml.before-1"
+    status, text, err = run("plan", out / "profiles", "--network", network, "--json")
+    assert status == 0, err
+    assert json.loads(text)["verdict"] == found["plan"]["verdict"]
+
+
+def check_change(change, out):
+    plan, before, after = read_plan(out / "plan.json"), change["spans"][0], change["spans"][2]
     assert plan.evidence.sufficient
-    # 50 filters, ten of them to a client; publishers are no subscribers.
-    assert (len(plan.clients), len(plan.publishers)) == (5, 20)
-    assert plan.frontier[0].brokers == 5
-    assert "<img" in (out / "plan.html").read_text()
-    # The same again by hand, from what the demonstration left.
-    status, text, _ = run("plan", out / "profiles", "--network", out / "network.toml", "--json")
-    assert (status, json.loads(text)["verdict"]) == (0, summary["plan"]["verdict"])
+    assert len(change["brokers_after"]) == len(plan.brokers)
+    assert set(read_network(out / "network.toml").overlay.ids) == set(change["brokers_after"])
+    # Traffic arrived everywhere before, and afterwards only where the plan says, about as much as predicted.
+    assert set(before["input_hz"]) == set(change["brokers_before"])
+    assert set(after["input_hz"]) == set(change["predicted_hz"]) == set(change["brokers_after"])
+    for broker, predicted_hz in change["predicted_hz"].items():
+        assert after["input_hz"][broker] == pytest.approx(predicted_hz, rel=0.5), broker
+    assert after["hops_mean"] < before["hops_mean"]
+    assert change["moved"]
+    assert all(was != now for was, now in change["moved"].values())
+    # The clients' count and the traces agree; publishers published all the time.
+    for measured, account in zip(change["spans"], change["accounts"], strict=True):
+        assert measured["name"] == account["name"]
+        assert measured["deliveries"] == account["delivered"] == account["expected"] > 0
+        assert measured["gap_s_max"] < 30
+    assert change["applied_s"][0] < change["applied_s"][1]
+
+
+@pytest.fixture(scope="module")
+def workload():
+    return Workload(30, 1)
+
+
+def test_the_oracle_expects_what_matches(workload):
+    for symbol in SYMBOLS:
+        for number in (1, 40, 41, 10_000):
+            quote = workload.publication(symbol, number)
+            assert (quote["symbol"], quote[NUMBER]) == (symbol, number)
+            assert workload.matching(symbol, number) == {id for id, each in workload.filters.items() if matches(each, quote)}
+
+
+def test_the_oracle_sees_what_is_lost_duplicated_and_unexpected_in_its_span(workload):
+    oracle = Oracle(workload)
+    symbol = next(each for each in SYMBOLS if workload.matching(each, 1))
+    wanted = sorted(workload.matching(symbol, 1))
+    stranger = next(id for id in workload.filters if id not in wanted)
+    for place, name in enumerate(("good", "lost", "duplicated", "unexpected")):
+        oracle.begin(name, float(place))
+        # The quotes repeat, so the same filters match.
+        numbers = [oracle.next_number(symbol) for _ in range(40)]
+        for number in numbers:
+            for filter in workload.matching(symbol, number):
+                oracle.deliver(filter, symbol, number)
+        if name == "lost":
+            oracle._delivered[wanted[0], symbol, numbers[0]] -= 1
+        elif name == "duplicated":
+            oracle.deliver(wanted[0], symbol, numbers[0])
+        elif name == "unexpected":
+            oracle.deliver(stranger, symbol, numbers[0])
+    found = {span.name: (span.lost, span.duplicated, span.unexpected) for span in oracle.spans(9.0)}
+    assert found == {"good": (0, 0, 0), "lost": (1, 0, 0), "duplicated": (0, 1, 0), "unexpected": (0, 0, 1)}
+    assert [(span.begin_s, span.end_s) for span in oracle.spans(9.0)] == [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 9.0)]
+    assert sum(span.expected for span in oracle.spans(9.0)) == oracle.expected
 
 
 def test_what_is_not_ours_stays(run, tmp_path):
@@ -46,27 +111,70 @@ def test_what_is_not_ours_stays(run, tmp_path):
         2,
         f"overweave: {tmp_path}: expected a new directory, or one of an earlier demo, found mine.txt\n",
     )
+    assert (tmp_path / "mine.txt").exists()
 
 
-def test_interrupted_it_leaves_nothing(tmp_path):
-    out = tmp_path / "demo"
-    command = [sys.executable, "-m", "overweave", "demo", "--seconds", "60", "--out", str(out)]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, start_new_session=True, env=os.environ | {"TMPDIR": str(tmp_path)}
-    ) as demo:
-        end_s = time.monotonic() + 120
-        while brokers_of(out) < 5:
-            assert time.monotonic() < end_s, "brokers do not start"
-            time.sleep(0.1)
-        time.sleep(2)
+@pytest.mark.parametrize("phase", ["1/10", "2/10", "3/10", "4/10", "5/10"])
+def test_interrupted_in_any_phase_it_leaves_nothing(tmp_path, phase):
+    with demo_process(tmp_path) as demo:
+        await_line(demo, f" {phase} ")
+        time.sleep(1)
         demo.send_signal(signal.SIGINT)
-        demo.wait(timeout=60)
-    assert demo.returncode == 130
-    assert not out.exists()
-    assert not list(tmp_path.iterdir())
-    assert brokers_of(out) == 0
+        assert demo.stderr.read().endswith("overweave: interrupted\n")
+        assert demo.wait(60) == 130
+    check_nothing_left(tmp_path)
 
 
-def brokers_of(out):
-    found = subprocess.run(["pgrep", "-fc", f"overweave broker --config {out}"], capture_output=True, check=False)
-    return int(found.stdout)
+def test_a_broker_that_dies_ends_it_with_its_name(tmp_path):
+    with demo_process(tmp_path) as demo:
+        await_line(demo, " 4/10 ")
+        (broker,) = processes_of("--id B3", tmp_path)
+        os.kill(broker, signal.SIGKILL)
+        text = demo.stderr.read().splitlines()[-1]
+        assert demo.wait(60) == 1
+    assert text.startswith("overweave: overweave up ended with status 1")
+    assert "B3 was ended by SIGKILL" in text
+    check_nothing_left(tmp_path)
+
+
+def demo_process(directory):
+    """A demonstration with few brokers and much time, whose processes all have the directory in their environment."""
+    command = [sys.executable, "-m", "overweave", "demo", "--brokers", "3", "--filters", "30", "--seconds", "5"]
+    return subprocess.Popen(
+        [*command, "--out", str(directory / "demo")],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=os.environ | {"TMPDIR": str(directory)},
+    )
+
+
+def await_line(process, text):
+    for line in process.stderr:
+        if text in line:
+            return
+    pytest.fail(f"it ended without {text!r}")
+
+
+def check_nothing_left(directory):
+    end_s = time.monotonic() + 20  # Java ends after its parent
+    while processes_of(directory):
+        assert time.monotonic() < end_s, processes_of(directory)
+        time.sleep(0.1)
+    # Python leaves Java's counters to Java.
+    assert [path.name for path in directory.iterdir() if not path.name.startswith("hsperfdata")] == []
+
+
+def processes_of(*texts):
+    """The processes with all texts in their command lines or environments, other than this one."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            known = b" ".join((process / name).read_bytes().replace(b"\0", b" ") for name in ("cmdline", "environ")).decode(
+                errors="replace"
+            )
+        except OSError:
+            continue
+        if all(str(text) in known for text in texts) and int(process.name) != os.getpid():
+            found.append(int(process.name))
+    return found

@@ -61,3 +61,14 @@ def stopping(event: threading.Event, *signals: signal.Signals) -> Iterator[None]
         yield
     finally:
         restore()
+
+
+@contextlib.contextmanager
+def restored(*signals: signal.Signals) -> Iterator[None]:
+    """Give signals the handlers again that they had before the body."""
+    before = {number: signal.getsignal(number) for number in signals}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -3,10 +3,13 @@
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TextIO
 
 PROGRAM = "overweave"
+#: The interval between two details of a phase where no terminal shows them.
+_DETAIL_S = 5.0
 
 
 def say(text: str) -> None:
@@ -90,6 +93,31 @@ def task_bar(text: str) -> Iterator[TaskBar]:
             lambda text: bar.update(task, description=text),
             lambda done, total: bar.update(task, completed=done, total=total or None),
         )
+
+
+class Phases:
+    """The phases of long work: a line on stderr for each; within one a spinner, or a line now and then without a terminal."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._begun = 0
+
+    @contextlib.contextmanager
+    def phase(self, text: str, spinner: bool = True) -> Iterator[Callable[[str], None]]:
+        """The next phase during the body, which may show details; without ``spinner`` it has its own progress."""
+        self._begun += 1
+        say(f"{self._begun}/{self._total} {text}")
+        with waiting(text, spinner) as spin:
+            shown_s = time.monotonic()
+
+            def show(detail: str) -> None:
+                nonlocal shown_s
+                spin(f"{text}: {detail}")
+                if not is_watched() and time.monotonic() - shown_s > _DETAIL_S:
+                    shown_s = time.monotonic()
+                    say(f"{text}: {detail}")
+
+            yield show
 
 
 def _ignore(_: object) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from overweave.cli.client_options import stall_reports
 from overweave.cli.output import put
 from overweave.cli.terminal import is_watched, say, waiting
 from overweave.drivers.tcp.network_file import NetworkFile, read_network
-from overweave.drivers.tcp.processes import supervise
+from overweave.drivers.tcp.processes import STOP_S, stop_with_parent, supervise
 from overweave.drivers.tcp.security import Authenticator, server_context
 from overweave.drivers.tcp.supervisor import Supervisor, supervisor_lock
 
@@ -25,6 +26,8 @@ overweave up network.toml"""
 
 #: The time after which preparations are reported where no terminal shows them.
 _PREPARING_S = 5.0
+#: The time for all brokers to stop, before this process ends by force.
+_STOP_S = 2 * STOP_S
 
 
 def up(
@@ -33,6 +36,7 @@ def up(
         Path | None, typer.Option(metavar="PATH", help="File with the JSON document; it exists while all brokers are up.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help='Write {"brokers": {id: url}} when all are up.')] = False,
+    until_eof: Annotated[bool, typer.Option("--until-eof", help="Also stop at the end of standard input.")] = False,
 ) -> None:
     """Run a whole network on this machine until Ctrl-C or SIGTERM, and print the URLs of its brokers.
 
@@ -41,6 +45,8 @@ def up(
     directory and lost afterwards. 'overweave protocols' lists the routing protocols and the options for [routing].
     """
     network = read_network(file)
+    if until_eof:
+        stop_with_parent(sys.stdin.fileno(), _STOP_S)
     # Errors in these files are reported once, here, instead of by every broker.
     Authenticator(network.security), server_context(network.security)
     with supervisor_lock(file):

@@ -55,12 +55,14 @@ def profile_run(
     progress: Callable[[str], None] = lambda _: None,
     *,
     skip_bad: bool = False,
+    published: tuple[float, float] | None = None,
 ) -> Totals:
     """Read the trace of a run, and write its tables below ``out``.
 
     These are ``profiles``, ``publisher_profiles``, ``subscription_lifetimes``, ``load`` and ``summary``.
 
-    With ``skip_bad`` what is bad, of whatever run, is left out and counted in a table ``bad`` beside them.
+    With ``skip_bad`` what is bad, of whatever run, is left out and counted in a table ``bad`` beside them. With ``published``
+    they are about the publications from one time on, up to another one.
     """
     traces, out = Location.of(traces), Location.of(out)
     check_out(out)
@@ -71,6 +73,8 @@ def profile_run(
         deliveries = read_table(spark, traces, "deliveries")
     run = run if run is not None else _only_run(deliveries, traces)
     rows = deliveries.where(F.col("run") == run)
+    if published is not None:
+        rows = rows.where((F.col("published_at_s") >= published[0]) & (F.col("published_at_s") < published[1]))
     if rows.isEmpty():
         raise InvalidInput(f"{traces}: expected rows of run {run!r}, found none")
     tables: dict[str, DataFrame] = {
