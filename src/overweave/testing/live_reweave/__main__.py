@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from overweave.testing.live_reweave.acting import ActingScenario
 from overweave.testing.live_reweave.network import Size
 from overweave.testing.live_reweave.scenario import Options, Report, Scenario
 
@@ -30,6 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         back=given.back,
         measure_s=given.measure,
         seed=given.seed,
+        act_s=given.seconds if given.act else 0.0,
+        every_s=given.every,
+        moves_max=given.moves,
         verbose=given.verbose,
     )
     report = run(options)
@@ -42,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def run(options: Options) -> Report:
     """One run in a directory of its own."""
     with tempfile.TemporaryDirectory(prefix="reweave") as directory:
-        return asyncio.run(Scenario(options, Path(directory)).run())
+        made = ActingScenario if options.act_s else Scenario
+        return asyncio.run(made(options, Path(directory)).run())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,6 +65,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--away", type=int, default=0, metavar="N", help="clients that are away during the first change")
     parser.add_argument("--back", action="store_true", help="then the reverse change")
     parser.add_argument("--measure", type=float, default=0.0, metavar="SECONDS", help="compare inputs with the plan for so long")
+    parser.add_argument("--act", action="store_true", help="instead: 'reweave --act', while other publishers become hot")
+    parser.add_argument("--seconds", type=float, default=1200.0, help="with --act: the duration")
+    parser.add_argument("--every", type=float, default=120.0, help="with --act: seconds until others are hot")
+    parser.add_argument("--moves", type=int, default=1000, help="with --act: the budget of moves in an hour")
     parser.add_argument("--seed", type=int, default=1, help="of the choices")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result")
     parser.add_argument("--verbose", action="store_true", help="print what apply says")

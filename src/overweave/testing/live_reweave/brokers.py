@@ -124,14 +124,17 @@ class SingleBrokers:
             self._task(self._end(found[1]))
 
     async def kill(self, broker: str, away_s: float) -> None:
-        """Kill a broker as a crash would, and start it again after a while."""
-        child = self._children[broker]
+        """Kill a broker as a crash would, and start it again after a while, unless it is to stop for good meanwhile."""
+        child = self._children.get(broker)
+        if child is None:
+            return
         child.is_stopping = True
         with contextlib.suppress(ProcessLookupError):
             child.process.kill()
         await child.exited
         await asyncio.sleep(away_s)
-        await self._launch(broker, self._contact(broker))
+        if self._children.get(broker) is child:
+            await self._launch(broker, self._contact(broker))
 
     def ended(self) -> list[str]:
         """What has ended by itself."""

@@ -92,7 +92,7 @@ class Applier:
 
 async def is_complete(network: LiveNetwork, plan: Path) -> str | None:
     """What a second run of the command does, if anything."""
-    ended = await Run(["apply", str(plan), "--network", str(network.file), "--yes"]).end()
+    ended = await Run(["apply", str(plan), "--network", str(network.file), "--yes"], network.brokers.on_line).end()
     if ended.status == 0 and ended.output == "the network is as planned: nothing to do\n":
         return None
     return f"a second apply: {ended.text}"

@@ -42,6 +42,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     away: int = 0
     back: bool = False
     measure_s: float = 0.0
+    #: Continuous planning for so long, with other hot symbols every now and then, and its budget of moves.
+    act_s: float = 0.0
+    every_s: float = 120.0
+    moves_max: int = 1000
     #: The steady traffic before measurements.
     steady_s: float = 4.0
     seed: int = 1
@@ -77,7 +81,7 @@ class Scenario:
     """One run in a directory."""
 
     def __init__(self, options: Options, directory: Path) -> None:
-        self._options, self._dice, self._directory = options, random.Random(options.seed), directory
+        self.options, self._dice, self._directory = options, random.Random(options.seed), directory
         size = options.size
         deliveries_hz = size.clients * size.filters * 0.15 * size.rate_hz / max(size.publishers, 1)
         bandwidth = deliveries_hz * _WIRE_BYTES * 1.5 / options.target
@@ -93,7 +97,7 @@ class Scenario:
         start_s = time.monotonic()
         try:
             await self._enter()
-            await self._change_and_check()
+            await self._work()
             await self._leave()
         except Exception as error:
             self.report.add("error", False, f"{type(error).__name__}: {error}")
@@ -107,11 +111,11 @@ class Scenario:
         return self.report
 
     def _say(self, line: str) -> None:
-        if self._options.verbose:
+        if self.options.verbose:
             print(f"       apply: {line}", file=sys.stderr, flush=True)
 
     async def _enter(self) -> None:
-        options, start_s = self._options, time.monotonic()
+        options, start_s = self.options, time.monotonic()
         await self.brokers.start()
         up_s = time.monotonic() - start_s
         await self.network.enter()
@@ -126,8 +130,8 @@ class Scenario:
             f"{steady.deliveries / options.steady_s:,.0f} deliveries/s; {_text(steady)}; up in {up_s:.0f} s",
         )
 
-    async def _change_and_check(self) -> None:
-        options = self._options
+    async def _work(self) -> None:
+        options = self.options
         first = await commands.observed(self.file)
         plan = await self._plan(first)
         rounds = 0
@@ -140,7 +144,7 @@ class Scenario:
             plan = self._reverse(first, seen) if rounds % 2 else self._again(first, seen)
 
     async def _plan(self, seen: Observation) -> Plan:
-        options = self._options
+        options = self.options
         if options.window_s:
             url = next(iter(read_network(self.file).running_urls.values()))
             plan = await commands.plan_live(url, self._directory / "plan-1.json", options.window_s)
@@ -181,12 +185,12 @@ class Scenario:
 
     def _again(self, first: Observation, seen: Observation) -> Plan:
         """A plan for fewer brokers once more; it is another plan each time."""
-        ids = sorted(self._dice.sample(sorted(first.brokers), self._options.target))
+        ids = sorted(self._dice.sample(sorted(first.brokers), self.options.target))
         return self._written(seen, ids, [(ids[0], id) for id in ids[1:]])
 
     async def _change(self, plan: Plan, name: str, *, with_away: bool) -> None:
         """Apply a plan, check it, and apply it again."""
-        options, file = self._options, self._directory / f"{name.replace(' ', '-')}.json"
+        options, file = self.options, self._directory / f"{name.replace(' ', '-')}.json"
         file.write_bytes(plan.encode())
         away = Away(self.network, options.away) if with_away and options.away else None
         if away is not None:
@@ -210,7 +214,7 @@ class Scenario:
         problem = await is_complete(self.network, file)
         self.report.add(f"{name}: second apply", problem is None, problem or "nothing to do")
         verdict = await self.network.check()
-        self.report.add(f"{name}: oracle", not verdict.failed, _verdict_text(verdict))
+        self.report.add(f"{name}: oracle", not verdict.failed, verdict_text(verdict))
         running = await self.brokers.running()
         self.report.add(
             f"{name}: brokers", len(running) == len(plan.brokers), f"{len(running)} run: {', '.join(sorted(running))}"
@@ -231,10 +235,10 @@ class Scenario:
         pause_s = float(np.percentile(during.pauses_s, 99))
         is_calm = not is_plain or pause_s <= PAUSE_S_MAX
         self.report.add(f"{name}: publishers", is_calm, _text(during))
-        if self._options.kill_apply:
+        if self.options.kill_apply:
             kills = ", ".join(f"{where} {count}" for where, count in sorted(applied.kills.items()))
             self.report.add(f"{name}: kills of apply", True, f"{applied.kills.total()} ({kills}); {self._kills_left} left")
-        if self._options.kill_brokers:
+        if self.options.kill_brokers:
             kills = ", ".join(f"{phase} {victim}" for phase, victim in applied.broker_kills.items())
             self.report.add(f"{name}: kills of brokers", bool(applied.broker_kills), kills)
 
@@ -243,8 +247,8 @@ class Scenario:
         names = dict(each.split(">", 1) for each in str(applied.report["change"]).split(" ")[1:])
         if plan.before is None:  # a plan that is written has no predictions
             return
-        await asyncio.sleep(self._options.steady_s)
-        found = await self.network.inputs_hz(self._options.measure_s)
+        await asyncio.sleep(self.options.steady_s)
+        found = await self.network.inputs_hz(self.options.measure_s)
         parts, is_close = [], True
         for id, load in sorted(plan.load.items()):
             now_hz = found.get(names.get(id, id), 0.0)
@@ -267,7 +271,8 @@ def _text(measured: Measured) -> str:
     )
 
 
-def _verdict_text(verdict: Verdict) -> str:
+def verdict_text(verdict: Verdict) -> str:
+    """A verdict for people."""
     text = f"{verdict.due:,} due: {verdict.lost:,} lost, {verdict.repeated:,} repeated, {verdict.wrong:,} wrong"
     text += f", {verdict.overtaken:,} behind a later one"
     return "; ".join([text, *verdict.examples[:5]]) if verdict.failed else text
