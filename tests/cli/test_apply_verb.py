@@ -13,7 +13,9 @@ from overweave.cli.operators import target_of
 from overweave.cli.reweave import Reweaver
 from overweave.drivers.tcp.blocking import connect_blocking
 from overweave.drivers.tcp.network_file import read_network
+from overweave.drivers.tcp.overlay_file import LiveFile
 from overweave.drivers.tcp.ports import free_ports
+from overweave.errors import OverweaveError
 from overweave.planning.evidence import evidence_of
 from overweave.planning.make import make_plan
 from overweave.planning.plan import BrokerLoad
@@ -178,6 +180,24 @@ def test_continuous_planning_observes_and_acts_within_its_limits(tmp_path):
             assert len(read_network(file).overlay.ids) == 2
             (tmp_path / "plan.json").write_text("{")
             assert acting.round().action == "held"
+
+
+def test_a_change_that_fails_counts_for_the_budget_of_moves(tmp_path, monkeypatch):
+    def fail(*_):
+        raise OverweaveError("no space left")
+
+    monkeypatch.setattr(LiveFile, "write", fail)
+    with live(tmp_path) as (file, urls):
+        plan = plan_for(file, ("B1",), {"one": "B1", "other": "B1"})
+        network = target_of(file, Credentials())
+        with (
+            connect_blocking(urls["B1"], name="one") as one,
+            connect_blocking(urls["B3"], name="other") as other,
+            one.subscribe("[x,>=,0]"),
+            other.subscribe("[x,>=,0]"),
+        ):
+            found = Reweaver(plan, file, network, Limits(saving_min=0.2), 50.0, act=True).round()
+            assert (found.action, found.reason, found.moves_last_hour) == ("held", "no space left", 1)
 
 
 def test_protocols_whose_overlay_cannot_change(run, tmp_path):

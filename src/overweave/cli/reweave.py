@@ -114,7 +114,8 @@ class Reweaver:
             return self._result(
                 "held", "the network is as planned" if reason is None else f"the circuit breaker is open: {reason}"
             )
-        check_loads(seen.difference)
+        if not seen.is_resumed:
+            check_loads(seen.difference)
         brokers = len(current_tree(seen.observation.state).brokers)
         proposal = Proposal(_saving(plan, brokers, len(seen.target.brokers)), len(seen.difference.moves))
         verdict = self._hysteresis.decide(proposal, health, now_s)
@@ -122,8 +123,10 @@ class Reweaver:
             return self._result("would-act" if verdict.is_act else "held", verdict.reason, proposal)
         with locked(self._file):
             report = Report(change=seen.target.change, difference=seen.difference)
-            ended = run.change(seen.target, report)
-        self._hysteresis.acted(len(report.moved), time.monotonic())
+            try:
+                ended = run.change(seen.target, report)
+            finally:  # a change that fails has moved clients too
+                self._hysteresis.acted(len(report.moved), time.monotonic())
         return self._result("acted" if ended is not None else "stopped", verdict.reason, proposal)
 
     def _result(self, action: str, reason: str, proposal: Proposal | None = None) -> Round:

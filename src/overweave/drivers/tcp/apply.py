@@ -108,7 +108,13 @@ class LiveApply:
         self._stopped.set()
 
     async def run(self) -> Done | Failed | None:
-        """Go on until the change is complete or cannot go on; None: stopped."""
+        """Go on until the change is complete or cannot go on, for whatever reason; None: stopped."""
+        try:
+            return await self._run()
+        except OverweaveError as error:  # what has been done up to here counts
+            return Failed(str(error))
+
+    async def _run(self) -> Done | Failed | None:
         while not self._stopped.is_set():
             observation = await self._observe()
             if observation is None:

@@ -5,8 +5,6 @@ The first line is `ClientOrders`, later ones are `Command`; the response to each
 
 import asyncio
 import contextlib
-import os
-import sys
 import time
 from pathlib import Path
 
@@ -15,7 +13,8 @@ import msgspec
 import overweave as ow
 from overweave.drivers.tcp.client import Client, Subscription
 from overweave.drivers.tcp.limits import raise_descriptor_limit
-from overweave.testing.live_migrations.counts import Arrivals, Due, Verdict
+from overweave.testing.counts import Arrivals, Due, Verdict
+from overweave.testing.line_process import requests, respond
 
 _TICK_S, _FLUSH_EVERY_S = 0.01, 0.1
 #: Subscribers that enter at the same time.
@@ -173,13 +172,12 @@ async def _enter(stack: contextlib.AsyncExitStack, orders: ClientOrders) -> "_Pu
 async def main() -> None:
     """Do as ordered until standard input ends."""
     raise_descriptor_limit()
-    reader = asyncio.StreamReader(limit=1 << 24)
-    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    orders = msgspec.json.decode(await reader.readline(), type=ClientOrders)
+    lines = requests()
+    orders = msgspec.json.decode(await anext(lines), type=ClientOrders)
     async with contextlib.AsyncExitStack() as stack:
         clients = await _enter(stack, orders)
         _respond(Response())
-        while line := await reader.readline():
+        async for line in lines:
             command = msgspec.json.decode(line, type=Command)
             if command.end:
                 break
@@ -188,7 +186,7 @@ async def main() -> None:
 
 
 def _respond(response: Response) -> None:
-    os.write(1, msgspec.json.encode(response) + b"\n")
+    respond(msgspec.json.encode(response))
 
 
 if __name__ == "__main__":

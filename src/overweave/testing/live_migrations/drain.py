@@ -11,7 +11,7 @@ import msgspec
 
 from overweave.errors import OverweaveError
 from overweave.overlay.graph import Overlay
-from overweave.testing.live_migrations.counts import Verdict
+from overweave.testing.counts import Verdict
 from overweave.testing.live_migrations.moves import Report
 from overweave.testing.live_migrations.network import LiveNetwork
 

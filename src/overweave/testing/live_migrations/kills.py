@@ -7,7 +7,7 @@ import time
 
 from overweave.errors import OverweaveError
 from overweave.overlay.paths import path_between
-from overweave.testing.live_migrations.counts import Verdict
+from overweave.testing.counts import Verdict
 from overweave.testing.live_migrations.moves import PUBLISHERS, SUBSCRIBERS, Report, network
 from overweave.testing.live_migrations.network import EXPIRY_S, LiveNetwork
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from overweave.overlay.graph import Overlay
-from overweave.testing.live_migrations.counts import Verdict
+from overweave.testing.counts import Verdict
 from overweave.testing.live_migrations.network import LiveNetwork
 
 BROKERS = 4

@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
@@ -18,12 +16,13 @@ from overweave.drivers.tcp.operator import Operator
 from overweave.drivers.tcp.ports import free_ports
 from overweave.errors import OverweaveError
 from overweave.overlay.graph import Overlay
+from overweave.testing.counts import Due, Verdict
+from overweave.testing.line_process import LineProcess
 from overweave.testing.live import BrokerProcess, network_settings
 from overweave.testing.live_migrations.client import ClientOrders, Command, Response
-from overweave.testing.live_migrations.counts import Due, Verdict
 
-#: The time limit of a response, and for publications to arrive that are acknowledged.
-RESPONSE_S, ARRIVE_S = 120.0, 20.0
+#: The time limit for publications to arrive that are acknowledged.
+ARRIVE_S = 20.0
 #: How long brokers keep the session of a client that has crashed.
 EXPIRY_S = 10.0
 
@@ -35,7 +34,7 @@ class ClientProcess:
         self.orders = orders
         #: By life: the first number published when its subscriptions were in force.
         self.first: dict[str, int] = {}
-        self._process: asyncio.subprocess.Process | None = None
+        self._process = LineProcess("overweave.testing.live_migrations.client", orders.names[0])
 
     @property
     def name(self) -> str:
@@ -49,41 +48,25 @@ class ClientProcess:
 
     async def start(self) -> None:
         """Start the process, and wait until its clients are in force."""
-        command, pipe = [sys.executable, "-m", "overweave.testing.live_migrations.client"], subprocess.PIPE
-        self._process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=1 << 24)
-        await self._ask(msgspec.json.encode(self.orders))
+        await self._process.start(msgspec.json.encode(self.orders))
 
     async def ask(self, command: Command) -> Response:
         """The response to a command."""
-        return await self._ask(msgspec.json.encode(command))
-
-    async def _ask(self, line: bytes) -> Response:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(line + b"\n")
-        async with asyncio.timeout(RESPONSE_S):
-            said = await self._process.stdout.readline()
-        if not said:
-            raise OverweaveError(f"the process of {self.name} has ended")
-        return msgspec.json.decode(said, type=Response)
+        return msgspec.json.decode(await self._process.ask(msgspec.json.encode(command)), type=Response)
 
     @property
     def exit_status(self) -> int | None:
         """Its exit status; None while it runs."""
-        return None if self._process is None else self._process.returncode
+        return self._process.exit_status
 
     async def kill(self) -> None:
         """End it as a crash would."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
+        await self._process.kill()
 
     async def end(self) -> None:
         """Let its clients leave."""
-        assert self._process is not None
         await self.ask(Command(end=True))
-        await asyncio.wait_for(self._process.wait(), RESPONSE_S)
+        await self._process.wait()
 
     def acknowledged(self) -> int:
         """The numbers below this one are acknowledged."""
