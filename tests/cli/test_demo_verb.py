@@ -86,7 +86,10 @@ def test_the_oracle_sees_what_is_lost_duplicated_and_unexpected_in_its_span(work
     wanted = sorted(workload.matching(symbol, 1))
     stranger = next(id for id in workload.filters if id not in wanted)
     for place, name in enumerate(("good", "lost", "duplicated", "unexpected")):
-        oracle.begin(name, float(place))
+        before = oracle.begin(name, float(place))
+        if place:
+            assert (before.begin_s, before.end_s, before.publications) == (place - 1.0, float(place), 40)
+            assert before.expected == oracle.spans(9.0)[place - 1].expected > 0
         # The quotes repeat, so the same filters match.
         numbers = [oracle.next_number(symbol) for _ in range(40)]
         for number in numbers:
