@@ -137,7 +137,7 @@ class Demonstration:
         from overweave.pipeline.steps.profiles import BITS
 
         with held_signals():  # a Java process that is interrupted while it starts would stay
-            spark = stack.enter_context(session())
+            spark = stack.enter_context(session(quick=True))
         show("waiting for the traces")
         self._await_trace(spark, before, market)
         totals = profile_run(
