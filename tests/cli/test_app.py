@@ -87,7 +87,8 @@ def test_help_is_quick_because_it_imports_nothing_heavy():
         (["--nonsense"], "overweave: No such option: --nonsense; expected one of --version, --debug, --help\n"),
         (
             ["demo", "--xyz"],
-            "overweave: demo: No such option: --xyz; expected one of --filters, --seconds, --out, --seed, --json, --help\n",
+            "overweave: demo: No such option: --xyz; expected one of --brokers, --filters, --seconds, --out, --seed, "
+            "--json, --help\n",
         ),
         (["match", "--filters", "x"], "overweave: match: Missing option '--publications'. Expected file of publications"),
         (

@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from overweave.cli.demo_messages import Span
 from overweave.cli.demo_oracle import NUMBER, Oracle, Workload
+from overweave.cli.demo_run import Demonstration
+from overweave.cli.demo_summary import Summary, totals
 from overweave.drivers.tcp.network_file import read_network
 from overweave.language.relations import matches
 from overweave.pipeline.plan_files import read_plan
@@ -86,7 +89,10 @@ def test_the_oracle_sees_what_is_lost_duplicated_and_unexpected_in_its_span(work
     wanted = sorted(workload.matching(symbol, 1))
     stranger = next(id for id in workload.filters if id not in wanted)
     for place, name in enumerate(("good", "lost", "duplicated", "unexpected")):
-        oracle.begin(name, float(place))
+        before = oracle.begin(name, float(place))
+        if place:
+            assert (before.begin_s, before.end_s, before.publications) == (place - 1.0, float(place), 40)
+            assert before.expected == oracle.spans(9.0)[place - 1].expected > 0
         # The quotes repeat, so the same filters match.
         numbers = [oracle.next_number(symbol) for _ in range(40)]
         for number in numbers:
@@ -102,6 +108,20 @@ def test_the_oracle_sees_what_is_lost_duplicated_and_unexpected_in_its_span(work
     assert found == {"good": (0, 0, 0), "lost": (1, 0, 0), "duplicated": (0, 1, 0), "unexpected": (0, 0, 1)}
     assert [(span.begin_s, span.end_s) for span in oracle.spans(9.0)] == [(0.0, 1.0), (1.0, 2.0), (2.0, 3.0), (3.0, 9.0)]
     assert sum(span.expected for span in oracle.spans(9.0)) == oracle.expected
+
+
+def test_a_lost_delivery_is_an_error_that_names_the_time(run, tmp_path, monkeypatch):
+    spans = tuple(Span(name, 0.0, 1.0, 4, 9, 9 - lost, lost, 0, 0) for name, lost in (("before", 0), ("change", 2)))
+    summary = Summary(
+        brokers=2, brokers_after=1, clients=3, filters=4, **totals(spans), spans=spans, profiles=1, change=None, plan={},
+        report=str(tmp_path / "demo/report.html"), plan_report="",
+    )  # fmt: skip
+    monkeypatch.setattr(Demonstration, "prepare", lambda self: None)
+    monkeypatch.setattr(Demonstration, "run", lambda self: summary)
+    status, out, err = run("demo", "--out", tmp_path / "demo")
+    assert (status, out) == (1, "")
+    assert "expected 18, each once: 2 are lost, 0 duplicated and 0 unexpected, of what was published in the time change" in err
+    assert (tmp_path / "demo").exists()
 
 
 def test_what_is_not_ours_stays(run, tmp_path):

@@ -53,19 +53,17 @@ def demo(
             demonstration = Demonstration(DemoOptions(brokers, filters, seconds, out, seed), phases)
             demonstration.prepare()
         summary = demonstration.run()
-        check_exactly_once(summary)
+    check_exactly_once(summary)  # if not, the traces are kept
     put(msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n" if json else summary_text(summary).encode())
 
 
 @contextlib.contextmanager
 def _directory(out: Path) -> Iterator[None]:
     """A new output directory, which is removed when the demonstration fails or is interrupted."""
+    _clear(out)
+    out.mkdir(parents=True)
     try:
-        _clear(out)
-        out.mkdir(parents=True)
         yield
-    except InvalidInput:
-        raise
     except BaseException:  # also Ctrl-C: partial results are of no use
         with held_signals():
             _clear(out)

@@ -12,7 +12,7 @@ import time
 
 import msgspec
 
-from overweave.cli.demo_messages import MarketConfig, Opened, Reply, Request, Span, Spans, Status, Stop
+from overweave.cli.demo_messages import Begun, MarketConfig, Opened, Reply, Request, Spans, Status, Stop
 from overweave.cli.demo_oracle import NUMBER, Oracle, Workload, traders_of
 from overweave.cli.terminal import say
 from overweave.drivers.tcp.client import Client, Subscription, connect
@@ -53,18 +53,16 @@ class Market:
         traders = traders_of(list(self._workload.filters), FILTERS_PER_TRADER)
         await asyncio.gather(*(self._open_trader(place, numbers) for place, numbers in enumerate(traders)))
 
-    def begin(self, name: str) -> Span | None:
-        """Begin a span, with the first one the traffic; the span before."""
-        now_s = self._now_s()
-        before = self._oracle.last_span(now_s) if self._publishing else None
-        self._oracle.begin(name, now_s)
+    def begin(self, name: str) -> Begun:
+        """Begin a span, with the first one the traffic."""
+        begun = self._oracle.begin(name, self._now_s())
         if not self._publishing:
             interval_s = 1 / self._config.rate_hz
             for place, symbol in enumerate(SYMBOLS):
                 # Publishers take turns.
                 work = self._publish(symbol, interval_s, place / len(SYMBOLS) * interval_s)
                 self._publishing.append(asyncio.create_task(work))
-        return before
+        return begun
 
     async def stop(self) -> Spans:
         """End the traffic, wait for all deliveries, and count."""
@@ -150,8 +148,8 @@ async def _serve(market: Market, reader: asyncio.StreamReader) -> None:
         request = msgspec.json.decode(line, type=Request)
         if isinstance(request, Stop):
             _reply(await market.stop())
-        elif (before := market.begin(request.span)) is not None:
-            _reply(before)
+        else:
+            _reply(market.begin(request.span))
 
 
 async def _report(market: Market) -> None:

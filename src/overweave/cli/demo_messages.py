@@ -34,7 +34,16 @@ class Opened(msgspec.Struct, frozen=True, tag="opened"):
     """All clients are connected, and what they said is in force."""
 
 
-class Span(msgspec.Struct, frozen=True, tag="span"):
+class Begun(msgspec.Struct, frozen=True, tag="begun"):
+    """A span has begun; the end of the span before, with its publications and the expected deliveries of them."""
+
+    begin_s: float = 0.0
+    end_s: float = 0.0
+    publications: int = 0
+    expected: int = 0
+
+
+class Span(msgspec.Struct, frozen=True):
     """The publications of a span of time, the expected deliveries by matching without a network, and the deliveries."""
 
     name: str
@@ -56,4 +65,4 @@ class Spans(msgspec.Struct, frozen=True, tag="spans"):
 
 
 Request = Begin | Stop
-Reply = Status | Opened | Span | Spans
+Reply = Status | Opened | Begun | Spans

@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from overweave.cli.demo_children import Child, child
-from overweave.cli.demo_messages import Begin, MarketConfig, Opened, Reply, Request, Span, Spans, Status, Stop
+from overweave.cli.demo_messages import Begin, Begun, MarketConfig, Opened, Reply, Request, Span, Spans, Status, Stop
 from overweave.drivers.tcp.ports import free_ports
 from overweave.drivers.tcp.supervisor_client import SupervisorClient
 from overweave.drivers.tcp.supervisor_protocol import SupervisorError, socket_path
@@ -79,18 +79,14 @@ class MarketProcess:
         self._process, self._network = process, network
         self.status = Status(0, 0, 0)
 
-    def begin(self, span: str, show: Callable[[str], None]) -> Span:
-        """Begin a span; the span before."""
+    def begin(self, span: str, show: Callable[[str], None]) -> Begun:
+        """Begin a span, with the first one the traffic; the span before."""
         self._send(Begin(span))
-        return self._await(Span, show)
+        return self._await(Begun, show)
 
     def wait_open(self, show: Callable[[str], None]) -> None:
         """Wait until all clients are connected, and their filters and advertisements are in force."""
         self._await(Opened, show)
-
-    def start(self, span: str) -> None:
-        """Begin the traffic, with its first span."""
-        self._send(Begin(span))
 
     def stop(self, show: Callable[[str], None]) -> tuple[Span, ...]:
         """End the traffic; all spans."""

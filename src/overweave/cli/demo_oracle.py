@@ -2,8 +2,9 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
-from overweave.cli.demo_messages import Span
+from overweave.cli.demo_messages import Begun, Span
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 from overweave.language.relations import matches
@@ -45,14 +46,22 @@ class Workload:
         return sum(counts) / len(counts)
 
 
+class _Begin(NamedTuple):
+    """The begin of a span, with the publications of each symbol and the expected deliveries before."""
+
+    name: str
+    at_s: float
+    published: Counter[str]
+    expected: int
+
+
 class Oracle:
     """Counts publications and deliveries, and compares them with what was expected, by spans of time."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
         self._published: Counter[str] = Counter()
-        #: By span: its name, its begin, and the publications of each symbol before.
-        self._begun: list[tuple[str, float, Counter[str]]] = []
+        self._begun: list[_Begin] = []
         self._delivered: Counter[tuple[int, str, int]] = Counter()
         self.expected = self.deliveries = 0
 
@@ -61,9 +70,12 @@ class Oracle:
         """The number of publications."""
         return self._published.total()
 
-    def begin(self, name: str, at_s: float) -> None:
-        """Begin a span."""
-        self._begun.append((name, at_s, self._published.copy()))
+    def begin(self, name: str, at_s: float) -> Begun:
+        """Begin a span; the span before, without what takes long to count: publishers wait."""
+        now = _Begin(name, at_s, self._published.copy(), self.expected)
+        last = self._begun[-1] if self._begun else now
+        self._begun.append(now)
+        return Begun(last.at_s, at_s, (now.published - last.published).total(), now.expected - last.expected)
 
     def next_number(self, symbol: str) -> int:
         """Count a publication; its number."""
@@ -77,19 +89,15 @@ class Oracle:
         self._delivered[filter, symbol, number] += 1
         self.deliveries += 1
 
-    def last_span(self, end_s: float) -> Span:
-        """The last span, with the deliveries up to now."""
-        return self._span(len(self._begun) - 1, end_s)
-
     def spans(self, end_s: float) -> tuple[Span, ...]:
         """All spans; deliveries of publications that do not exist are unexpected in the last one."""
-        ends = [at_s for _, at_s, _ in self._begun[1:]] + [end_s]
+        ends = [each.at_s for each in self._begun[1:]] + [end_s]
         return tuple(self._span(place, end) for place, end in enumerate(ends))
 
     def _span(self, place: int, end_s: float) -> Span:
-        name, begin_s, first = self._begun[place]
+        name, begin_s, first, _ = self._begun[place]
         is_last = place == len(self._begun) - 1
-        last = self._published if is_last else self._begun[place + 1][2]
+        last = self._published if is_last else self._begun[place + 1].published
         expected = delivered = lost = duplicated = 0
         for symbol in self._published:
             for number in range(first[symbol] + 1, last[symbol] + 1):

@@ -11,7 +11,7 @@ from overweave.cli.apply_run import RATE_HZ, ApplyRun, Report
 from overweave.cli.client_options import Credentials
 from overweave.cli.demo_children import held_signals
 from overweave.cli.demo_market import FILTERS_PER_TRADER
-from overweave.cli.demo_messages import MarketConfig, Span
+from overweave.cli.demo_messages import Begun, MarketConfig, Span
 from overweave.cli.demo_network import MarketProcess, market_process, running_network, write_network
 from overweave.cli.demo_oracle import Workload
 from overweave.cli.demo_plan import bandwidth_of, bits_of, make_demo_plan
@@ -89,7 +89,7 @@ class Demonstration:
             with contextlib.ExitStack() as network:
                 market = self._started(network)
                 with self._phases.phase("measuring the network before") as show:
-                    market.start(_BEFORE)
+                    market.begin(_BEFORE, show)
                     market.watch(self._options.seconds, show)
                     before = market.begin(_CHANGE, show)
                 with self._phases.phase("profiling its traces on Spark") as show:
@@ -129,7 +129,7 @@ class Demonstration:
         return market
 
     def _profiled(
-        self, stack: contextlib.ExitStack, market: MarketProcess, before: Span, show: Show
+        self, stack: contextlib.ExitStack, market: MarketProcess, before: Begun, show: Show
     ) -> "tuple[SparkSession, int]":
         show("starting Spark")
         from overweave.pipeline.jobs import profile_run
@@ -137,7 +137,7 @@ class Demonstration:
         from overweave.pipeline.steps.profiles import BITS
 
         with held_signals():  # a Java process that is interrupted while it starts would stay
-            spark = stack.enter_context(session())
+            spark = stack.enter_context(session(quick=True))
         show("waiting for the traces")
         self._await_trace(spark, before, market)
         totals = profile_run(
@@ -151,13 +151,13 @@ class Demonstration:
         )
         return spark, totals.profiles
 
-    def _await_trace(self, spark: "SparkSession", span: Span, market: MarketProcess) -> None:
+    def _await_trace(self, spark: "SparkSession", span: Begun, market: MarketProcess) -> None:
         """Wait until the trace has all deliveries of a span: brokers write it with a delay."""
         from overweave.pipeline.span_comparison import deliveries_in
         from overweave.pipeline.steps.spans import Span as TimeSpan
 
         end_s = time.monotonic() + _TRACE_S_MAX
-        where = TimeSpan(span.name, span.begin_s, span.end_s)
+        where = TimeSpan(_BEFORE, span.begin_s, span.end_s)
         while (found := deliveries_in(spark, self._out / "traces", RUN, where)) < span.expected:
             if time.monotonic() > end_s:
                 raise OverweaveError(f"traces: expected {span.expected:,} deliveries, found {found:,}")

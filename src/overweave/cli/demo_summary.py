@@ -57,9 +57,11 @@ def totals(spans: tuple[Span, ...]) -> dict[str, int]:
 def check_exactly_once(summary: Summary) -> None:
     """Raise an error if a delivery was lost, duplicated or unexpected."""
     if summary.lost or summary.duplicated or summary.unexpected:
+        wrong = [span.name for span in summary.spans if span.lost or span.duplicated or span.unexpected]
         raise OverweaveError(
             f"deliveries: expected {summary.deliveries_expected:,}, each once: {summary.lost:,} are lost,"
-            f" {summary.duplicated:,} duplicated and {summary.unexpected:,} unexpected"
+            f" {summary.duplicated:,} duplicated and {summary.unexpected:,} unexpected, of what was published in the time"
+            f" {' and '.join(wrong)}; {Path(summary.report).parent} has traces and reports"
         )
 
 
@@ -72,9 +74,9 @@ def summary_text(summary: Summary) -> str:
     lines = [
         f"A network of {summary.brokers} brokers and {summary.clients:,} clients with {summary.filters:,} filters carried"
         f" {summary.publications:,} stock quotes.",
-        f"Spark profiled {summary.profiles:,} pairs of subscriptions and publishers; the plan leaves {summary.brokers_after} of"
-        f" {summary.brokers} brokers. It was applied in {change.duration_s:.0f} s while quotes were published:"
-        f" {len(change.moved):,} clients moved.",
+        f"Spark computed {summary.profiles:,} profiles from the traces; the plan leaves {summary.brokers_after} of"
+        f" {summary.brokers} brokers.",
+        f"It was applied in {change.duration_s:.0f} s while quotes were published: {len(change.moved):,} clients moved.",
         f"{summary.deliveries:,} deliveries, exactly those expected by matching: none lost, none duplicated.",
         "",
         *("  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]).rstrip() for row in rows),

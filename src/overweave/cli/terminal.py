@@ -3,6 +3,7 @@
 import contextlib
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TextIO
@@ -106,18 +107,37 @@ class Phases:
     def phase(self, text: str, spinner: bool = True) -> Iterator[Callable[[str], None]]:
         """The next phase during the body, which may show details; without ``spinner`` it has its own progress."""
         self._begun += 1
+        begin_s, shown = time.monotonic(), text
         say(f"{self._begun}/{self._total} {text}")
-        with waiting(text, spinner) as spin:
-            shown_s = time.monotonic()
 
-            def show(detail: str) -> None:
-                nonlocal shown_s
-                spin(f"{text}: {detail}")
-                if not is_watched() and time.monotonic() - shown_s > _DETAIL_S:
-                    shown_s = time.monotonic()
-                    say(f"{text}: {detail}")
+        def show(detail: str) -> None:
+            nonlocal shown
+            shown = f"{text}: {detail}"
+            spin(shown)
 
+        with waiting(text, spinner) as spin, _repeated(lambda: f"{shown} ({time.monotonic() - begin_s:.0f} s)", spinner):
             yield show
+
+
+@contextlib.contextmanager
+def _repeated(text: Callable[[], str], shown: bool) -> Iterator[None]:
+    """Print a text now and then during the body where no terminal shows it."""
+    if not shown or is_watched():
+        yield
+        return
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(_DETAIL_S):
+            say(text())
+
+    thread = threading.Thread(target=repeat, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _ignore(_: object) -> None:

@@ -104,13 +104,15 @@ def make_session(
 
 
 @contextmanager
-def session(master: str | None = None, *, memory_mb: int | None = None, conf: Sequence[str] = ()) -> Iterator[SparkSession]:
-    """A session that is always stopped at the end; errors of the input are `InvalidInput`.
+def session(
+    master: str | None = None, *, memory_mb: int | None = None, quick: bool = False, conf: Sequence[str] = ()
+) -> Iterator[SparkSession]:
+    """A session that is always stopped at the end; errors of the input are `InvalidInput`. ``quick`` suits small data.
 
     An active session of this process is reused and not stopped.
     """
     before = SparkSession.getActiveSession()
-    spark = make_session(master, memory_mb=memory_mb, conf=conf) if before is None else before
+    spark = make_session(master, memory_mb=memory_mb, quick=quick, conf=conf) if before is None else before
     try:
         with translate_errors():
             yield spark

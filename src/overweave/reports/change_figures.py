@@ -64,7 +64,7 @@ def loads_over_time(seconds: Seconds, kept: Sequence[str], applied_s: tuple[floa
         for id in sorted(seconds.arrivals, key=lambda each: (each in used, natural(each))):
             values = _smooth(seconds.arrivals[id])
             most = max([most, *values.tolist()])
-            width, text = (LINE_WIDTH, shown(id)) if id in used else (0.8, None)
+            width, text = (LINE_WIDTH, shown(id)) if id in used else (0.7, None)
             axes.plot(np.arange(len(values)) + 0.5, values, color=_colour(id, used), linewidth=width, label=text)
         _shade(axes, applied_s)
         axes.set_xlabel("time (s)")
@@ -121,7 +121,7 @@ def _shade(axes: Axes, applied_s: tuple[float, float]) -> None:
 
 def _colour(id: str, used: Sequence[str]) -> str:
     """The colour of a broker that stays; the others have one."""
-    return COLOURS[used.index(id) % (len(COLOURS) - 1)] if id in used else "#b9bec7"
+    return COLOURS[used.index(id) % (len(COLOURS) - 1)] if id in used else _GREY
 
 
 def _smooth(values: Sequence[int]) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
