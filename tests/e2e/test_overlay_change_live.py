@@ -131,6 +131,9 @@ def test_brokers_that_restart_have_the_present_overlay_not_that_of_their_file(tm
         async with running(settings) as first, joined(about) as guest:
             await change({**first, "B4": guest}, guest, STAYS)
             assert not any(node.links.get(each).guest for node in (*first.values(), guest) for each in node.links.neighbours)
+        # B1 restarts after the network file was written anew, the others before.
+        new = {"overlay": Overlay([*CHAIN.ids, "B4"], STAYS), "epoch": 1, "urls": about.urls}
+        settings["B1"] = with_changes({"B1": settings["B1"]}, **new)["B1"]
         try:  # B3 has no journal: it knows the file only, in which its neighbour is B2
             for id, each in {**settings, "B4": about}.items():
                 nodes[id] = BrokerNode(each)
@@ -143,6 +146,7 @@ def test_brokers_that_restart_have_the_present_overlay_not_that_of_their_file(tm
                 WITHIN_S,
                 "that the links of the change are there",
             )
+            assert {node.core.overlay_state().change for node in nodes.values()} == {"a plan"}
             async with connect(settings["B1"].listen) as one, connect(about.listen) as four:
                 await one.advertise("[n,>=,0]")
                 async with four.subscribe("[n,>=,0]") as numbers:

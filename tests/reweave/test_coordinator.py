@@ -139,6 +139,16 @@ def test_two_changes_that_began_at_once_are_seen():
     assert "X, Y began at the same time" in found.reason
 
 
+@pytest.mark.parametrize("restarted", ["B1", "B2"])
+def test_a_broker_that_restarts_with_the_new_network_file_is_no_rival(restarted):
+    target = Target(change="X", brokers=("B1", "B2"), links=(("B1", "B2"),), clients={})
+    state = stable(["B1", "B2"], [("B1", "B2")], epoch=1, change="X")
+    plain = msgspec.structs.replace(state, change="")
+    brokers = {id: answer(id, plain if id == restarted else state) for id in ("B1", "B2")}
+    observation = Observation(plain if restarted == "B1" else state, brokers)
+    assert next_step(target, Situation(observation=observation)) == Done({})
+
+
 def test_the_contact_of_a_guest_does_not_leave():
     target = Target(change="X", brokers=("B1",), links=(), before=("B1", "B2"), clients={})
     state = states.closed(states.used(states.opened(stable(["B1", "B2"], [("B1", "B2")]), target, {})))

@@ -270,7 +270,7 @@ def _record(given: OverlayState, kept: object) -> OverlayRecord:
     """The later of the driver's state of the overlay and the journal's, with the guests in the journal."""
     if not isinstance(kept, OverlayRecord):
         return OverlayRecord(given)
-    return kept if kept.state.version > given.version else OverlayRecord(given, kept.guests)
+    return kept if kept.state.rank > given.rank else OverlayRecord(given, kept.guests)
 
 
 def _all_subscriptions(routing: Routing, batch: Batch, origin: str | None) -> int:  # noqa: ARG001

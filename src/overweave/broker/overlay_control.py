@@ -94,9 +94,9 @@ class OverlayControl:
         if isinstance(message, EpochOpened):
             if self._tables is not None:
                 self._tables.on_opened(neighbour, message.overlay_epoch)
-        elif message.state.version > self.state.version:
+        elif message.state.rank > self.state.rank:
             self.adopt(message.state)
-        elif message.state.version < self.state.version:
+        elif message.state.rank < self.state.rank:
             self._send(neighbour, OverlayUpdate(self.state))
         elif neighbour in self._outsiders:
             self._context.step.effects.append(CloseLink(neighbour))
@@ -118,8 +118,8 @@ class OverlayControl:
         self.adopt(stimulus.state)
 
     def adopt(self, state: OverlayState) -> None:
-        """Adopt a state if its version is higher, and send it to all neighbours."""
-        if state.version <= self.state.version:
+        """Adopt a state if its rank is higher, and send it to all neighbours."""
+        if state.rank <= self.state.rank:
             return
         before, self.state = self._wanted, state
         neighbours = set(self._neighbours)

@@ -60,7 +60,7 @@ class EpochTree(msgspec.Struct, frozen=True, array_like=True):
 
 
 class OverlayState(msgspec.Struct, frozen=True):
-    """All open epochs of a network. Brokers adopt a state of a higher version."""
+    """All open epochs of a network. Brokers adopt a state of a higher version (`rank`)."""
 
     version: OverlayVersion
     #: The brokers of all open epochs.
@@ -83,6 +83,14 @@ class OverlayState(msgspec.Struct, frozen=True):
     def epochs(self) -> tuple[OverlayEpoch, ...]:
         """The open epochs."""
         return tuple(tree.epoch for tree in self.trees)
+
+    @property
+    def rank(self) -> tuple[OverlayVersion, bool]:
+        """Of two states the one of higher rank is in force.
+
+        The network file does not know which change has written it. So the state with the name of the change is the higher one.
+        """
+        return self.version, bool(self.change)
 
     @property
     def is_stable(self) -> bool:

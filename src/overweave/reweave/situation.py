@@ -56,10 +56,13 @@ def lag(situation: Situation, brokers: Collection[str]) -> str | None:
 
 
 def rivals(situation: Situation) -> list[str]:
-    """The names of other changes with the version of the observed state: two coordinators began at once."""
+    """The names of other changes with the version of the observed state: two coordinators began at once.
+
+    A broker that has just started with the network file does not know the name of the change that has written it.
+    """
     state = situation.state
     found = {each.overlay.change for each in situation.observation.brokers.values() if each.overlay.version == state.version}
-    return sorted(found - {state.change})
+    return sorted(found - {state.change}) if len(found - {""}) > 1 else []
 
 
 def unsynced(observation: Observation, epoch: OverlayEpoch) -> list[str]:

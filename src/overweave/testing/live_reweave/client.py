@@ -11,6 +11,7 @@ import msgspec
 import overweave as ow
 from overweave.drivers.tcp.client import Client
 from overweave.drivers.tcp.limits import raise_descriptor_limit
+from overweave.drivers.tcp.warm import warm_up
 from overweave.testing.counts import Verdict
 from overweave.testing.line_process import requests, respond
 from overweave.testing.live_reweave.orders import ClientOrders, Command, Places, Response, Subscriber, Window
@@ -113,6 +114,7 @@ class Clients:
 async def main() -> None:
     """Do as ordered until standard input ends."""
     raise_descriptor_limit()
+    warm_up()  # as 'overweave sub' does: kernels that load on the first publication make a slow consumer
     lines = requests()
     orders = msgspec.json.decode(await anext(lines), type=ClientOrders)
     async with contextlib.AsyncExitStack() as stack:

@@ -8,7 +8,7 @@ import msgspec
 
 from overweave.testing.counts import Due, Verdict
 
-SLOTS = 10
+SLOTS = 20
 
 
 class Interest(msgspec.Struct, frozen=True, array_like=True):
@@ -65,7 +65,7 @@ class Places(msgspec.Struct, frozen=True, array_like=True):
     def due(self, slot: int) -> Due:
         """The numbers of a slot.
 
-        >>> Places(3, 23).due(2), Places(3, 23).due(3)
+        >>> Places(3, 43).due(2), Places(3, 43).due(3)
         (Due(first=1, end=3), Due(first=0, end=2))
         """
         return Due(-((slot - self.first) // SLOTS), -((slot - self.end) // SLOTS))

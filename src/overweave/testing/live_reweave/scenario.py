@@ -11,6 +11,7 @@ import numpy as np
 
 from overweave.contract.observation import Observation
 from overweave.drivers.tcp.network_file import read_network
+from overweave.errors import OverweaveError
 from overweave.planning.plan import Plan
 from overweave.testing.counts import Verdict
 from overweave.testing.live_reweave import commands
@@ -18,6 +19,7 @@ from overweave.testing.live_reweave.away import Away
 from overweave.testing.live_reweave.brokers import SingleBrokers, UpBrokers, mistakes, write_network_file
 from overweave.testing.live_reweave.changes import Applied, Applier, is_complete
 from overweave.testing.live_reweave.network import LiveNetwork, Measured, Size
+from overweave.testing.live_reweave.orders import SLOTS
 
 #: The limits of the issue: publishers pause at most this long, and a change takes at most this long.
 PAUSE_S_MAX, CHANGE_S_MAX = 0.25, 60.0
@@ -83,7 +85,7 @@ class Scenario:
     def __init__(self, options: Options, directory: Path) -> None:
         self.options, self._dice, self._directory = options, random.Random(options.seed), directory
         size = options.size
-        deliveries_hz = size.clients * size.filters * 0.15 * size.rate_hz / max(size.publishers, 1)
+        deliveries_hz = size.clients * size.filters * 1.5 / SLOTS * size.rate_hz / max(size.publishers, 1)
         bandwidth = deliveries_hz * _WIRE_BYTES * 1.5 / options.target
         self.file = write_network_file(directory, size.brokers, max(bandwidth, 10_000.0), _EXPIRY_S)
         self.brokers = SingleBrokers(self.file) if options.kill_brokers else UpBrokers(self.file)
@@ -129,6 +131,9 @@ class Scenario:
             steady.deliveries > 0,
             f"{steady.deliveries / options.steady_s:,.0f} deliveries/s; {_text(steady)}; up in {up_s:.0f} s",
         )
+
+        if not steady.deliveries:
+            raise OverweaveError("steady traffic: nothing arrives")
 
     async def _work(self) -> None:
         options = self.options
