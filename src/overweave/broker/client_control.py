@@ -9,6 +9,7 @@ from overweave.broker.pending_ack import PendingAck
 from overweave.broker.registry import Journal, Registry, kind_of, withdrawal_of
 from overweave.contract.effects import Reject
 from overweave.contract.frames import ControlMessage, SyncEnd, is_addressed
+from overweave.language.generations import is_stable
 from overweave.language.messages import Advertise, Control, RoutingMessage, Subscribe, Unadvertise
 
 
@@ -77,9 +78,9 @@ class ClientControl:
         self.durability.hold(ack, self.registry.last_kept(client))
 
     def _is_too_early(self, message: Control) -> bool:
-        """Whether a subscription must wait, because the protocol would send it to some brokers only."""
+        """Whether a subscription that has moved here must wait: sent to some brokers only, it would be settled too soon."""
         links = self._context.engine.links
-        return links is not None and isinstance(message, Subscribe) and links.holds(message)
+        return links is not None and not links.synced and isinstance(message, Subscribe) and not is_stable(message.id)
 
     def resume(self, entry: Deferred) -> None:
         """Resume a deferred control message of any peer."""

@@ -72,8 +72,9 @@ class LinkEvents(Protocol):
     def tick(self) -> Iterable[Output]:
         """A heartbeat period has passed."""
 
-    def holds(self, subscription: Subscribe) -> bool:
-        """Whether a subscription of a client has to wait: brokers that need it are unknown, so it would be settled too soon."""
+    @property
+    def synced(self) -> bool:
+        """Whether the advertisements of all reachable brokers are known, so that a subscription is sent to all who need it."""
 
     @property
     def topology(self) -> TopologyView | None:

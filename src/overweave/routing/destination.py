@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from overweave.batches.base import Batch
 from overweave.batches.destinations import split_by_next_hop, split_local, with_destinations
 from overweave.contract.modules import TopologyView
-from overweave.language.generations import is_stable
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
 from overweave.overlay.parts import LinkKind
 from overweave.routing.base import UNROUTABLE, Engine, Forward, Send, SubscriptionTable
@@ -38,12 +37,10 @@ class DestinationBased:
             self, ByDestination.at(self._number), NoSync, links=self, match_cost=self.match_cost, needs_advertisements=True
         )
 
-    def holds(self, subscription: Subscribe) -> bool:
-        """See `LinkEvents.holds`: brokers that become known do not publish before they have the reply of this one.
-
-        One that has moved here waits all the same: settled, it would tell its client to leave the old broker.
-        """
-        return not is_stable(subscription.id) and not self._node.synced
+    @property
+    def synced(self) -> bool:
+        """See `LinkEvents.synced`."""
+        return self._node.synced
 
     @property
     def topology(self) -> TopologyView:

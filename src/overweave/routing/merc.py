@@ -86,9 +86,10 @@ class Merc:
         """See `LinkEvents.link_down`."""
         return [*self._links[neighbour].link(neighbour, DOWN), *self._exchange.reexport()]
 
-    def holds(self, subscription: Subscribe) -> bool:  # noqa: ARG002
-        """See `LinkEvents.holds`: edge brokers pass on what they get in a reply, but the publisher does not wait for it."""
-        return not all(node.synced for node in self._clusters.values())
+    @property
+    def synced(self) -> bool:
+        """See `LinkEvents.synced`."""
+        return all(node.synced for node in self._clusters.values())
 
     def tick(self) -> Iterable[Send]:
         """See `LinkEvents.tick`."""
