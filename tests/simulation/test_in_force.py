@@ -11,9 +11,11 @@ from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.faults import Faults
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.publications import Publication
 from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
+from overweave.overlay.parts import Broker
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
 
@@ -103,3 +105,31 @@ def test_what_waits_without_faults_waits_no_longer_than_there_and_back():
     while network.client("s").unsettled():
         network.scheduler.run(network.scheduler.now_s + 0.001)
     assert network.scheduler.now_s - begin_s == pytest.approx(0.10, abs=0.01)
+
+
+CLUSTERS = [Broker("U1", cluster="U"), Broker("UV", cluster="U", other_clusters=("V",)), Broker("V1", cluster="V")]
+
+
+@pytest.mark.parametrize(
+    ("protocol", "overlay"),
+    [("destination", make_overlay("chain", brokers=7)), ("merc", Overlay(CLUSTERS, [("U1", "UV"), ("UV", "V1")]))],
+)
+def test_a_subscription_at_a_broker_that_has_just_restarted_is_in_force_once_it_has_settled(protocol, overlay):
+    costs, config = Costs(link_delay_s=0.05), BrokerConfig(heartbeat_s=0.5)
+    network = SimulatedNetwork(overlay, PROTOCOLS[protocol].make, costs=costs, config=config)
+    near, far = overlay.ids[0], overlay.ids[-1]
+    network.add_client("p", near)
+    network.add_client("s", far)
+    network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
+    network.run_until_quiescent()
+    network.scheduler.run(network.scheduler.now_s + 3.0)
+    network.crash(far, 0.1)
+    network.scheduler.run(network.scheduler.now_s + 0.1)
+    network.say("s", Subscribe("s/1", parse_filter("[x,>=,0]")))
+    end_s = network.scheduler.now_s + 5.0
+    while network.unsettled() and network.scheduler.now_s < end_s:
+        network.scheduler.run(network.scheduler.now_s + 0.001)
+    assert not network.unsettled()
+    network.publish("p", Publication({"x": 1}))
+    network.run_until_quiescent()
+    assert network.deliveries == {("p", 0, "s/1"): 1}

@@ -9,7 +9,6 @@ from overweave.broker.pending_ack import PendingAck
 from overweave.broker.registry import Journal, Registry, kind_of, withdrawal_of
 from overweave.contract.effects import Reject
 from overweave.contract.frames import ControlMessage, SyncEnd, is_addressed
-from overweave.language.generations import is_stable
 from overweave.language.messages import Advertise, Control, RoutingMessage, Subscribe, Unadvertise
 
 
@@ -78,9 +77,12 @@ class ClientControl:
         self.durability.hold(ack, self.registry.last_kept(client))
 
     def _is_too_early(self, message: Control) -> bool:
-        """Whether a subscription that has moved here must wait: sent to some brokers only, it would be settled too soon."""
+        """Whether a subscription must wait: sent to some brokers only, it would be settled too soon.
+
+        Brokers that do not know yet that this one has restarted publish without it.
+        """
         links = self._context.engine.links
-        return links is not None and not links.synced and isinstance(message, Subscribe) and not is_stable(message.id)
+        return links is not None and not links.synced and isinstance(message, Subscribe)
 
     def resume(self, entry: Deferred) -> None:
         """Resume a deferred control message of any peer."""

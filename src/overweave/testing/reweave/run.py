@@ -55,9 +55,11 @@ class _Run:
         self._overlay = make_overlay("random-tree", brokers=3 + int(self._random.integers(5)), degree_max=3, seed=seed)
         self._received: Counter[tuple[str, int, int, str]] = Counter()
         loses = FAULTS[faults].lose_frames
+        # As in live brokers: a protocol that routes around failures has to detect them.
+        beats = loses or PROTOCOLS[protocol].reroutes
         self._network = SimulatedNetwork(
             self._overlay, PROTOCOLS[protocol].make, seed, FAULTS[faults], Costs(link_delay_s=0.01),
-            BrokerConfig(SessionConfig(window=64, retransmit_s=0.3 if loses else None), heartbeat_s=0.5 if loses else None),
+            BrokerConfig(SessionConfig(window=64, retransmit_s=0.3 if loses else None), heartbeat_s=0.5 if beats else None),
             lambda at: {COLLECTOR: Collector(at)}, self._count,
         )  # fmt: skip
         self._publishers = [f"p{i}" for i in range(_PUBLISHERS)]
