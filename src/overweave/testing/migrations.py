@@ -101,7 +101,7 @@ class _Run:
         for client in (*self._publishers, *self._subscribers):
             network.add_client(client, str(self._random.choice(self._overlay.ids)))
         for publisher in self._publishers:
-            network.say(publisher, Advertise(f"{publisher}/a", parse_filter("[x,>=,0]")))
+            self._advertise(publisher)
         for subscriber in self._subscribers:
             for number in range(2):
                 low = int(self._random.integers(80))
@@ -111,6 +111,14 @@ class _Run:
         network.run_until_quiescent()
         network.scheduler.run(network.scheduler.now_s + _START_S)  # brokers that start may not know each other for a while
         network.run_until_quiescent()
+        while self._crashed.keys() >= set(self._publishers):  # a run without publications shows nothing
+            self._publishers.append(f"p{len(self._publishers)}")
+            network.add_client(self._publishers[-1], str(self._random.choice(self._overlay.ids)))
+            self._advertise(self._publishers[-1])
+            network.run_until_quiescent()
+
+    def _advertise(self, publisher: str) -> None:
+        self._network.say(publisher, Advertise(f"{publisher}/a", parse_filter("[x,>=,0]")))
 
     def _publish(self, publisher: str) -> None:
         network = self._network
