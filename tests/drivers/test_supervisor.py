@@ -10,7 +10,8 @@ import sys
 import tempfile
 import time
 
-import msgspec
+import msgspecfrom pathlib import Path
+
 import pytest
 
 from overweave.drivers.tcp import supervisor_protocol
@@ -208,3 +209,10 @@ def test_requests_survive_the_wire():
     request = StopProcess("B1", 3.0)
     decoded = msgspec.json.decode(msgspec.json.encode(request), type=supervisor_protocol.SupervisorRequest)
     assert decoded == request
+
+
+def test_a_directory_that_is_too_long_for_a_socket_is_not_used(file, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / ("long" * 25)))
+    assert socket_path(file).parent == Path("/tmp")
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1000")
+    assert socket_path(file).parent == Path("/run/user/1000")

@@ -1,7 +1,7 @@
 """The local protocol of ``overweave up``: one request and one reply per connection, each a line of JSON, over a Unix socket.
 
-The socket is in ``$XDG_RUNTIME_DIR`` or the directory for temporary files. Its name follows from the user and the absolute path
-of the network file. Only that user can connect to it.
+The socket is in ``$XDG_RUNTIME_DIR`` or the directory for temporary files, or in ``/tmp`` where that is too long a path.
+Its name follows from the user and the absolute path of the network file. Only that user can connect to it.
 """
 
 import hashlib
@@ -15,6 +15,8 @@ from overweave.errors import OverweaveError
 
 #: No line is longer.
 LINE_BYTES_MAX = 1 << 20
+#: The longest path of a Unix socket on all systems, and the directory in place of one that makes it longer.
+_SOCKET_PATH_BYTES_MAX, _SHORT_DIRECTORY = 103, "/tmp"
 
 
 class SupervisorError(OverweaveError):
@@ -68,6 +70,8 @@ class SupervisorReply(msgspec.Struct, frozen=True):
 
 def socket_path(file: Path) -> Path:
     """Where the supervisor of a network file listens."""
-    directory = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     digest = hashlib.sha256(str(file.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:24]
-    return Path(directory) / f"overweave-{os.getuid()}-{digest}.sock"
+    name = f"overweave-{os.getuid()}-{digest}.sock"
+    directories = (os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), _SHORT_DIRECTORY)
+    paths = [Path(directory) / name for directory in directories]
+    return next((path for path in paths if len(os.fsencode(path)) <= _SOCKET_PATH_BYTES_MAX), paths[0])
