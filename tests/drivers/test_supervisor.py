@@ -9,9 +9,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
-import msgspecfrom pathlib import Path
-
+import msgspec
 import pytest
 
 from overweave.drivers.tcp import supervisor_protocol
