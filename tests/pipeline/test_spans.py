@@ -4,7 +4,15 @@ import pytest
 
 from overweave.pipeline.schemas import DELIVERIES
 from overweave.pipeline.span_comparison import Seconds, compare_spans, deliveries_in
-from overweave.pipeline.steps.spans import Span, in_spans, span_deliveries, span_loads, span_pauses
+from overweave.pipeline.steps.spans import (
+    Span,
+    first_arrivals,
+    first_deliveries,
+    in_spans,
+    span_deliveries,
+    span_loads,
+    span_pauses,
+)
 
 BEFORE, AFTER = Span("before", 100.0, 102.0), Span("after", 102.0, 104.0)
 #: publisher, sequence, broker, subscription, hops, published, arrived
@@ -41,15 +49,15 @@ def values(frame, *names):
 
 def test_loads_deliveries_and_pauses_of_each_span(deliveries):
     rows = in_spans(deliveries, [BEFORE, AFTER])
-    assert values(span_loads(rows), "span", "broker", "arrivals") == {
+    assert values(span_loads(first_arrivals(rows)), "span", "broker", "arrivals") == {
         ("before", "B1", 3), ("before", "B2", 2), ("after", "B1", 1)
     }  # fmt: skip
-    found = {row.span: row for row in span_deliveries(rows).collect()}
+    found = {row.span: row for row in span_deliveries(first_deliveries(rows)).collect()}
     assert (found["before"].deliveries, found["after"].deliveries) == (4, 1)
     assert found["before"].hops_mean == pytest.approx((1 + 1 + 0 + 0) / 4)
     assert found["before"].delay_s_p50 == pytest.approx(0.3)
     assert found["before"].delay_s_p99 == pytest.approx(1.6, abs=0.05)
-    gaps = {row.span: row.gap_s_max for row in span_pauses(rows).collect()}
+    gaps = {row.span: row.gap_s_max for row in span_pauses(first_arrivals(rows)).collect()}
     assert gaps == {"before": pytest.approx(103.5 - 101.02), "after": pytest.approx(0.1)}
 
 

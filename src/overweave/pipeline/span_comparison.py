@@ -7,7 +7,17 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from overweave.pipeline.locations import LocationLike
-from overweave.pipeline.steps.spans import Span, in_spans, second_delays, second_loads, span_deliveries, span_loads, span_pauses
+from overweave.pipeline.steps.spans import (
+    Span,
+    first_arrivals,
+    first_deliveries,
+    in_spans,
+    second_delays,
+    second_loads,
+    span_deliveries,
+    span_loads,
+    span_pauses,
+)
 from overweave.pipeline.tables import read_table
 
 
@@ -46,24 +56,26 @@ def compare_spans(
     spark: SparkSession, traces: LocationLike, run: str, spans: Sequence[Span]
 ) -> tuple[list[SpanMeasures], Seconds]:
     """The measures of each span, and the seconds from the first to the last."""
-    rows = in_spans(_rows(spark, traces, run), spans).cache()
+    rows = in_spans(_rows(spark, traces, run), spans)
+    arrivals, deliveries = first_arrivals(rows).cache(), first_deliveries(rows).cache()
     try:
-        return _measures(rows, spans), _seconds(rows, spans)
+        return _measures(arrivals, deliveries, spans), _seconds(arrivals, deliveries, spans)
     finally:
-        rows.unpersist()
+        arrivals.unpersist()
+        deliveries.unpersist()
 
 
 def _rows(spark: SparkSession, traces: LocationLike, run: str) -> DataFrame:
     return read_table(spark, traces, "deliveries").where(F.col("run") == run)
 
 
-def _measures(rows: DataFrame, spans: Sequence[Span]) -> list[SpanMeasures]:
+def _measures(arrivals: DataFrame, deliveries: DataFrame, spans: Sequence[Span]) -> list[SpanMeasures]:
     loads: dict[str, dict[str, float]] = {span.name: {} for span in spans}
     lasted_s = {span.name: span.end_s - span.begin_s for span in spans}
-    for each in span_loads(rows).collect():
+    for each in span_loads(arrivals).collect():
         loads[each.span][each.broker] = each.arrivals / lasted_s[each.span]
-    delivered = {row.span: row for row in span_deliveries(rows).collect()}
-    gaps = {row.span: row.gap_s_max for row in span_pauses(rows).collect()}
+    delivered = {row.span: row for row in span_deliveries(deliveries).collect()}
+    gaps = {row.span: row.gap_s_max for row in span_pauses(arrivals).collect()}
     found = []
     for span in spans:
         row: Row | None = delivered.get(span.name)
@@ -82,14 +94,14 @@ def _measures(rows: DataFrame, spans: Sequence[Span]) -> list[SpanMeasures]:
     return found
 
 
-def _seconds(rows: DataFrame, spans: Sequence[Span]) -> Seconds:
+def _seconds(arrivals: DataFrame, deliveries: DataFrame, spans: Sequence[Span]) -> Seconds:
     first, last = int(min(span.begin_s for span in spans)), int(max(span.end_s for span in spans))
     count = last - first
-    arrivals: dict[str, list[int]] = {}
-    for row in second_loads(rows).where(F.col("second").between(first, last - 1)).collect():
-        arrivals.setdefault(row.broker, [0] * count)[row.second - first] = row.arrivals
+    counts: dict[str, list[int]] = {}
+    for row in second_loads(arrivals).where(F.col("second").between(first, last - 1)).collect():
+        counts.setdefault(row.broker, [0] * count)[row.second - first] = row.arrivals
     p50: list[float | None] = [None] * count
     p99: list[float | None] = [None] * count
-    for row in second_delays(rows).where(F.col("second").between(first, last - 1)).collect():
+    for row in second_delays(deliveries).where(F.col("second").between(first, last - 1)).collect():
         p50[row.second - first], p99[row.second - first] = row.delay_s_p50, row.delay_s_p99
-    return Seconds(arrivals=arrivals, delay_s_p50=p50, delay_s_p99=p99)
+    return Seconds(arrivals=counts, delay_s_p50=p50, delay_s_p99=p99)
