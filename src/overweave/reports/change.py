@@ -97,13 +97,13 @@ def change_contents(change: Change, seconds: Seconds, plan_page: str) -> list[El
     before, _, after = change.spans
     known = [
         ("brokers", f"{len(change.brokers_before)} → {len(change.brokers_after)}"),
-        ("messages, all brokers (1/s)", f"{sum(before.input_hz.values()):,.0f} → {sum(after.input_hz.values()):,.0f}"),
+        ("messages (1/s)", f"{sum(before.input_hz.values()):,.0f} → {sum(after.input_hz.values()):,.0f}"),
         ("hops, mean", f"{before.hops_mean or 0:.2f} → {after.hops_mean or 0:.2f}"),
         ("clients that moved", f"{len(change.moved):,} of {change.clients:,}"),
         ("lost, duplicated", f"{lost:,}, {duplicated:,}"),
     ]
     text = (
-        "A live network was measured, planned on Spark from its own traces, and changed by that plan while publishers published."
+        "A live network was measured, planned on Spark from its own traces, and changed by that plan while publications flowed."
         f" The change took {change.duration_s:.0f} s."
     )
     return [

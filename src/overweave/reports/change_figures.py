@@ -30,6 +30,7 @@ def overlays(
     places = positions(ids, before)
     width = max(x for x, _ in places.values()) + _GAP
     levels = 1 + max(-y for _, y in places.values())
+    upper = {max(link, key=lambda end: places[end][1]) for link in before}
     most = max([1.0, *hz_before.values(), *hz_after.values()])
     caption = "the overlay before and after; numbers are messages per second at each broker, hollow brokers were stopped"
     with new_figure("overlays", caption, min(6.0, 0.9 + 0.75 * levels)) as (figure, axes):
@@ -43,10 +44,10 @@ def overlays(
                 size = 40 + 190 * rate / most if id in kept else 40
                 axes.scatter([x + offset], [y], s=size, color=colour, edgecolors=_GREY, linewidths=0.8, zorder=2)
                 if len(places) <= _NAMES_MAX:
+                    # Below the upper end of a link there are lines.
+                    at, ha, va = ((9, 0), "left", "center") if id in upper else ((0, -10), "center", "top")
                     text = f"{shown(id)}\n{rate:.0f}" if id in kept else shown(id)
-                    axes.annotate(
-                        text, (x + offset, y), (0, -10), textcoords="offset points", ha="center", va="top", fontsize=7, zorder=3
-                    )
+                    axes.annotate(text, (x + offset, y), at, textcoords="offset points", ha=ha, va=va, fontsize=7, zorder=3)
         for offset, text in ((0.0, f"before: {len(ids)} brokers"), (width, f"after: {len(used)} brokers")):
             axes.text(offset - 0.4, 0.45, text, fontsize=11, fontweight="bold")
         axes.set_xlim(-0.6, 2 * width - _GAP + 0.6)
