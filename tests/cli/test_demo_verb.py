@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from overweave.cli.demo_children import child
 from overweave.cli.demo_messages import Span
 from overweave.cli.demo_oracle import NUMBER, Oracle, Workload
 from overweave.cli.demo_run import Demonstration
 from overweave.cli.demo_summary import Summary, totals
 from overweave.drivers.tcp.network_file import read_network
+from overweave.errors import OverweaveError
 from overweave.language.relations import matches
 from overweave.pipeline.plan_files import read_plan
 from overweave.testing.stock import SYMBOLS
@@ -145,6 +147,25 @@ def test_interrupted_in_any_phase_it_leaves_nothing(tmp_path, phase, send):
         assert demo.stderr.read().endswith("overweave: interrupted\n")
         assert demo.wait(60) == 130
     check_nothing_left(tmp_path)
+
+
+DEAF = """
+import signal, sys
+signal.signal(signal.SIGINT, lambda *_: None)
+print("deaf", flush=True)
+sys.stdin.read()
+print("end", flush=True)
+"""
+
+
+def test_a_child_that_does_not_hear_its_signal_stops_at_the_end_of_its_input(tmp_path, monkeypatch):
+    (tmp_path / "deaf.py").write_text(DEAF)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with child("deaf", "deaf", [], signal.SIGINT, 2.0) as process:
+        assert process.line(20.0) == b"deaf\n"
+    assert process.line(20.0) == b"end\n"
+    with pytest.raises(OverweaveError, match=r"^deaf ended with status 0$"):
+        process.line(20.0)
 
 
 def test_a_broker_that_dies_ends_it_with_its_name(tmp_path):

@@ -3,6 +3,7 @@
 import contextlib
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,8 @@ _PHASES = 10
 _OWNED = (
     "network.toml", ".network.toml.lock", "traces", "profiles", "plan.json", "plan.html", "report.html"
 )  # fmt: skip
+#: The time for what may still write there to end.
+_LAST_S_MAX = 15.0
 #: What the network was before the plan.
 _BACKUPS = "network.toml.before-"
 
@@ -66,8 +69,17 @@ def _directory(out: Path) -> Iterator[None]:
         yield
     except BaseException:  # also Ctrl-C: partial results are of no use
         with held_signals():
-            _clear(out)
+            _remove(out)
         raise
+
+
+def _remove(out: Path) -> None:
+    """Remove the output directory; a process that was killed may have left others that end, and still write there."""
+    end_s = time.monotonic() + _LAST_S_MAX
+    while out.exists() and time.monotonic() < end_s:
+        shutil.rmtree(out, ignore_errors=True)
+        if out.exists():
+            time.sleep(0.1)
 
 
 def _clear(out: Path) -> None:

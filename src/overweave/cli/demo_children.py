@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from overweave.errors import OverweaveError
 
@@ -52,14 +52,18 @@ class Child:
             raise self._error()
 
     def stop(self, number: signal.Signals, limit_s: float) -> None:
-        """Send a signal, and wait until the process has ended; by force after the time limit."""
-        if self._process.poll() is None:
-            self._process.send_signal(number)
-        try:
-            self._process.wait(limit_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        """Send a signal, and wait until the process has ended. After half of the time limit its input ends, then it is killed."""
+        assert self._process.stdin is not None
+        # A library that is being imported may swallow the signal. The end of the input is heard in any case.
+        end_input, kill = self._process.stdin.close, self._process.kill
+        actions: list[Callable[[], None]] = [lambda: self._process.send_signal(number), end_input, kill]
+        for action in actions:
+            with contextlib.suppress(OSError):
+                action()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(limit_s / 2)
+                break
+        self._process.wait()
         for reader in self._readers:
             reader.join(limit_s)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
