@@ -121,8 +121,9 @@ class Scenario:
         await self.brokers.start()
         up_s = time.monotonic() - start_s
         await self.network.enter()
-        await self.network.publish(options.size.rate_hz)
-        await asyncio.sleep(options.steady_s)
+        for share in (0.1, 0.4, 1.0):  # every process does much for the first time
+            await self.network.publish(share * options.size.rate_hz)
+            await asyncio.sleep(options.steady_s)
         await self.network.measured()
         await asyncio.sleep(options.steady_s)
         steady = await self.network.measured()
