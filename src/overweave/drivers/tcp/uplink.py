@@ -88,10 +88,7 @@ class Uplink:
             # Messages that arrived while this process was paused are not read yet.
             self._resumed_s = now_s
             connection.send(Ping())
-        elif (
-            now_s - max(connection.received_s, self._resumed_s) > _SILENT_INTERVALS * PING_INTERVAL_S
-            and self.established.is_set()
-        ):
+        elif silent_s > _SILENT_INTERVALS * PING_INTERVAL_S and self.established.is_set():
             connection.abort()
         elif now_s - connection.sent_s > PING_INTERVAL_S / 2:
             connection.send(Ping())
