@@ -13,10 +13,12 @@ import pytest
 
 from overweave.contract.effects import Reject
 from overweave.contract.wire import Connect
+from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.tombstones import Tombstones
 from overweave.errors import Refused, SessionLost
 from overweave.overlay.graph import Overlay
+from overweave.testing.chaos.proxy import Route
 from overweave.testing.live import network_settings, processes, running, until, uplink_of
 
 ONE = Overlay(["B1"])
@@ -259,3 +261,21 @@ def test_only_some_tombstones_are_kept():
         tombstones.add(str(number), "key", "code", "text", 0.0, number)
     assert [tombstones.pop(str(number), "key", 1.0) is not None for number in range(5)] == [False, False, True, True, True]
     assert len(tombstones) == 0
+
+
+def test_the_gap_begins_with_the_connection_that_was_lost_not_with_attempts_to_connect_again():
+    async def work():
+        async with running(network_settings(Overlay(["B1", "B2"], [("B1", "B2")]))) as nodes:
+            route = Route(parse_address(nodes["B1"].settings.listen).port)
+            relay = await asyncio.start_server(route.accept, "127.0.0.1", 0)
+            url = f"tcp://127.0.0.1:{relay.sockets[0].getsockname()[1]}"
+            async with connect(url, name="s", failover_s=1.0) as client, client.subscribe("[n,>=,0]") as numbers:
+                cut_s = client.now_s()
+                route.strike("cut", 60.0)  # whoever connects now is accepted, and disconnected at once
+                with pytest.raises(SessionLost, match="failed-over") as raised:
+                    await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S)
+                assert raised.value.since_s <= cut_s
+                assert raised.value.until_s > cut_s + 0.9
+            relay.close()
+
+    run(work())

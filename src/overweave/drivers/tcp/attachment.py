@@ -146,9 +146,9 @@ class Attachment:
     def lost(self, connection: Connection) -> None:
         """See `ConnectionHandler.lost`."""
         if self.uplink.on_lost(connection):
+            # A process that was paused notices late that the connection is lost. Attempts to connect again get nothing.
+            self.lost_s = connection.received_s if self.is_up else self.lost_s
             self.is_up = False
-            # A process that was paused notices late that the connection is lost.
-            self.lost_s = connection.received_s
             self._owner.on_lost(self)
 
     def _drop(self, connection: Connection) -> None:

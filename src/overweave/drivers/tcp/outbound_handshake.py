@@ -65,6 +65,7 @@ class OutboundHandshake:
                 self.answered.set_result(None)
             else:
                 self.answered.set_exception(error)
+                self.answered.exception()  # nobody waits if the broker stopped while it was connecting
 
 
 def connect_error(error: Exception) -> str:

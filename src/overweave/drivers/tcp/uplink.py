@@ -29,6 +29,8 @@ class Uplink:
         #: Set when a connection breaks after the handshake: dial again soon.
         self._broken = asyncio.Event()
         self._stopped = False
+        #: When this process noticed that it had been paused.
+        self._resumed_s = 0.0
         #: The error of the last attempt to dial; None if it was accepted.
         self.error: OSError | None = None
         #: Set when the broker has completed the handshake for the first time.
@@ -81,11 +83,12 @@ class Uplink:
     def _check_connection(self, connection: Connection, *, was_paused: bool) -> None:
         """Ping an idle broker, and close the connection to a silent one."""
         now_s = time.monotonic()
+        silent_s = now_s - max(connection.received_s, self._resumed_s)
         if was_paused:
             # Messages that arrived while this process was paused are not read yet.
-            connection.received_s = now_s
+            self._resumed_s = now_s
             connection.send(Ping())
-        elif now_s - connection.received_s > _SILENT_INTERVALS * PING_INTERVAL_S and self.established.is_set():
+        elif silent_s > _SILENT_INTERVALS * PING_INTERVAL_S and self.established.is_set():
             connection.abort()
         elif now_s - connection.sent_s > PING_INTERVAL_S / 2:
             connection.send(Ping())

@@ -17,7 +17,7 @@ from overweave.testing.live_reweave.network import LiveNetwork
 #: The phases in which a broker is killed, as `apply` names them.
 PHASES = ("starting", "prepared", "used", "closed", "moving clients", "writing", "trimmed", "stopping")
 #: The earliest kill of `apply`, before its first line, and how long a killed broker is away.
-_KILL_S_MIN, _AWAY_S = -1.0, (0.0, 1.5)
+_KILL_S_MIN, _AWAY_S = -0.5, (0.0, 1.5)
 _ERRORS_MAX = 3
 
 

@@ -25,7 +25,7 @@ from overweave.testing.live_reweave.orders import SLOTS
 PAUSE_S_MAX, CHANGE_S_MAX = 0.25, 60.0
 #: The tolerance of predicted inputs.
 TOLERANCE = 0.1
-_EXPIRY_S, _WIRE_BYTES = 10.0, 70
+_EXPIRY_S, _WIRE_BYTES = 10.0, 18
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,7 +86,7 @@ class Scenario:
         self.options, self._dice, self._directory = options, random.Random(options.seed), directory
         size = options.size
         deliveries_hz = size.clients * size.filters * 1.5 / SLOTS * size.rate_hz / max(size.publishers, 1)
-        bandwidth = deliveries_hz * _WIRE_BYTES * 1.5 / options.target
+        bandwidth = deliveries_hz * _WIRE_BYTES * 1.6 / options.target
         self.file = write_network_file(directory, size.brokers, max(bandwidth, 10_000.0), _EXPIRY_S)
         self.brokers = SingleBrokers(self.file) if options.kill_brokers else UpBrokers(self.file)
         self.network = LiveNetwork(self.file, self.brokers, size, options.seed)
@@ -121,8 +121,9 @@ class Scenario:
         await self.brokers.start()
         up_s = time.monotonic() - start_s
         await self.network.enter()
-        await self.network.publish(options.size.rate_hz)
-        await asyncio.sleep(options.steady_s)
+        for share in (0.1, 0.4, 1.0):  # every process does much for the first time
+            await self.network.publish(share * options.size.rate_hz)
+            await asyncio.sleep(options.steady_s)
         await self.network.measured()
         await asyncio.sleep(options.steady_s)
         steady = await self.network.measured()
