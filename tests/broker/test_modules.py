@@ -1,5 +1,10 @@
 """Modules: they watch, set timers and talk to each other through the network."""
 
+import sys
+from collections import Counter
+from pathlib import Path
+
+from overweave.broker.modules import with_collector
 from overweave.broker.modules.load_report import CLASS, LoadReporter, LoadReportOptions
 from overweave.contract.effects import SetTimer
 from overweave.contract.modules import ControlApplied, Delivered, PublishControl, Routed, SendControl, Started
@@ -111,3 +116,40 @@ def test_a_module_hears_nothing_that_a_client_publishes():
     network.publish("forger", Publication({"class": "GREETING", "from": "forger"}))
     network.scheduler.run()
     assert all("forger" not in greeter.greeted for greeter in made.values())
+
+
+def calls_of_a_batch(make_modules):
+    """What the cores call from publishing a batch to its last acknowledgement, without the simulator's measures of load."""
+    network = SimulatedNetwork(make_overlay("chain", brokers=2), PROTOCOLS["filter"].make, make_modules=make_modules)
+    network.add_client("p", "B1")
+    network.add_client("s", "B2")
+    network.say("p", Advertise("a", parse_filter("[x,isPresent,0]")))
+    network.scheduler.run(network.scheduler.now_s + 10)
+    network.say("s", Subscribe("s1", parse_filter("[x,>,1]")))
+    network.scheduler.run(network.scheduler.now_s + 10)
+    calls, batches = Counter(), [[parse_publication(f"[x,{x}]") for x in range(20)] for _ in range(2)]
+
+    def count(frame, event, argument):
+        package = Path(frame.f_code.co_filename).parts
+        if event == "call" and not {"broker", "routing", "matching"}.isdisjoint(package):
+            calls[package[-1], frame.f_code.co_name] += 1
+
+    network.publish("p", *batches[0])  # the first one compiles
+    network.scheduler.run(40.2)  # between two measurements of the load, which modules get
+    sys.setprofile(count)
+    try:
+        network.publish("p", *batches[1])
+        network.scheduler.run(40.8)
+    finally:
+        sys.setprofile(None)
+    assert sum(network.deliveries.values()) == 36
+    return calls
+
+
+def test_modules_that_watch_nothing_cost_publications_nothing():
+    options = LoadReportOptions(every_s=1e6)
+    plain = calls_of_a_batch(lambda _: {})
+    idle = calls_of_a_batch(lambda at: with_collector(at, {"report": LoadReporter(at.broker, options)}))
+    assert plain == idle
+    watching = calls_of_a_batch(lambda at: {"greeter": Greeter(at.broker)})
+    assert sum(watching.values()) > sum(plain.values())

@@ -1,10 +1,14 @@
 """Every protocol on every shape it supports, and protocols broken on purpose, which must be caught."""
 
+import random
+
 import pytest
 
 from overweave.errors import InvalidInput
+from overweave.language.relations import covers
+from overweave.language.syntax import parse_filter
 from overweave.overlay.shapes import make_overlay
-from overweave.routing import PROTOCOLS
+from overweave.routing import PROTOCOLS, forwarded
 from overweave.routing.base import Engine
 from overweave.routing.filter import FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
@@ -109,8 +113,6 @@ def test_a_broken_protocol_is_caught(make, overlay):
 
 
 def test_covering_withholds_and_tells_before_it_withdraws():
-    from overweave.language.syntax import parse_filter
-
     wide, narrow = parse_filter("[x,>,1]"), parse_filter("[x,>,5]")
     offers = ForwardedSubscriptions()
     assert offers.offer("wide", wide)
@@ -122,9 +124,6 @@ def test_covering_withholds_and_tells_before_it_withdraws():
 def test_covering_among_many_finds_what_trying_all_finds():
     import numpy as np
 
-    from overweave.language.relations import covers
-    from overweave.language.syntax import parse_filter
-
     random = np.random.default_rng(1)
     offers, told = ForwardedSubscriptions(), {}
     for i in range(400):
@@ -135,3 +134,45 @@ def test_covering_among_many_finds_what_trying_all_finds():
         if expected:
             told[f"s{i}"] = filter
     assert dict(offers.told()) == told
+
+
+def test_withdrawals_keep_every_subscription_covered():
+    dice = random.Random(2)
+    offers, filters, told = ForwardedSubscriptions(), {}, {}
+    for number in range(3_000):
+        if filters and dice.random() < 0.48:
+            id = dice.choice(sorted(filters))
+            heirs, was_told = offers.withdraw(id)
+            assert was_told == (id in told)
+            del filters[id]
+            told.pop(id, None)
+            assert told.keys().isdisjoint(heir for heir, _ in heirs)
+            told.update(heirs)
+        else:
+            low = dice.randrange(6)
+            filters[f"s{number}"] = filter = parse_filter(f"[x,>,{low}],[x,<,{low + dice.randrange(2, 8)}]")
+            if offers.offer(f"s{number}", filter):
+                told[f"s{number}"] = filter
+        offers.validate()
+        assert dict(offers.told()) == told
+        assert all(filters[id] == filter for id, filter in told.items())
+        assert all(any(covers(wide, filter) for wide in told.values()) for filter in filters.values())
+        assert len(offers) == len(filters)
+
+
+def test_subscriptions_with_equal_filters_are_withdrawn_at_the_same_cost_however_many_they_are(monkeypatch):
+    compared = []
+    monkeypatch.setattr(forwarded, "covers", lambda wide, narrow: compared.append(wide) or covers(wide, narrow))
+    costs = []
+    for several in (5, 50):
+        offers = ForwardedSubscriptions()
+        for number in range(20 * several):
+            offers.offer(f"s{number}", parse_filter(f"[kind,eq,'K{number % 20}'],[n,>=,0]"))
+        compared.clear()
+        for number in range(20 * several):
+            heirs, told = offers.withdraw(f"s{number}")
+            # Each first one is replaced by the last one of its kind, which goes last.
+            assert [id for id, _ in heirs] == ([f"s{number + 20 * (several - 1)}"] if number < 20 else [])
+            assert told == (number < 20 or number >= 20 * (several - 1))
+        costs.append(len(compared) / several)
+    assert costs[1] <= costs[0]
