@@ -163,6 +163,20 @@ def test_a_duplicate_is_settled_only_with_the_first():
     assert frames(b.session.acknowledge)[0].acknowledged == 3  # with the greeting
 
 
+def test_a_duplicate_that_waits_for_a_first_copy_with_several_parts_can_stop_waiting():
+    a, b = connected()
+    for number in (0, 1):
+        for frame in sent(a.session, publish(number)):
+            b.take(frame)
+    first, second = b.acks
+    b.session.disconnect()
+    assert [second.follow_first_copy(first) for _ in range(2)] == [True, False]
+    second.release()
+    assert not second.acked
+    second.stop_following(first)
+    assert second.acked
+
+
 def test_a_new_incarnation_is_greeted_before_it_gets_what_was_not_settled():
     a, _ = connected()
     for number in (0, 1):

@@ -103,9 +103,10 @@ class PendingAck(msgspec.Struct, eq=False):
     def follow_first_copy(self, first: "PendingAck") -> bool:
         """Settle it, a duplicate, after the first copy: its sender then holds it, if that of the first copy has crashed.
 
-        False if the first copy is settled, or its sender still holds it.
+        False if the first copy is settled, its sender still holds it, or this one waits for it already: the parts of a first copy
+        for several next hops share one ack.
         """
-        if first.acked or not first.orphaned:
+        if first.acked or not first.orphaned or self in (first._followers or ()):
             return False
         self.retain()
         first._followers = [*(first._followers or ()), self]
