@@ -8,6 +8,7 @@ import threading
 import msgspec
 import pytest
 
+from overweave.cli.apply_run import operators_of
 from overweave.cli.client_options import Credentials
 from overweave.cli.operators import target_of
 from overweave.cli.reweave import Reweaver
@@ -160,6 +161,20 @@ def test_a_client_that_may_publish_everything_cannot_apply(run, tmp_path):
             assert "control" in err
         status, _, _ = run("apply", "--status", "--network", file, "--name", "ops", "--token", "operate")
         assert status == 0
+
+
+def test_an_operator_whose_name_was_taken_over_asks_again(tmp_path):
+    """A second verb of the same operator, such as a status, does not end a change in progress."""
+    (tmp_path / "tokens.toml").write_text(TOKENS)
+
+    async def observe_twice(network):
+        async with operators_of(network) as operators, operators_of(network) as others:
+            await operators.observe(("B1",))
+            await others.observe(("B1",))
+            assert (await operators.observe(("B1",))).brokers.keys() == {"B1", "B2", "B3"}
+
+    with live(tmp_path, '[security]\ntokens = "tokens.toml"\ntoken = "broker"\n') as (file, _):
+        asyncio.run(observe_twice(target_of(file, Credentials("ops", "operate"))))
 
 
 def test_continuous_planning_observes_and_acts_within_its_limits(tmp_path):
