@@ -12,9 +12,10 @@ from overweave.cli.apply_run import operators_of
 from overweave.cli.client_options import Credentials
 from overweave.cli.operators import target_of
 from overweave.cli.reweave import Reweaver
+from overweave.contract.overlay_state import EpochTree, first_state
 from overweave.drivers.tcp.blocking import connect_blocking
 from overweave.drivers.tcp.network_file import read_network
-from overweave.drivers.tcp.overlay_file import LiveFile
+from overweave.drivers.tcp.overlay_file import LiveFile, backup_paths, read_backup
 from overweave.drivers.tcp.ports import free_ports
 from overweave.errors import OverweaveError
 from overweave.planning.evidence import evidence_of
@@ -126,6 +127,20 @@ def test_a_plan_is_applied_while_a_client_publishes(run, tmp_path):
                 assert [found.get(timeout_s=10)["x"] for _ in sent] == sent
                 with pytest.raises(TimeoutError):
                     found.get(timeout_s=0.3)
+
+
+def test_a_file_that_is_written_anew_is_always_kept(tmp_path):
+    """Also where the change was begun with another copy of the file, as on another machine."""
+    file = tmp_path / "network.toml"
+    file.write_text('[network]\nshape = "chain"\nbrokers = 3\nport = 7400\n')
+    before, first = file.read_bytes(), first_state(read_network(file).overlay, {}, epoch=1)
+    star = EpochTree(first.current, ("B1", "B2", "B3"), (("B1", "B2"), ("B1", "B3")))
+    LiveFile(file).write(msgspec.structs.replace(first, trees=(star,)))
+    assert file.read_bytes() != before
+    assert backup_paths(file, 1)[0].read_bytes() == before
+    LiveFile(file).write(first)
+    assert backup_paths(file, 1)[0].read_bytes() == before
+    assert read_backup(file, 1).clients == {}
 
 
 def test_plans_for_another_network_and_overloads_are_rejected_by_name(run, tmp_path):
