@@ -1,5 +1,8 @@
 """The broker's part of migrations, message by message."""
 
+import pytest
+
+from overweave.contract.config import BrokerConfig
 from overweave.contract.frames import BarrierRequest, MigrationBarrier
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.overlay.shapes import make_overlay
@@ -30,3 +33,12 @@ def chain():
 def test_a_client_cannot_flood_the_network_with_barriers():
     assert barriers(chain(), 100, 0.01) <= 11
     assert barriers(chain(), 5, 0.2) == 5
+
+
+@pytest.mark.parametrize("protocol", ["destination", "filter-general"])
+def test_no_barrier_is_passed_on_where_the_overlay_may_have_cycles(protocol):
+    """One of them would travel for ever, and multiply at every broker with three links."""
+    ring, config = make_overlay("chain", brokers=4).with_link(("B1", "B4")), BrokerConfig(heartbeat_s=0.5)
+    network = SimulatedNetwork(ring, PROTOCOLS[protocol].make, config=config)
+    assert barriers(network, 1, 1.0) == 0
+    assert [(each.peer, each.code) for each in network.refusals] == [("c", "bad-frame")]

@@ -8,12 +8,14 @@ import threading
 import msgspec
 import pytest
 
+from overweave.cli.apply_run import operators_of
 from overweave.cli.client_options import Credentials
 from overweave.cli.operators import target_of
 from overweave.cli.reweave import Reweaver
+from overweave.contract.overlay_state import EpochTree, first_state
 from overweave.drivers.tcp.blocking import connect_blocking
 from overweave.drivers.tcp.network_file import read_network
-from overweave.drivers.tcp.overlay_file import LiveFile
+from overweave.drivers.tcp.overlay_file import LiveFile, backup_paths, read_backup
 from overweave.drivers.tcp.ports import free_ports
 from overweave.errors import OverweaveError
 from overweave.planning.evidence import evidence_of
@@ -127,6 +129,20 @@ def test_a_plan_is_applied_while_a_client_publishes(run, tmp_path):
                     found.get(timeout_s=0.3)
 
 
+def test_a_file_that_is_written_anew_is_always_kept(tmp_path):
+    """Also where the change was begun with another copy of the file, as on another machine."""
+    file = tmp_path / "network.toml"
+    file.write_text('[network]\nshape = "chain"\nbrokers = 3\nport = 7400\n')
+    before, first = file.read_bytes(), first_state(read_network(file).overlay, {}, epoch=1)
+    star = EpochTree(first.current, ("B1", "B2", "B3"), (("B1", "B2"), ("B1", "B3")))
+    LiveFile(file).write(msgspec.structs.replace(first, trees=(star,)))
+    assert file.read_bytes() != before
+    assert backup_paths(file, 1)[0].read_bytes() == before
+    LiveFile(file).write(first)
+    assert backup_paths(file, 1)[0].read_bytes() == before
+    assert read_backup(file, 1).clients == {}
+
+
 def test_plans_for_another_network_and_overloads_are_rejected_by_name(run, tmp_path):
     with live(tmp_path) as (file, _):
         plan = plan_for(file, ("B1",), {})
@@ -160,6 +176,20 @@ def test_a_client_that_may_publish_everything_cannot_apply(run, tmp_path):
             assert "control" in err
         status, _, _ = run("apply", "--status", "--network", file, "--name", "ops", "--token", "operate")
         assert status == 0
+
+
+def test_an_operator_whose_name_was_taken_over_asks_again(tmp_path):
+    """A second verb of the same operator, such as a status, does not end a change in progress."""
+    (tmp_path / "tokens.toml").write_text(TOKENS)
+
+    async def observe_twice(network):
+        async with operators_of(network) as operators, operators_of(network) as others:
+            await operators.observe(("B1",))
+            await others.observe(("B1",))
+            assert (await operators.observe(("B1",))).brokers.keys() == {"B1", "B2", "B3"}
+
+    with live(tmp_path, '[security]\ntokens = "tokens.toml"\ntoken = "broker"\n') as (file, _):
+        asyncio.run(observe_twice(target_of(file, Credentials("ops", "operate"))))
 
 
 def test_continuous_planning_observes_and_acts_within_its_limits(tmp_path):

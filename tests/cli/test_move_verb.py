@@ -115,6 +115,14 @@ def test_a_client_moves(run, network):
         assert dict(found.get(timeout_s=5)) == {"class": "A"}
 
 
+def test_a_subscription_that_the_client_does_not_have_does_not_count_as_moved(run, network):
+    file, urls = network
+    with connect_blocking(urls["B1"], name="reader") as reader, reader.subscribe("[class,eq,'A']"):
+        status, out, err = run("move", "reader", "--to", "B3", "--subscriptions", "other", file)
+        assert (status, out) == (1, "")
+        assert "client 'reader' stays at B1: the client has no subscription 'other'" in err
+
+
 def test_a_broker_without_clients_is_drained_at_once(run, network):
     status, out, _ = run("drain", "B2", network[0])
     assert status == 0

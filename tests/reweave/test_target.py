@@ -15,7 +15,7 @@ from overweave.planning.evidence import evidence_of
 from overweave.planning.make import make_plan
 from overweave.planning.planned_for import planned_for
 from overweave.reweave import states
-from overweave.reweave.target import check_current, destinations, target_of
+from overweave.reweave.target import check_current, check_tree, destinations, target_of
 from overweave.testing.planning import random_problem
 
 
@@ -101,3 +101,25 @@ def test_differences_from_the_network_of_the_plan_are_named():
     linked = msgspec.structs.replace(plan, network=msgspec.structs.replace(plan.network, links=((ids[0], ids[2]),)))
     with pytest.raises(PlanningError, match=f"link {ids[0]}-{ids[2]} is not in it"):
         check_current(linked, observed(plan, {}), ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"links": (("B1", "B2"), ("B2", "B3"), ("B1", "B3"))}, "plan: links: expected a tree"),
+        ({"links": (("B1", "B2"),)}, "plan: links: expected a tree"),
+        ({"links": (("B1", "B9"), ("B2", "B3"))}, "plan: links: link 'B1'-'B9'"),
+        ({"links": (("B1", "B1"), ("B2", "B3"))}, "plan: links: "),
+        ({"brokers": ("B1", "B2", "B3", "B3")}, "plan: links: "),
+        ({"brokers": (), "links": (), "clients": {}, "publishers": {}}, "plan: links: expected a tree"),
+        ({"clients": {"c": "B9"}}, "plan: clients: broker 'B9': expected one of the plan's brokers"),
+    ],
+)
+def test_a_plan_that_was_edited_must_still_be_a_tree_with_all_clients(fields, error):
+    plan = msgspec.structs.replace(
+        plan_of(1), brokers=("B1", "B2", "B3"), links=(("B1", "B2"), ("B2", "B3")), clients={"c": "B1"}, publishers={"p": "B3"}
+    )
+    check_tree(plan)
+    with pytest.raises(PlanningError) as raised:
+        check_tree(msgspec.structs.replace(plan, **fields))
+    assert str(raised.value).startswith(error)

@@ -153,6 +153,9 @@ def test_a_change_reaches_all_brokers():
     assert {each.overlay.change for each in found.brokers.values()} == {"a plan"}
 
 
+TRIANGLE = EpochTree(0, ("B1", "B2", "B3"), (("B1", "B2"), ("B2", "B3"), ("B1", "B3")))
+
+
 def changed(**fields):
     state = first_state(make_overlay("chain", brokers=3))
     return msgspec.msgpack.encode(msgspec.structs.replace(state, version=OverlayVersion(2, Phase.PREPARED), **fields))
@@ -167,12 +170,20 @@ def changed(**fields):
         (changed(trees=()), "change: trees: expected one or two epochs in ascending order, got none"),
         (changed(trees=(EpochTree(0, ("B1", "B2"), ()),)), "change: trees: epoch 0: expected a connected overlay"),
         (changed(trees=(EpochTree(0, ("B1",), (("B1", "B9"),)),)), "change: trees: epoch 0: link 'B1'-'B9': "),
+        (changed(trees=(TRIANGLE,)), "change: trees: epoch 0: expected an overlay without cycles"),
         (changed(members=(Member("B1"),) * 2), "change: members: expected each broker once"),
     ],
 )
 def test_a_change_must_describe_an_overlay(body, error):
     network = simulated(make_overlay("chain", brokers=3))
     assert answer(network, "B1", CHANGE, body).startswith(error)
+
+
+def test_cycles_are_for_protocols_that_change_on_them():
+    body = changed(trees=(TRIANGLE,))
+    assert answer(simulated(make_overlay("chain", brokers=3), "destination"), "B1", CHANGE, body) == b""
+    error = answer(simulated(make_overlay("chain", brokers=3), "filter-general"), "B1", CHANGE, body)
+    assert error == "change: the overlay cannot change under this routing protocol"
 
 
 def test_an_old_change_is_rejected():

@@ -7,7 +7,7 @@ drops it, because publications may be behind it then: the client asks for anothe
 from typing import NamedTuple
 
 from overweave.broker.context import BrokerContext
-from overweave.contract.effects import MigrationEnded
+from overweave.contract.effects import MigrationEnded, Reject
 from overweave.contract.frames import (
     BarrierKind,
     BarrierRequest,
@@ -102,6 +102,10 @@ class MigrationControl:
     def on_client_message(self, client: str, message: ControlMessage) -> None:
         """Process a message of a client about a migration."""
         if isinstance(message, BarrierRequest):
+            if not self._has_barriers:
+                text = "expected no request for a barrier under this routing protocol"
+                self._context.step.effects.append(Reject(client, "bad-frame", text))
+                return
             now_s = self._context.step.now_s
             if now_s - self._barriers_s.get(client, float("-inf")) < _BARRIER_S:
                 return  # it asks again
@@ -114,6 +118,8 @@ class MigrationControl:
 
     def on_barrier(self, neighbour: str, barrier: MigrationBarrier) -> None:
         """Pass a barrier on, or end the stream to the client that waits for it."""
+        if not self._has_barriers:
+            return
         if barrier.broker != self._context.id:
             self._send_barrier(barrier, neighbour)
             return
@@ -127,6 +133,11 @@ class MigrationControl:
             for neighbour in self._neighbours:
                 if neighbour != origin and self._context.is_linked(neighbour):
                     self._sessions[neighbour].send_control(barrier, self._context.step.effects)
+
+    @property
+    def _has_barriers(self) -> bool:
+        """Whether brokers pass barriers on: each goes to all neighbours, so that on a cycle it would never end."""
+        return _BARRIERS.get(self._context.sync.kind) is BarrierKind.STREAM
 
     def _is_whole(self) -> bool:
         """Whether no publication is deferred here or sent again by a peer, and all travel in one epoch of the overlay."""

@@ -14,11 +14,13 @@ from overweave.broker.registry import Registry
 from overweave.broker.retirement import LinkRetirement
 from overweave.contract.effects import CloseLink, OpenLink, OverlayChanged
 from overweave.contract.frames import NO_EPOCH, ControlMessage, EpochOpened, OverlayUpdate
-from overweave.contract.overlay_state import EpochTree, OverlayRecord, OverlayState, OverlayStatus
+from overweave.contract.overlay_state import EpochTree, OverlayRecord, OverlayState, OverlayStatus, check_state
 from overweave.contract.stimuli import ChangeOverlay, PeerConnected
+from overweave.errors import InvalidInput
 from overweave.language.headers import OverlayEpoch
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import LinkKind
+from overweave.routing.sync import SyncKind
 
 #: The timer at which links are closed whose other end is in no epoch with this broker, and their time limit.
 OUTSIDERS, _OUTSIDER_S = "outsiders", 10.0
@@ -112,6 +114,12 @@ class OverlayControl:
             self._context.timers.set_at(OUTSIDERS, min(self._outsiders.values()) + _OUTSIDER_S)
 
     # ---- changes
+
+    def check_suits(self, state: OverlayState) -> None:
+        """Raise an error unless the routing protocol can use a state: some need trees, some no change at all."""
+        if self._context.sync.kind is SyncKind.GRAPH:
+            raise InvalidInput("the overlay cannot change under this routing protocol")
+        check_state(state, acyclic=self._tables is not None)
 
     def on_change(self, stimulus: ChangeOverlay) -> None:
         """Adopt a state that the driver or an operator has."""

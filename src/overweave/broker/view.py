@@ -23,6 +23,10 @@ class View(NamedTuple):
         """The state of this broker in a change of the overlay."""
         return self.overlay.status()
 
+    def check_overlay(self, state: OverlayState) -> None:
+        """Raise an error if this broker cannot route on a state of the overlay."""
+        self.overlay.check_suits(state)
+
     def clients(self) -> list[str]:
         """All clients with a session or registrations, connected or not."""
         return self.registry.clients()

@@ -38,9 +38,10 @@ def read_plan(path: Path) -> Plan:
 
 def plan_target(plan: Plan, path: Path, observation: Observation, network: Target) -> targets.Target:
     """The target of a plan on an observed network; a plan that was made for another network is an error."""
-    if not targets.is_change_of(plan, observation):
-        try:
+    try:
+        targets.check_tree(plan)
+        if not targets.is_change_of(plan, observation):
             targets.check_current(plan, observation, available=set(network.network.urls))
-        except InvalidInput as error:
-            raise InvalidInput(f"{path}: {error}") from None
+    except InvalidInput as error:
+        raise InvalidInput(f"{path}: {error}") from None
     return targets.target_of(plan, observation)

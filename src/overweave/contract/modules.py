@@ -87,6 +87,9 @@ class BrokerView(Protocol):
     def overlay_status(self) -> OverlayStatus:
         """The state of this broker in a change of the overlay."""
 
+    def check_overlay(self, state: OverlayState) -> None:
+        """Raise an error if this broker cannot route on a state of the overlay."""
+
     def clients(self) -> list[str]:
         """All clients with a session or registrations, connected or not."""
 

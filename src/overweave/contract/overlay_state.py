@@ -138,8 +138,8 @@ def joining_state(broker: str) -> OverlayState:
     return OverlayState(OverlayVersion(0, Phase.PREPARED), (Member(broker),), (tree,), FIRST_EPOCH)
 
 
-def check_state(state: OverlayState) -> None:
-    """Raise an error unless a state describes connected overlays of members, in one or two epochs.
+def check_state(state: OverlayState, *, acyclic: bool = False) -> None:
+    """Raise an error unless a state describes connected overlays of members, or ``acyclic`` ones, in one or two epochs.
 
     >>> tree = EpochTree(OverlayEpoch(1), ("B1", "B2"), (("B1", "B2"),))
     >>> check_state(OverlayState(OverlayVersion(1, Phase.CLOSED), (Member("B1"),), (tree,), OverlayEpoch(1)))
@@ -163,3 +163,5 @@ def check_state(state: OverlayState) -> None:
             raise InvalidInput(f"trees: epoch {tree.epoch}: {error}") from None
         if not tree.brokers or not overlay.is_connected():
             raise InvalidInput(f"trees: epoch {tree.epoch}: expected a connected overlay")
+        if acyclic and not overlay.is_tree():
+            raise InvalidInput(f"trees: epoch {tree.epoch}: expected an overlay without cycles, which the routing protocol needs")

@@ -9,7 +9,7 @@ import numpy as np
 
 from overweave.contract.observation import BrokerObservation, Observation
 from overweave.contract.overlay_state import Phase
-from overweave.errors import PlanningError
+from overweave.errors import OverlayError, PlanningError
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import link_ends
 from overweave.planning.plan import BrokerLoad, Plan
@@ -113,6 +113,19 @@ def check_current(plan: Plan, observation: Observation, available: Collection[st
     if others:
         more = f", and {len(others) - _DIFFERENCES_SHOWN} more differences" if len(others) > _DIFFERENCES_SHOWN else ""
         raise PlanningError(f"plan: made for another network: {'; '.join(others[:_DIFFERENCES_SHOWN])}{more}")
+
+
+def check_tree(plan: Plan) -> None:
+    """Raise an error unless the brokers of a plan form a tree, and every client is at one of them: a file may be edited."""
+    unplanned = sorted({*plan.clients.values(), *plan.publishers.values()} - {*plan.brokers})
+    if unplanned:
+        raise PlanningError(f"plan: clients: broker {unplanned[0]!r}: expected one of the plan's brokers")
+    try:
+        overlay = Overlay(plan.brokers, plan.links)
+    except OverlayError as error:
+        raise PlanningError(f"plan: links: {error}") from None
+    if not plan.brokers or not overlay.is_tree():
+        raise PlanningError("plan: links: expected a tree of the plan's brokers")
 
 
 def destinations(target: Target, observation: Observation) -> dict[tuple[str, str], str]:

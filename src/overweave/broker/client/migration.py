@@ -65,6 +65,10 @@ class Migrations:
             where = order.to if order.to == source.broker else self.home.broker
             _send_result(source, MigrationResult(order.token, f"the client is at {where} already"), effects)
             return
+        known = {split_generation(each.id)[0] for attachment in self._attachments for each in attachment.of_kind(Subscribe)}
+        if unknown := sorted({*(order.subscriptions or ())} - known):
+            _send_result(source, MigrationResult(order.token, f"the client has no subscription {unknown[0]!r}"), effects)
+            return
         target = self._attachments.at(order.to)
         if target is None:
             target = self._attachments.add(order.to)

@@ -32,7 +32,7 @@ from overweave.contract.modules import (
     Watch,
 )
 from overweave.contract.observation import CHANGE, OBSERVE, BrokerObservation, Observation, ObservedClient
-from overweave.contract.overlay_state import OverlayState, check_state
+from overweave.contract.overlay_state import OverlayState
 from overweave.contract.profiles import (
     PROFILE_KINDS,
     PROFILE_LIMIT,
@@ -143,6 +143,7 @@ class Collector(Module):
         """The state of a change, whose version must be higher than the present one."""
         try:
             state = _decoded(body)
+            self._broker_view.check_overlay(state)
             present = self._broker_view.overlay_state().version
             if state.version <= present:
                 raise InvalidInput(f"version: expected one above {_text(present)}, got {_text(state.version)}")
@@ -246,7 +247,6 @@ def _decoded(body: bytes) -> OverlayState:
         state = _state_decoder.decode(body)
     except msgspec.DecodeError as error:
         raise InvalidInput(f"expected a state of the overlay: {error}") from None
-    check_state(state)
     return state
 
 

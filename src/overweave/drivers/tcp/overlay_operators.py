@@ -15,6 +15,8 @@ from overweave.errors import OverweaveError, Refused
 
 #: The time limit of an observation: a broker waits some seconds for each silent neighbour.
 _OBSERVE_S = 12.0
+#: Rejections that end one connection only: another operator may have taken its name over.
+_PASSING = ("stopping", "session-taken-over")
 _decoder = msgspec.msgpack.Decoder(Observation)
 
 
@@ -46,7 +48,8 @@ class OverlayOperators:
                 operator = await self.of(broker)
                 found = _decoder.decode(await operator.ask(COLLECTOR, OBSERVE, within_s=_OBSERVE_S))
             except Refused as refused:
-                if refused.code != "stopping":
+                await self.close(broker)
+                if refused.code not in _PASSING:
                     raise
                 reasons.append(str(refused))
             except OverweaveError as error:
