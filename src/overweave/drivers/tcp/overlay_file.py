@@ -39,7 +39,7 @@ class LiveFile:
         return found == (state.current, set(tree.brokers), links)
 
     def write(self, state: OverlayState) -> None:
-        """See `OverlayFile.write`. A coordinator with another copy of the file may have begun the change: this one has no backup."""
+        """See `OverlayFile.write`. If a coordinator with another copy of the file began the change, this one has no backup."""
         file, _ = backup_paths(self._path, state.version.epoch)
         if not file.exists():
             file.write_bytes(self._path.read_bytes())

@@ -1,4 +1,4 @@
-"""``python -m overweave.testing.compare_benches OLD``: benchmarks of another checkout against those of this one, in turn.
+"""``python -m overweave.bench.compare OLD``: benchmarks of another checkout against those of this one, in turn.
 
 Absolute times depend on the machine and what else it does. Both checkouts run in turn with the same Python and the same
 installed packages, and the medians of all rounds are compared, for the rows that both have.
@@ -66,7 +66,7 @@ def _print(name: str, unit: str, old: list[float], new: list[float], slower: flo
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m overweave.testing.compare_benches", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m overweave.bench.compare", description=__doc__)
     parser.add_argument("old", type=Path, help="a checkout of another release, such as of 'git worktree add'")
     parser.add_argument("--bench", action="append", help="plane, simulator, routing or another one; may be repeated")
     parser.add_argument("--rounds", type=int, default=5)
