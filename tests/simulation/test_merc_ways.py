@@ -2,8 +2,8 @@
 publications take other ways.
 
 What must arrive: every publication, at every subscriber to whose broker a way through clusters stood from a moment before it was
-published until it was delivered, each cluster at most once. All others may come or not. Nothing comes twice, and brokers that
-are left alone fall silent.
+published until it was settled, each cluster at most once. Its first broker holds it while replies to its advertisement are
+missing. All others may come or not. Nothing comes twice, and brokers that are left alone fall silent.
 """
 
 import itertools
@@ -70,6 +70,8 @@ class Watched:
         make = PROTOCOLS["merc"].make
         self.network = SimulatedNetwork(overlay, make, seed, faults, costs=Costs(link_delay_s=delay_s), config=CONFIG)
         self.looks = []
+        #: The publications that are not settled, by their barriers, and the times when the others were.
+        self.barriers, self.settled_s = {}, {}
         self._cluster = {}
         for one, other in (link.ends for link in overlay.links):
             cluster = cluster_of_link(overlay, one, other)
@@ -81,6 +83,9 @@ class Watched:
             self.network.scheduler.run(len(self.looks) * STEP_S)
             links = {ends for ends in self.network.connections() if ends in self._cluster}
             self.looks.append((links, {(id, self.network.incarnation(id)) for id in self.network.running()}))
+            for publication in [publication for publication, barrier in self.barriers.items() if barrier.settled]:
+                del self.barriers[publication]
+                self.settled_s[publication] = self.network.scheduler.now_s
 
     def reachable(self, broker, from_s, until_s):
         """The brokers to whom a way stood all the time."""
@@ -125,6 +130,7 @@ def run(seed, faults, **shape):
         watched.run(0.1 * random.random())
         p, publication = len(published) % 3, parse_publication(f"[class,'C{len(published) % 3}'],[x,{random.integers(10)}]")
         network.publish(f"p{p}", publication)
+        watched.barriers[len(published)] = network.client(f"p{p}").barrier()
         published.append((network.scheduler.now_s, f"p{p}", len(published) // 3, publication))
     watched.run(24.0)
     assert network.unsettled() == 0
@@ -132,8 +138,8 @@ def run(seed, faults, **shape):
     watched.run(2.0)
     assert watched.control() == said, f"seed {seed}: brokers still tell each other something"
     must, may = set(), set()
-    for time_s, p, number, publication in published:
-        reachable = watched.reachable(at[p], time_s - NOTICE_S, time_s + ARRIVE_S)
+    for index, (time_s, p, number, publication) in enumerate(published):
+        reachable = watched.reachable(at[p], time_s - NOTICE_S, max(time_s + ARRIVE_S, watched.settled_s[index]))
         wanted = {(p, number, s) for s, filter in subscriptions.items() if matches(filter, publication)}
         may |= wanted
         must |= {key for key in wanted if at[key[2]] in reachable}
