@@ -76,7 +76,7 @@ class BrokerCore:
         unsynced: int = 0,
         overlay: OverlayState | None = None,
     ) -> None:
-        self.id, self.config = id, config or BrokerConfig()
+        self.id, self.config, self.incarnation = id, config or BrokerConfig(), incarnation
         life = incarnation if life is None else life
         self._context = context = make_context(id, engine, self.config, incarnation, modules or {}, life)
         self._registry = Registry(unsynced)
@@ -189,11 +189,6 @@ class BrokerCore:
         links = self._context.engine.links
         return None if links is None else links.topology
 
-    @property
-    def incarnation(self) -> int:
-        """The incarnation of the broker."""
-        return self._context.incarnation
-
     def statistics(self) -> Statistics:
         """A snapshot of counters and tables."""
         return self._context.counters.statistics(self.routing.table_sizes(), self._context.peers.unsettled())
@@ -238,8 +233,8 @@ class BrokerCore:
 
     def journal(self) -> Journal:
         """The journal as it is or will be: all registrations of clients, and the overlay if it has changed."""
-        overlay = self._parts.overlay
-        return {**self._registry.entries(), **({OVERLAY_KEY: overlay.record} if overlay.has_changed else {})}
+        record = self._parts.overlay.record
+        return {**self._registry.entries(), **({} if record is None else {OVERLAY_KEY: record})}
 
     def overlay_state(self) -> OverlayState:
         """The present state of the overlay."""
@@ -248,6 +243,11 @@ class BrokerCore:
     def overlay_status(self) -> OverlayStatus:
         """The state of this broker in a change of the overlay."""
         return self._parts.overlay.status()
+
+    @property
+    def is_isolated(self) -> bool:
+        """Whether no other broker is linked to it: publications of its clients would reach nobody else."""
+        return self._parts.overlay.is_isolated
 
     def neighbour_kinds(self) -> dict[str, LinkKind]:
         """The neighbours with the kinds of their links, connected or not."""

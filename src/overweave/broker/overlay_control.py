@@ -174,14 +174,14 @@ class OverlayControl:
         return OverlayStatus(state.version, state.change, state.current, synced, unsettled, neighbours)
 
     @property
-    def record(self) -> OverlayRecord:
-        """What the journal holds of the overlay."""
-        return OverlayRecord(self.state, tuple(self._guests))
+    def record(self) -> OverlayRecord | None:
+        """What the journal holds of the overlay; None: it is that of the network file alone."""
+        return OverlayRecord(self.state, tuple(self._guests)) if self.state.version.epoch or self._guests else None
 
     @property
-    def has_changed(self) -> bool:
-        """Whether the journal has to have the overlay: it is not that of the network file alone."""
-        return bool(self.state.version.epoch or self._guests)
+    def is_isolated(self) -> bool:
+        """Whether no link is left: the state has none, there is no guest, and others are retired or those of outsiders."""
+        return not self._wanted and all(each in self._retirement or each in self._outsiders for each in self._neighbours)
 
     def validate(self) -> None:
         """Check the invariants."""
@@ -266,4 +266,4 @@ class OverlayControl:
             session.send_control(message, self._context.step.effects)
 
     def _persist(self) -> None:
-        self._registry.keep_overlay(self.record if self.has_changed else None, self._context.step.effects)
+        self._registry.keep_overlay(self.record, self._context.step.effects)

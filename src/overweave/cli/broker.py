@@ -60,7 +60,7 @@ def broker(
     With --join the broker need not be in the overlay of the network file. It is a leaf at the broker that it joins, adopts the
     overlay of the running network, and leaves it again when it stops without clients.
 
-    It prints one line when it accepts connections: 'ready', or a longer one on a terminal.
+    It prints one line when it accepts connections, with --join when it has joined: 'ready', or a longer one on a terminal.
     """
     configure(sys.stderr, as_json=log_json, level=logging.getLevelNamesMapping()[log.upper()])
     network = read_network(config)

@@ -15,6 +15,7 @@ from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.certificates import SEPARATOR, common_name
 from overweave.drivers.tcp.network_file import NetworkFile, read_network
 from overweave.drivers.tcp.operator import Operator
+from overweave.drivers.tcp.unavailable import UNAVAILABLE
 from overweave.errors import InvalidInput, OverweaveError, Refused
 from overweave.overlay.checks import nearest
 
@@ -68,7 +69,7 @@ class Operators:
         try:
             await self._stack.enter_async_context(operator)
         except Refused as refused:
-            if refused.code != "stopping":
+            if refused.code not in UNAVAILABLE:
                 raise
             self.unreachable[broker] = str(refused)
         except OverweaveError as error:

@@ -12,6 +12,7 @@ from overweave.drivers.tcp.address_book import AddressBook
 from overweave.drivers.tcp.addresses import Address
 from overweave.drivers.tcp.client_keys import TAKEN_OVER
 from overweave.drivers.tcp.connection import Connection
+from overweave.drivers.tcp.unavailable import LEFT_OVERLAY
 from overweave.drivers.tcp.uplink import Uplink
 from overweave.errors import Refused
 
@@ -20,6 +21,8 @@ CONFIG = SessionConfig(window=CLIENT_WINDOW, acknowledge_every=256, acknowledge_
 _FATAL = frozenset(
     ("unauthorized", "bad-name", "name-in-use", "version", "not-allowed", "bad-frame", "bad-id", "bad-publication", TAKEN_OVER)
 ) | {"limit-exceeded", "slow-consumer"}
+#: Errors that end only a client that never was connected; a reconnect is tried again.
+_FATAL_FIRST = frozenset(("connection-limit", LEFT_OVERLAY))
 
 
 class ClientIdentity(NamedTuple):
@@ -71,6 +74,8 @@ class Attachment:
         self.window = CONFIG.window
         #: Whether the handshake is complete on the present connection.
         self.is_up = False
+        #: Set while the broker has left the overlay: another one must replace it.
+        self.has_left = asyncio.Event()
         #: When the last message arrived before the connection was lost, by the monotonic clock.
         self.lost_s = 0.0
         #: The broker's token for the session; another one means another session.
@@ -130,8 +135,9 @@ class Attachment:
         if isinstance(message, Ping | Disconnect | Request | Reply):
             return
         if isinstance(message, Error):
-            is_full = message.code == "connection-limit" and not self.uplink.established.is_set()  # a reconnect is tried again
-            if message.code in _FATAL or is_full:
+            if message.code == LEFT_OVERLAY:
+                self.has_left.set()
+            if message.code in _FATAL or (message.code in _FATAL_FIRST and not self.uplink.established.is_set()):
                 self._refuse(Refused(message.code, message.text))
             self._drop(connection)
         elif isinstance(message, Connect):
@@ -171,5 +177,6 @@ class Attachment:
         self.book = AddressBook(message.brokers)
         self.window = min(message.window or CONFIG.window, CONFIG.window)
         self.is_up = True
+        self.has_left.clear()
         self._owner.on_connected(self, message, is_other=is_other)
         self.uplink.established.set()

@@ -1,4 +1,4 @@
-"""Failover of a live client: when a broker stays away, another broker of its network replaces it."""
+"""Failover of a live client: when a broker stays away or has left the overlay, another broker of its network replaces it."""
 
 import asyncio
 import contextlib
@@ -71,7 +71,9 @@ class FailoverWatch:
             self.forget(attachment)
 
     async def _watch(self, lost: Attachment, after_s: float) -> None:
-        await asyncio.sleep(after_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(after_s):
+                await lost.has_left.wait()
         while True:
             if lost.uplink.is_stopped:
                 return

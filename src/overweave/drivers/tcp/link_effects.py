@@ -11,6 +11,8 @@ from overweave.drivers.tcp.links import Links
 from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.outbound_handshake import Caller
 from overweave.drivers.tcp.peers import Peers
+from overweave.drivers.tcp.unavailable import LEFT_OVERLAY, NOT_JOINED
+from overweave.errors import Refused
 
 #: The delay after which clients get changed addresses: several changes are announced once.
 ANNOUNCE_DELAY_S = 0.1
@@ -62,13 +64,29 @@ class LinkEffects:
         self._log.info("left")
 
     def problem(self) -> str | None:
-        """Why the broker has no neighbours though there are other brokers; None if it has some, or needs none."""
-        state, settings = self._host.core.overlay_state(), self._host.settings
-        if self._links.neighbours or (state.version.epoch and any(settings.id in tree.brokers for tree in state)):
+        """Why the broker has no links though there are other brokers; None if it has some, or needs none."""
+        core, settings = self._host.core, self._host.settings
+        if not core.is_isolated:
+            return None
+        state = core.overlay_state()
+        if state.version.epoch and any(settings.id in tree.brokers for tree in state):
             return None
         if settings.join is not None:
             return f"it has not joined the network at {settings.join}"
         return f"the overlay of epoch {state.version.epoch} is without this broker" if state.version.epoch else None
+
+    def check_serves(self) -> None:
+        """Raise `Refused` while the broker is outside the overlay: publications of its clients would reach nobody else."""
+        problem = self.problem()
+        if problem is not None:
+            id, join = self._host.settings.id, self._host.settings.join
+            raise Refused(LEFT_OVERLAY if join is None else NOT_JOINED, f"broker {id}: {problem}")
+
+    def expel_clients(self) -> None:
+        """Disconnect all clients if the broker has left the overlay, so that they fail over at once."""
+        problem = self.problem()
+        if problem is not None:
+            self._peers.expel_clients(Refused(LEFT_OVERLAY, f"broker {self._host.settings.id}: {problem}"))
 
     def cancel(self) -> None:
         """Announce nothing more, and dial no contact."""
@@ -85,7 +103,11 @@ class LinkEffects:
     def _close(self, effect: CloseLink) -> None:
         """Remove the link now; disconnect when the core has handled its stimulus."""
         self._links.remove(effect.peer)
-        asyncio.get_running_loop().call_soon(self._peers.disconnect_link, effect.peer)
+        asyncio.get_running_loop().call_soon(self._disconnect, effect.peer)
+
+    def _disconnect(self, neighbour: str) -> None:
+        self._peers.disconnect_link(neighbour)
+        self.expel_clients()
 
     def _on_overlay_changed(self, effect: OverlayChanged) -> None:
         version = effect.state.version
@@ -93,6 +115,7 @@ class LinkEffects:
         self._host.directory.adopt(effect.state.members)
         own = self._host.settings.id
         self._links.end_guests({each for tree in effect.state for each in tree.neighbours(own)})
+        self.expel_clients()
 
     def _on_directory_changed(self) -> None:
         if self._announcement is None:

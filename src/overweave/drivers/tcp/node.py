@@ -50,8 +50,8 @@ from overweave.errors import OverweaveError, Refused
 from overweave.overlay.parts import LinkKind
 from overweave.routing import PROTOCOLS
 
-#: The interval at which a draining broker looks for unsettled publications.
-_DRAIN_CHECK_S = 0.02
+#: The interval at which a draining broker looks for unsettled publications, and one that joins for its contact.
+_CHECK_S = 0.02
 
 
 class BrokerNode:
@@ -69,8 +69,8 @@ class BrokerNode:
         self.links = Links(settings, self.log)
         self.sessions = ClientSessions(self, self._limits, self.log)
         self.peers = Peers(self, self.links, self.sessions, self.log)
-        self.server = Server(self, self.peers, self.links, self.sessions, self._limits, self.log)
         self._link_effects = LinkEffects(self, self.links, self.peers, self.log)
+        self.server = Server(self, self.peers, self.links, self._link_effects, self.sessions, self._limits, self.log)
         self._trace = TraceSink(settings, self.log)
         self._journal = CoreJournal(self, self.log)
         self._runner = EffectRunner(BROKER_EFFECTS, self.peers, self._schedule, self._fire, self._performers())
@@ -109,12 +109,17 @@ class BrokerNode:
         self._run(self._measure())
         self.log.info("listening", url=self.settings.listen)
 
+    async def wait_joined(self) -> None:
+        """Wait until a broker that joins has joined; it serves no clients before."""
+        while self.settings.join is not None and self._link_effects.problem() is not None:
+            await asyncio.sleep(_CHECK_S)
+
     async def drain(self) -> None:
         """Accept nothing new from clients, and wait a while until all publications in flight are settled."""
         self.server.drain()
         end_s = time.monotonic() + self.settings.drain_timeout_s
         while (self.core.statistics().unsettled or self._journal.pending) and time.monotonic() < end_s:
-            await asyncio.sleep(_DRAIN_CHECK_S)
+            await asyncio.sleep(_CHECK_S)
 
     async def drain_clients(self, limit_s: float) -> None:
         """Move clients to connected neighbours, until the time limit."""

@@ -10,13 +10,15 @@ import msgspec
 
 from overweave.contract.observation import CHANGE, COLLECTOR, OBSERVE, Observation
 from overweave.contract.overlay_state import OverlayState
+from overweave.drivers.tcp.client_keys import TAKEN_OVER
 from overweave.drivers.tcp.operator import Operator
+from overweave.drivers.tcp.unavailable import UNAVAILABLE
 from overweave.errors import OverweaveError, Refused
 
 #: The time limit of an observation: a broker waits some seconds for each silent neighbour.
 _OBSERVE_S = 12.0
 #: Rejections that end one connection only: another operator may have taken its name over.
-_PASSING = ("stopping", "session-taken-over")
+_PASSING = UNAVAILABLE | {TAKEN_OVER}
 _decoder = msgspec.msgpack.Decoder(Observation)
 
 

@@ -131,6 +131,13 @@ class Peers(dict[str, Connection]):
             self._sessions.add_tombstone(broker, refused.code, refused.text)
             self.reject(broker, refused, left=True)
 
+    def expel_clients(self, refused: Refused) -> None:
+        """End the sessions of all clients, connected or not."""
+        for client in self._host.core.clients():
+            self._log.warning("refused", peer=client, code=refused.code, text=refused.text)
+            self._sessions.add_tombstone(client, refused.code, refused.text)
+            self.reject(client, refused, left=True)
+
     def announce_addresses(self) -> None:
         """Send the addresses of all brokers to connected clients."""
         addresses = Addresses(self._host.directory.others())

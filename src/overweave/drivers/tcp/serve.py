@@ -30,7 +30,7 @@ async def serve(settings: BrokerSettings, ready: Callable[[], None], drain_s: Ca
         loop.add_signal_handler(signal.SIGHUP, lambda: stopped.set() if hangup.is_real() else node.reload())
     await node.start()
     freeze_survivors()
-    ready()
+    await _ready(node, ready, terminated, stopped)
     await _first(terminated, stopped)
     limit_s = asked_s if (asked_s := drain_s()) is not None else settings.drain_clients_s
     if limit_s and not stopped.is_set():
@@ -44,6 +44,16 @@ async def serve(settings: BrokerSettings, ready: Callable[[], None], drain_s: Ca
     await node.stop()
     if node.failure is not None:
         raise node.failure
+
+
+async def _ready(node: BrokerNode, ready: Callable[[], None], *ends: asyncio.Event) -> None:
+    """Report that the broker is ready once it has joined, unless it is stopped before."""
+    joining = asyncio.get_running_loop().create_task(node.wait_joined())
+    await _first(joining, *ends)
+    if joining.done():
+        ready()
+    joining.cancel()
+    await asyncio.gather(joining, return_exceptions=True)
 
 
 def _second_stops(event: asyncio.Event, stopped: asyncio.Event) -> Callable[[], None]:

@@ -12,20 +12,32 @@ from overweave.drivers.tcp.connect_checks import check_broker, check_connect
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.core_host import CoreHost
 from overweave.drivers.tcp.limits import CONNECTION_LIMIT, FILE_DESCRIPTORS, SPARE, Limits
+from overweave.drivers.tcp.link_effects import LinkEffects
 from overweave.drivers.tcp.links import Links
 from overweave.drivers.tcp.logs import Log
 from overweave.drivers.tcp.operator_requests import OperatorRequests
 from overweave.drivers.tcp.peers import Peers
 from overweave.drivers.tcp.read_throttle import ReadThrottle
 from overweave.drivers.tcp.security import Authenticator, Identity, Permissions, server_context
+from overweave.drivers.tcp.unavailable import STOPPING
 from overweave.errors import InvalidInput, Refused
 
 
 class Server:
     """Handles all connections of one broker; implements `ConnectionHandler`, `Host` and `Caller`."""
 
-    def __init__(self, host: CoreHost, peers: Peers, links: Links, sessions: ClientSessions, limits: Limits, log: Log) -> None:
+    def __init__(
+        self,
+        host: CoreHost,
+        peers: Peers,
+        links: Links,
+        link_effects: LinkEffects,
+        sessions: ClientSessions,
+        limits: Limits,
+        log: Log,
+    ) -> None:
         self.settings, self.directory = host.settings, host.directory
+        self._link_effects = link_effects
         self._host, self._peers, self._links, self._sessions = host, peers, links, sessions
         self._limits, self._log = limits, log
         self._authenticator = Authenticator(self.settings.security)
@@ -97,6 +109,7 @@ class Server:
             self._on_request(connection, message)
         elif isinstance(message, Disconnect):
             self._peers.leave(connection)
+            self._link_effects.expel_clients()
         elif isinstance(message, Error):
             self._log.warning("refused by peer", peer=connection.peer, code=message.code, text=message.text)
             connection.close()
@@ -157,6 +170,8 @@ class Server:
 
     def _check_frame(self, frame: Frame, client: str, session: ClientSession) -> None:
         """Raise `Refused` unless a client may send a frame."""
+        if isinstance(frame, BatchFrame):
+            self._link_effects.check_serves()
         core, claim = self._host.core, session.claim
         window, life = self.settings.config.session.window, 0 if claim is None else claim.life
         check_frame(frame, client, session.permissions, core.unsettled_inbound_rows(client), window, life)
@@ -193,8 +208,9 @@ class Server:
             identity = Identity(message.role, message.name, message.token, connection.certificate())
             permissions = self._authenticator.admit(*identity)
             if self._draining:
-                raise Refused("stopping", f"broker {self.settings.id} is stopping")
+                raise Refused(STOPPING, f"broker {self.settings.id} is stopping")
             if message.role == "client":
+                self._link_effects.check_serves()
                 self._admit_client(connection, message, identity, permissions)
             else:
                 self._admit_broker(connection, message, identity)
