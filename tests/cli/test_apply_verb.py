@@ -8,14 +8,16 @@ import threading
 import msgspec
 import pytest
 
-from overweave.cli.apply_run import operators_of
 from overweave.cli.client_options import Credentials
-from overweave.cli.operators import target_of
+from overweave.cli.operators import operator_at, operator_of, target_of
 from overweave.cli.reweave import Reweaver
 from overweave.contract.overlay_state import EpochTree, first_state
+from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.blocking import connect_blocking
 from overweave.drivers.tcp.network_file import read_network
+from overweave.drivers.tcp.operator import Operator
 from overweave.drivers.tcp.overlay_file import LiveFile, backup_paths, read_backup
+from overweave.drivers.tcp.overlay_operators import OverlayOperators
 from overweave.drivers.tcp.ports import free_ports
 from overweave.errors import OverweaveError
 from overweave.planning.evidence import evidence_of
@@ -178,9 +180,26 @@ def test_a_client_that_may_publish_everything_cannot_apply(run, tmp_path):
         assert status == 0
 
 
-def test_an_operator_whose_name_was_taken_over_asks_again(tmp_path):
-    """A second verb of the same operator, such as a status, does not end a change in progress."""
+def test_verbs_of_one_operator_do_not_disconnect_each_other(tmp_path):
+    """A migration or a profile takes a while; a connection that is lost meanwhile ends it."""
     (tmp_path / "tokens.toml").write_text(TOKENS)
+
+    async def ask_in_turn(network, url):
+        credentials = network.credentials
+        async with operator_at(network, url) as one, operator_of(credentials, parse_address(url)) as other:
+            for operator in (one, other, one, other):
+                await operator.clients()
+
+    with live(tmp_path, '[security]\ntokens = "tokens.toml"\ntoken = "broker"\n') as (file, urls):
+        asyncio.run(ask_in_turn(target_of(file, Credentials("ops", "operate")), urls["B1"]))
+
+
+def test_an_operator_whose_name_was_taken_over_asks_again(tmp_path):
+    """Another program with the same name does not end a change in progress."""
+    (tmp_path / "tokens.toml").write_text(TOKENS)
+
+    def operators_of(network):
+        return OverlayOperators(network.network.urls, lambda url: Operator(parse_address(url), None, "ops", "operate"))
 
     async def observe_twice(network):
         async with operators_of(network) as operators, operators_of(network) as others:

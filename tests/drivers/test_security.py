@@ -102,6 +102,17 @@ def test_a_token_of_another_name_is_called_so(tmp_path):
         Authenticator(SecuritySettings(tokens=tmp_path / "tokens.toml")).admit("client", "reader", "secret", None)
 
 
+def test_the_holder_of_a_token_may_append_to_its_name(gate):
+    """So several connections of one holder do not take each other's sessions over; nobody else may look like the holder."""
+    assert gate.admit("client", "ticker~7f", "secret", None) == gate.admit("client", "ticker", "secret", None)
+    assert gate.proves("ticker~7f")
+    for name, token in (("ticker~7f", "guest"), ("ticker7f", "secret"), ("~ticker", "secret")):
+        with pytest.raises(Refused, match="unauthorized"):
+            gate.admit("client", name, token, None)
+    assert gate.admit("client", "anybody~7f", "guest", None)
+    assert not gate.proves("anybody~7f")
+
+
 def test_a_name_with_a_table_of_its_own_is_for_its_token_alone(gate):
     with pytest.raises(Refused) as refused:
         gate.admit("client", "ticker", "guest", None)
@@ -126,6 +137,7 @@ def test_where_tls_is_mutual_clients_have_names_of_their_certificate(tmp_path):
     both = Authenticator(SecuritySettings(mutual=True, tokens=tmp_path / "tokens"))
     assert both.admit("client", "ticker", "secret", certificate) == Permissions(("STOCK",), ("*",))
     assert both.admit("client", "ticker~7f", "guest", certificate) == Permissions((), ("NEWS",))
+    assert both.admit("client", "ticker~7f", "secret", certificate) == Permissions(("STOCK",), ("*",))
     reader = {"subject": ((("commonName", "reader"),),)}
     for name, token, shown in (
         ("ticker", "secret", reader), ("ticker", "guest", certificate), ("whoever", "guest", certificate),

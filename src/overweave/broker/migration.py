@@ -17,6 +17,7 @@ from overweave.contract.frames import (
     MigrationResult,
     StreamEnd,
 )
+from overweave.contract.requests import MOVING_ALREADY
 from overweave.contract.stimuli import MigrateClient
 from overweave.routing.sync import SyncKind
 
@@ -94,7 +95,7 @@ class MigrationControl:
         if session.outbound.buffer.bytes:
             return f"{order.client!r} is a slow consumer: {session.outbound.buffer.bytes:,} bytes are buffered for it"
         if any(known.client == order.client for token, known in self._orders.items() if token != order.token):
-            return f"{order.client!r} is moving already"
+            return f"{order.client!r} {MOVING_ALREADY}"
         return None
 
     # ---- messages

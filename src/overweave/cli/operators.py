@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from overweave.cli.client_options import Credentials, tls_context
-from overweave.drivers.tcp.addresses import parse_address
+from overweave.drivers.tcp.addresses import Address, parse_address
 from overweave.drivers.tcp.certificates import SEPARATOR, common_name
 from overweave.drivers.tcp.network_file import NetworkFile, read_network
 from overweave.drivers.tcp.operator import Operator
@@ -89,10 +89,14 @@ def unreachable_text(unreachable: Mapping[str, str]) -> str:
 
 def operator_at(target: Target, url: str) -> Operator:
     """An operator of the broker at a URL."""
-    address = parse_address(url)
-    name, token, _, certificate, _ = (getattr(target.credentials, field) for field in target.credentials.__struct_fields__)
-    prefix = "operator-"
+    return operator_of(target.credentials, parse_address(url))
+
+
+def operator_of(credentials: Credentials, address: Address) -> Operator:
+    """An operator with a name of its own, ``NAME~HEX``: another verb with the same credentials does not take it over."""
+    name, certificate = credentials.name, credentials.certificate
     if address.tls and name is None and certificate is not None:
         found = common_name(certificate)
-        prefix = f"{found}{SEPARATOR}" if found and "/" not in found else prefix
-    return Operator(address, tls_context(address, target.credentials), name, token, prefix)
+        name = found if found and "/" not in found else None
+    prefix = "operator-" if name is None else f"{name}{SEPARATOR}"
+    return Operator(address, tls_context(address, credentials), None, credentials.token, prefix)

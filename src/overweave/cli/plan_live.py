@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from overweave.cli.client_options import Credentials, tls_context
+from overweave.cli.client_options import Credentials
+from overweave.cli.operators import operator_of
 from overweave.cli.plan_options import PlanArguments
 from overweave.cli.stopping import terminating
 from overweave.cli.terminal import is_watched, say
@@ -16,7 +17,6 @@ from overweave.contract.profiles import BITS, ProfileRequest
 from overweave.drivers.profile_tables import ProfileTables
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.croc import Croc
-from overweave.drivers.tcp.operator import Operator
 from overweave.errors import InvalidInput, OverweaveError
 
 if TYPE_CHECKING:
@@ -67,8 +67,7 @@ async def _profiled(
     credentials = Credentials(given.name, given.token, given.cafile, given.certificate, given.key)
     async with contextlib.AsyncExitStack() as stack:
         show(f"connecting to {address}")
-        operator = Operator(address, tls_context(address, credentials), given.name, given.token)
-        croc = Croc(await stack.enter_async_context(operator))
+        croc = Croc(await stack.enter_async_context(operator_of(credentials, address)))
         profiling = await stack.enter_async_context(croc.profiling(bits))
         count = len(profiling.brokers)
         if not is_watched():

@@ -2,6 +2,9 @@
 
 import msgspec
 
+#: The end of the error for a client that another order moves: it does not stay.
+MOVING_ALREADY = "is moving already"
+
 
 class MigrationRequest(msgspec.Struct, frozen=True, tag="migrate"):
     """Order a client of this broker to move subscriptions (None: all) or its publishing to another broker."""

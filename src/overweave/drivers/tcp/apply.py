@@ -10,6 +10,7 @@ import msgspec
 
 from overweave.contract.observation import Observation
 from overweave.contract.overlay_state import OverlayState
+from overweave.contract.requests import MOVING_ALREADY
 from overweave.drivers.tcp.overlay_operators import OverlayOperators
 from overweave.errors import OverweaveError
 from overweave.reweave.coordinator import (
@@ -92,6 +93,8 @@ class LiveApply:
         self._pacing = Pacing(rate_hz)
         self._failures: Counter[str] = Counter()
         self._rests: dict[str, float] = {}
+        #: Since when no order to a broker has got a result.
+        self._lost_s: dict[str, float] = {}
         self._previous: Observation | None = None
         self._answered_s = time.monotonic()
         self._stopped = asyncio.Event()
@@ -207,13 +210,19 @@ class LiveApply:
 
     async def _migrate(self, move: Move) -> None:
         start_s = time.monotonic()
-        error = await self._operators.migrate(move.client, move.source, move.to, MIGRATION_S)
+        try:
+            error = await self._operators.migrate(move.client, move.source, move.to, MIGRATION_S)
+            self._lost_s.pop(move.source, None)
+            is_failure = error is not None and not error.endswith(MOVING_ALREADY)
+        except OverweaveError as lost:  # the client may move nevertheless: it is observed next
+            error = str(lost)
+            is_failure = time.monotonic() - self._lost_s.setdefault(move.source, start_s) > _SILENCE_S
         if error is None:
             self.moved[move.client] = move.to
             self.durations_s.append(time.monotonic() - start_s)
             self._rests[move.client] = time.monotonic() + _DETACH_S
         else:
-            self._failures[move.client] += 1
+            self._failures[move.client] += is_failure
             self._rests[move.client] = time.monotonic() + _REST_S
         self._tell("moving clients", waits_for="" if error is None else f"{move.client} stays at {move.source}: {error}")
 

@@ -41,7 +41,12 @@ def proves(certificate: Mapping[str, Any], name: str) -> bool:
     >>> [proves(ticker, name) for name in ("ticker", "ticker~7f", "ticker2", "tick", "~7f")]
     [True, True, False, False, False]
     """
-    return any(name == each or name.startswith(each + SEPARATOR) for each in names(certificate) if each)
+    return any(may_be_called(each, name) for each in names(certificate) if each)
+
+
+def may_be_called(proven: str, name: str) -> bool:
+    """Whether a client with a proven name may have another one: the same, or with something after ``~``."""
+    return name == proven or name.startswith(proven + SEPARATOR)
 
 
 def common_name(file: Path | str) -> str | None:

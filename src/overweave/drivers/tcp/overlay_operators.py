@@ -69,16 +69,16 @@ class OverlayOperators:
         await operator.ask(COLLECTOR, CHANGE, msgspec.msgpack.encode(state))
 
     async def migrate(self, client: str, source: str, to: str, within_s: float) -> str | None:
-        """Order a migration and wait for its end; the reason if the client stays."""
+        """Order a migration and wait for its end; the broker's reason if the client stays. A lost connection is an error."""
         try:
             operator = await self.of(source)
             async with asyncio.timeout(within_s):
                 return await operator.migrate(client, to)
         except TimeoutError:
             return f"no result within {within_s:g} s"
-        except OverweaveError as error:
+        except OverweaveError:
             await self.close(source)
-            return str(error)
+            raise
 
     async def of(self, broker: str) -> Operator:
         """The operator of a broker."""

@@ -14,7 +14,7 @@ The file of tokens (``security.tokens``) has a table for each client and broker.
 
 Two tables of one name are two valid tokens for it, so that tokens can be changed while both are in use.
 
-With mutual TLS the name must also be in the certificate; a client may append ``~`` and a suffix.
+With mutual TLS the name must also be in the certificate. A client may append ``~`` and a suffix to either.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 
 from overweave.batches.base import Batch
-from overweave.drivers.tcp.certificates import SEPARATOR, names, proves
+from overweave.drivers.tcp.certificates import SEPARATOR, may_be_called, names, proves
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.drivers.toml_config import check_keys, read_toml, rows
 from overweave.errors import InvalidInput, LanguageError, Refused
@@ -132,10 +132,11 @@ class Authenticator:
         digest = _digest(token or "")
         valid = [each for each in self._credentials if hmac.compare_digest(each.digest, digest)]
         # A name with a table of its own needs the token of that table.
-        wanted = ANY if role == "client" and not self._is_listed(name) else name
-        for each in valid:
-            if (each.role, each.name) == (role, wanted):
-                return each.permissions
+        wanted = self._tables(name) if role == "client" else (name,)
+        for table in wanted:
+            for each in valid:
+                if (each.role, each.name) == (role, table):
+                    return each.permissions
         if token is None:
             text = "expected a token, got none"
         elif valid:
@@ -146,11 +147,16 @@ class Authenticator:
 
     def proves(self, client: str) -> bool:
         """Whether the admission of a client proves its name, and not only that it may connect."""
-        return self._certificates or self._is_listed(client)
+        return self._certificates or self._tables(client) != (ANY,)
 
-    def _is_listed(self, client: str) -> bool:
-        """Whether a client's name has a table of its own."""
-        return client != ANY and any((each.role, each.name) == ("client", client) for each in self._credentials or ())
+    def _tables(self, client: str) -> tuple[str, ...]:
+        """The tables of a client: that of its name, else that of the longest name before a ``~``, else that of all others.
+
+        A name before a ``~`` that a certificate proves may have the token of all others too.
+        """
+        listed = {each.name for each in self._credentials or () if each.role == "client"} - {ANY}
+        found = max((each for each in listed if may_be_called(each, client)), key=len, default=ANY)
+        return (found, ANY) if self._certificates and client not in listed else (found,)
 
 
 def server_context(security: SecuritySettings) -> ssl.SSLContext | None:
