@@ -129,7 +129,7 @@ def test_a_plan_needs_the_permission_control(run, tmp_path, without_spark):
         status, _, err = run("plan", urls["B1"], "--window", 0.2, "--name", "all", "--token", "all")
         assert status == 1
         assert "client 'all~" in err
-    assert "may not make requests to the module 'collector'; it needs the permission control" in err
+        assert "may not make requests to the module 'collector'; it needs the permission control" in err
         status, _, err = run("plan", urls["B1"], "--window", 0.2, "--name", "ops", "--token", "operate")
         assert "profiling 4 brokers" in err
 

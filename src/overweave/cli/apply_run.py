@@ -17,6 +17,7 @@ from overweave.cli.operators import Target as Credentialed
 from overweave.cli.operators import operator_at
 from overweave.cli.output import put
 from overweave.cli.overlay_processes import processes_of
+from overweave.cli.stopping import restored
 from overweave.cli.terminal import is_watched, say, waiting
 from overweave.contract.observation import Observation
 from overweave.drivers.tcp.apply import LiveApply, Progress
@@ -199,7 +200,7 @@ def _confirmed() -> bool:
 
 @contextlib.contextmanager
 def _stopped_by_signals(apply: LiveApply) -> Iterator[None]:
-    """Stop after the current step at Ctrl-C or SIGTERM; a second signal has its usual effect."""
+    """Stop after the current step at Ctrl-C or SIGTERM; a second signal has its usual effect. The handlers are as before then."""
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
 
@@ -209,13 +210,14 @@ def _stopped_by_signals(apply: LiveApply) -> Iterator[None]:
         for number in numbers:
             loop.remove_signal_handler(number)
 
-    for number in numbers:
-        loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
+    with restored(*numbers):
         for number in numbers:
-            loop.remove_signal_handler(number)
+            loop.add_signal_handler(number, stop)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                loop.remove_signal_handler(number)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """The course of ``overweave demo``: its phases, one after the other, while clients publish and subscribe."""
 
 import contextlib
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ from overweave.cli.demo_plan import bandwidth_of, bits_of, make_demo_plan
 from overweave.cli.demo_summary import Summary, account_of, totals
 from overweave.cli.operators import target_of
 from overweave.cli.plan_files import plan_target
-from overweave.cli.stopping import restored
 from overweave.cli.terminal import Phases
 from overweave.drivers.tcp.network_file import read_network
 from overweave.drivers.tcp.overlay_file import locked
@@ -168,7 +166,7 @@ class Demonstration:
         """Apply the plan as ``overweave apply`` does."""
         file, target = self._file, target_of(self._file, Credentials())
         run = ApplyRun(file, target, lambda seen: plan_target(plan, self._out / "plan.json", seen, target), RATE_HZ, json=True)
-        with restored(signal.SIGINT, signal.SIGTERM), locked(file):
+        with locked(file):
             seen = run.look()
             check_loads(seen.difference)
             report, begin_s = Report(change=seen.target.change, difference=seen.difference), time.time()

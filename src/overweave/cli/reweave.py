@@ -26,6 +26,8 @@ EXAMPLE = """\
 overweave plan profiles --follow --network network.toml --out plan.json
 overweave reweave plan.json --network network.toml --observe"""
 
+#: The action of a round whose change was stopped by a signal.
+STOPPED = "stopped"
 _DEFAULT = Limits()
 
 
@@ -78,6 +80,8 @@ def reweave(
             if found is not None and (found.action, found.saving, found.moves) != last:
                 last = found.action, found.saving, found.moves
                 put(msgspec.json.encode(found) + b"\n" if json else f"{found.action}: {found.reason}\n".encode())
+            if found is not None and found.action == STOPPED:  # the change has handled the signal
+                return
             stopped.wait(every)
 
 
@@ -127,7 +131,7 @@ class Reweaver:
                 ended = run.change(seen.target, report)
             finally:  # a change that fails has moved clients too
                 self._hysteresis.acted(len(report.moved), time.monotonic())
-        return self._result("acted" if ended is not None else "stopped", verdict.reason, proposal)
+        return self._result("acted" if ended is not None else STOPPED, verdict.reason, proposal)
 
     def _result(self, action: str, reason: str, proposal: Proposal | None = None) -> Round:
         return Round(
