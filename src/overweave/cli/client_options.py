@@ -1,7 +1,8 @@
 """Client options of ``pub``, ``sub``, ``move`` and ``drain``, and the connection of the former two to a broker.
 
-The first connection is retried until ``--connect-timeout``; a lost connection is retried without limit. Both are reported on
-stderr. Permanent errors (an unknown host, an untrusted certificate) end the verb at once.
+The first connection is retried until ``--connect-timeout``. A lost connection is retried without limit, and another broker may
+replace one that stays away. All of this is reported on stderr. Permanent errors (an unknown host, an untrusted certificate) end
+the verb at once.
 """
 
 import contextlib
@@ -176,14 +177,21 @@ def stall_reports(progress: Callable[[], object], text: Callable[[], str], after
 
 @contextlib.contextmanager
 def _connection_reports(client: BlockingClient, address: Address) -> Iterator[None]:
-    """Messages on stderr when the connection is lost and restored."""
-    up = True
+    """Messages on stderr when the connection is lost and restored, or another broker has replaced the one that is lost."""
+    up, first = True, client.broker
+    lost = first
 
     def check() -> None:
-        nonlocal up
-        if client.connected != up:
-            up = not up
-            say(f"{address}: reconnected" if up else f"{address}: connection lost, reconnecting")
+        nonlocal up, lost
+        if client.connected == up:
+            return
+        up, now = not up, client.broker
+        where = str(address) if now == first else f"broker {now}"
+        if not up:
+            lost = now
+            say(f"{where}: connection lost, reconnecting")
+        else:
+            say(f"{where}: reconnected" if now == lost else f"{where}: connected, instead of {lost}")
 
     with _polling(check):
         yield

@@ -39,7 +39,7 @@ class ClientIdentity(NamedTuple):
 class AttachmentOwner(Protocol):
     """The receiver of what happens at an attachment."""
 
-    def on_open(self, attachment: "Attachment", connection: Connection) -> int:
+    def on_open(self, attachment: "Attachment") -> int:
         """A connection is open; the number of filters that the broker must know if it has the session."""
 
     def on_connected(self, attachment: "Attachment", message: Connect, *, is_other: bool) -> None:
@@ -128,7 +128,7 @@ class Attachment:
         self.uplink.connection = connection
         connection.mark_authenticated()
         name, token, key, _ = self._identity
-        connection.send(Connect("client", name, token, key, subscriptions=self._owner.on_open(self, connection)))
+        connection.send(Connect("client", name, token, key, subscriptions=self._owner.on_open(self)))
 
     def received(self, connection: Connection, message: Message) -> None:
         """See `ConnectionHandler.received`."""

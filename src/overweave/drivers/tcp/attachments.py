@@ -60,7 +60,7 @@ class Attachments:
     ) -> None:
         self._client, self._identity, self._context = client, identity, context
         self._by_peer: dict[str, Attachment] = {}
-        #: The open connections, by the same names.
+        #: The connections whose handshake is complete, by the same names.
         self.connections: dict[str, Connection] = {}
         self._failover = FailoverWatch(self, failover_s)
 
@@ -142,16 +142,18 @@ class Attachments:
 
     # ---- what attachments report
 
-    def on_open(self, attachment: Attachment, connection: Connection) -> int:
+    def on_open(self, attachment: Attachment) -> int:
         """See `AttachmentOwner.on_open`."""
-        self.connections[attachment.peer] = connection
         return self._client.confirmed_filters(attachment.peer)
 
     def on_connected(self, attachment: Attachment, message: Connect, *, is_other: bool) -> None:
         """See `AttachmentOwner.on_connected`."""
-        peer, client = attachment.peer, self._client
+        peer, client, connection = attachment.peer, self._client, attachment.uplink.connection
+        assert connection is not None
+        self.connections[peer] = connection
         self._failover.on_connected(attachment)
-        if attachment not in self:
+        if attachment not in self:  # it was given up meanwhile
+            del self.connections[peer]
             return
         client.core.name_broker(peer, message.name)
         if is_other:

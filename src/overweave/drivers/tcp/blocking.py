@@ -80,6 +80,11 @@ class BlockingClient:
         return self._client.name
 
     @property
+    def broker(self) -> str:
+        """See `Client.broker`."""
+        return self._client.broker
+
+    @property
     def connected(self) -> bool:
         """Whether there is a connection now; a broken one is restored."""
         return self._client.connected

@@ -146,8 +146,8 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection now; a broken one is restored."""
-        return bool(self.host.attachments.connections)
+        """Whether a broker serves the client now; a broken connection is restored."""
+        return any(each.is_up for each in self.host.attachments)
 
     @property
     def is_encrypted(self) -> bool:
