@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from overweave.reweave.deliveries import Deliveries
 from overweave.reweave.hysteresis import BUDGET_S, Health, Hysteresis, Limits, Proposal
 from overweave.reweave.pacing import Pacing
 
@@ -14,7 +15,7 @@ def test_the_rate_stays_within_its_bounds_and_backs_off_by_half(samples):
     pacing = Pacing(64.0)
     for delay_s, unsettled in samples:
         before = pacing.rate_hz
-        if pacing.sample(delay_s, unsettled):
+        if pacing.sample(Deliveries(delay_s, unsettled)):
             assert pacing.rate_hz == max(before / 2, 1.0)
         else:
             assert before <= pacing.rate_hz <= 64.0
@@ -24,17 +25,28 @@ def test_the_rate_stays_within_its_bounds_and_backs_off_by_half(samples):
 def test_the_rate_recovers_when_deliveries_do():
     pacing = Pacing(50.0)
     for _ in range(5):
-        assert not pacing.sample(0.1, 20)
-    assert [pacing.sample(0.5, 20) for _ in range(4)] == [True] * 4
+        assert not pacing.sample(Deliveries(0.1, 20))
+    assert [pacing.sample(Deliveries(0.5, 20)) for _ in range(4)] == [True] * 4
     assert pacing.rate_hz == 50 / 16
-    assert pacing.sample(0.1, 5_000)
+    assert pacing.sample(Deliveries(0.1, 5_000))
     while pacing.rate_hz < 50:
-        assert not pacing.sample(0.1, 20)
+        assert not pacing.sample(Deliveries(0.1, 20))
+
+
+def test_what_lasts_becomes_usual():
+    pacing = Pacing(50.0)
+    for _ in range(10):
+        pacing.sample(Deliveries(0.1, 20))
+    samples = [pacing.sample(Deliveries(0.5, 20)) for _ in range(1200)]
+    assert samples[:120] == [True] * 120  # a minute
+    assert not any(samples[-100:])
+    assert pacing.rate_hz == 50.0
 
 
 def test_a_network_at_rest_may_vary():
     pacing = Pacing(50.0)
-    assert not any(pacing.sample(delay_s, unsettled) for delay_s, unsettled in [(0.001, 0), (0.04, 90), (0.002, 3), (0.049, 100)])
+    samples = [(0.001, 0), (0.04, 90), (0.002, 3), (0.049, 100)]
+    assert not any(pacing.sample(Deliveries(delay_s, unsettled)) for delay_s, unsettled in samples)
 
 
 @given(st.lists(st.tuples(st.floats(1, 900), st.floats(0, 1), st.integers(0, 400)), max_size=80))
