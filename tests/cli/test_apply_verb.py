@@ -12,6 +12,7 @@ from overweave.cli.apply_run import operators_of
 from overweave.cli.client_options import Credentials
 from overweave.cli.operators import target_of
 from overweave.cli.reweave import Reweaver
+from overweave.cli.reweave_history import history_path
 from overweave.contract.overlay_state import EpochTree, first_state
 from overweave.drivers.tcp.blocking import connect_blocking
 from overweave.drivers.tcp.network_file import read_network
@@ -40,9 +41,9 @@ control = true
 
 
 @contextlib.contextmanager
-def live(directory, more="", routing="filter"):
+def live(directory, more="", routing="filter", ports=None):
     """A chain of three brokers in a thread; their network file and URLs."""
-    file, ports = directory / "network.toml", free_ports(3)
+    file, ports = directory / "network.toml", ports or free_ports(3)
     brokers = "".join(f'[[broker]]\nid = "B{n}"\nlisten = "tcp://127.0.0.1:{port}"\n' for n, port in enumerate(ports, 1))
     links = "".join(f'[[link]]\nbetween = ["B{n}", "B{n + 1}"]\n' for n in (1, 2))
     file.write_text(f'[network]\nrouting = "{routing}"\n{brokers}{links}{more}')
@@ -203,6 +204,7 @@ def test_continuous_planning_observes_and_acts_within_its_limits(tmp_path):
             strict = Reweaver(plan, file, network, Limits(saving_min=0.5), 50.0, act=True).round()
             assert strict.action == "held"
             assert "it would save 33.3%, at least 50.0% is needed" in strict.reason
+            assert not history_path(file).exists()
             acting = Reweaver(plan, file, network, Limits(saving_min=0.2), 50.0, act=True)
             assert acting.round().action == "acted"
             found = acting.round()
@@ -226,8 +228,46 @@ def test_a_change_that_fails_counts_for_the_budget_of_moves(tmp_path, monkeypatc
             one.subscribe("[x,>=,0]"),
             other.subscribe("[x,>=,0]"),
         ):
-            found = Reweaver(plan, file, network, Limits(saving_min=0.2), 50.0, act=True).round()
+            reweaver = Reweaver(plan, file, network, Limits(saving_min=0.2, cooldown_s=0.0), 50.0, act=True)
+            found = reweaver.round()
             assert (found.action, found.reason, found.moves_last_hour) == ("held", "no space left", 1)
+            assert reweaver.round().reason == "the circuit breaker is open: the last change failed: no space left"
+
+
+def test_budget_and_cooldown_survive_a_restart(tmp_path, capsys):
+    with live(tmp_path) as (file, urls):
+        plan = plan_for(file, ("B1", "B2"), {"reader": "B2"}, links=(("B1", "B2"),))
+
+        def reweaver():
+            return Reweaver(plan, file, target_of(file, Credentials()), Limits(saving_min=0.2), 50.0, act=True)
+
+        with connect_blocking(urls["B3"], name="reader") as reader, reader.subscribe("[x,>=,0]"):
+            history_path(file).write_text('[{"at_s": 1e12, "moves": 900}]')  # the clock was set back
+            found = reweaver().round()
+            assert (found.action, found.moves_last_hour) == ("held", 900)
+            assert found.reason == "120 s of the cool-down are left"
+            history_path(file).write_text("[{")
+            assert reweaver().round().reason == "120 s of the cool-down are left"
+            assert "network.toml.reweave: expected the changes of 'overweave reweave', found: " in capsys.readouterr().err
+            history_path(file).unlink()
+            assert reweaver().round().action == "acted"
+            plan_for(file, ("B1",), {"reader": "B1"})
+            found = reweaver().round()
+            assert found.action == "held"
+            assert "of the cool-down are left" in found.reason
+        assert [each.name for each in tmp_path.glob("*.reweave*")] == ["network.toml.reweave"]
+
+
+def test_the_breaker_opens_when_no_broker_answers(tmp_path):
+    with live(tmp_path) as (file, _):
+        plan = plan_for(file, ("B1", "B2"), {}, links=(("B1", "B2"),))
+        reweaver = Reweaver(plan, file, target_of(file, Credentials()), Limits(saving_min=0.2), 50.0, act=False)
+        assert reweaver.round().action == "would-act"
+    found = reweaver.round()
+    assert found.action == "held"
+    assert "the circuit breaker is open: no broker answers: " in found.reason
+    with live(tmp_path, ports=[int(url.rpartition(":")[2]) for url in read_network(file).urls.values()]):
+        assert "the circuit breaker is open: no broker answers: " in reweaver.round().reason
 
 
 def test_protocols_whose_overlay_cannot_change(run, tmp_path):

@@ -45,9 +45,10 @@ def apply(
     """Apply a plan to a running network, without loss, duplicates or a restart.
 
     The overlay of the plan is built beside the present one and used when all brokers know everything in it; then clients move.
-    Ctrl-C stops after the current step, and the same command resumes, wherever it was stopped. The rate of
-    migrations halves while delays of deliveries or unsettled publications are twice the usual, and recovers in steps. The network file is written anew; the previous one is kept as FILE.before-EPOCH, for 'overweave undo'. Where
-    brokers have tokens, --name and --token need the permission control.
+    Ctrl-C stops after the current step, and the same command resumes, wherever it was stopped. The rate of migrations halves
+    while the delays of deliveries or the unsettled publications are twice the usual. The network file is written anew; the
+    previous one is kept as FILE.before-EPOCH, for 'overweave undo'. Where brokers have tokens, --name and --token need the
+    permission control.
     """
     target = target_of(network, Credentials(name, token, cafile, certificate, key))
     if status or abort:

@@ -98,9 +98,9 @@ class ApplyRun:
                 return 1
             return self.execute(seen.target, report)
 
-    def look(self) -> Seen:
-        """Observe the network once."""
-        observation = observed(self._network)
+    def look(self, observation: Observation | None = None) -> Seen:
+        """The difference of an observation, or of one made now."""
+        observation = observed(self._network) if observation is None else observation
         target = self._target_of(observation)
         predict = None if self._problem is None else predict_of(self._problem, target.clients)
         return Seen(observation, target, difference_of(target, observation, self._rate_hz, predict))
@@ -163,12 +163,12 @@ def operators_of(network: Credentialed) -> OverlayOperators:
     return OverlayOperators(dict(network.network.urls), lambda url: operator_at(network, url))
 
 
-def observed(network: Credentialed) -> Observation:
-    """One observation of a running network."""
+def observed(network: Credentialed, delays_s: float = 0.0) -> Observation:
+    """One observation of a running network; see `ObserveRequest`."""
 
     async def observe() -> Observation:
         async with operators_of(network) as operators:
-            return await operators.observe(network.network.overlay.ids)
+            return await operators.observe(network.network.overlay.ids, delays_s)
 
     with waiting("observing"):
         return asyncio.run(observe())
