@@ -87,7 +87,7 @@ def test_nothing_slows_down_a_calm_network(monkeypatch):
 
 def test_a_step_ends_although_the_rate_has_become_low(monkeypatch):
     """The coordinator observes again, and Ctrl-C does not wait for the rest."""
-    monkeypatch.setattr(apply, "_STEP_S", 0.2)
+    monkeypatch.setattr(apply, "STEP_S", 0.2)
     network = SlowNetwork(slow_moves=range(5, 10_000))
     moved(network, monkeypatch, 1_000)
     assert 5 < len(network.moved_at_s) < 100

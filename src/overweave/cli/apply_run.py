@@ -27,7 +27,7 @@ from overweave.reweave.coordinator import Done, Failed, Step, next_step
 from overweave.reweave.difference import Difference, check_loads, difference_of
 from overweave.reweave.situation import Situation
 from overweave.reweave.states import IN_PROGRESS, current_tree
-from overweave.reweave.step_loads import predict_of
+from overweave.reweave.step_loads import ProfileModel
 from overweave.reweave.target import Target
 from overweave.routing import PROTOCOLS
 
@@ -102,8 +102,8 @@ class ApplyRun:
         """The difference of an observation, or of one made now."""
         observation = observed(self._network) if observation is None else observation
         target = self._target_of(observation)
-        predict = None if self._problem is None else predict_of(self._problem, target.clients)
-        return Seen(observation, target, difference_of(target, observation, self._rate_hz, predict))
+        model = None if self._problem is None else ProfileModel(self._problem, target.clients)
+        return Seen(observation, target, difference_of(target, observation, self._rate_hz, model))
 
     def _show(self, seen: Seen) -> None:
         if self._json:

@@ -14,6 +14,7 @@ from overweave.cli.client_options import CaFile, Certificate, Credentials, Key, 
 from overweave.cli.operators import Target, target_of
 from overweave.cli.output import put
 from overweave.cli.plan_files import plan_target, read_plan
+from overweave.cli.plan_profiles import PlanProfiles
 from overweave.cli.reweave_history import read_history, write_history
 from overweave.cli.stopping import stopping
 from overweave.contract.observation import DELAYS_S_MAX, Observation
@@ -59,6 +60,9 @@ def reweave(
         int, typer.Option(min=0, metavar="N", help="Clients that may move in any hour.")
     ] = _DEFAULT.moves_per_hour_max,
     rate: Annotated[float, typer.Option(min=0.01, metavar="N", help="Clients to move per second at most.")] = RATE_HZ,
+    profiles: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Profiles of the plan, to predict the loads of all steps.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write a JSON object per line.")] = False,
     name: Name = None,
     token: Token = None,
@@ -75,7 +79,7 @@ def reweave(
     """
     target = target_of(network, Credentials(name, token, cafile, certificate, key))
     limits = Limits(saving_min=saving, cooldown_s=cooldown, moves_per_hour_max=moves)
-    reweaver = Reweaver(plan, network, target, limits, rate, act=act, every_s=every)
+    reweaver = Reweaver(plan, network, target, limits, rate, act=act, every_s=every, profiles=profiles)
     stopped, last = threading.Event(), None
     with stopping(stopped, signal.SIGINT, signal.SIGTERM):
         while not stopped.is_set():
@@ -90,10 +94,20 @@ class Reweaver:
     """Decides on the present version of a plan again and again."""
 
     def __init__(
-        self, plan: Path, file: Path, network: Target, limits: Limits, rate_hz: float, *, act: bool, every_s: float = 10.0
+        self,
+        plan: Path,
+        file: Path,
+        network: Target,
+        limits: Limits,
+        rate_hz: float,
+        *,
+        act: bool,
+        every_s: float = 10.0,
+        profiles: Path | None = None,
     ) -> None:
         self._plan, self._file, self._network, self._act = plan, file, network, act
         self._rate_hz, self._meter = rate_hz, DeliveryMeter()
+        self._profiles = PlanProfiles(plan, network, profiles)
         #: Brokers count delays from one round to the next.
         self._delays_s = min(max(DELAYS_S, 3 * every_s), DELAYS_S_MAX)
         self._hysteresis = Hysteresis(limits, read_history(file, time.time()))
@@ -120,6 +134,7 @@ class Reweaver:
             lambda found: plan_target(plan, self._plan, found, self._network),
             self._rate_hz,
             json=False,
+            problem=self._profiles.read(),
         )
         seen = run.look(observation)
         now_s = time.time()

@@ -25,6 +25,7 @@ from overweave.reweave.coordinator import (
     WriteNetworkFile,
 )
 from overweave.reweave.deliveries import DeliveryMeter
+from overweave.reweave.difference import STEP_S
 from overweave.reweave.pacing import SAMPLE_S, Pacing
 from overweave.reweave.situation import Move, Situation, text_of
 
@@ -34,8 +35,8 @@ _INTERVAL_S, _REST_S = 0.2, 2.0
 _DETACH_S = 5.0
 #: How long no broker may answer, and how long a migration may take.
 _SILENCE_S, MIGRATION_S = 60.0, 210.0
-#: Migrations in progress at the same time, and the seconds of migrations in one step.
-_IN_PROGRESS_MAX, _STEP_S = 64, 4.0
+#: Migrations in progress at the same time.
+_IN_PROGRESS_MAX = 64
 #: How long brokers count the delays of deliveries after an observation.
 DELAYS_S = 30.0
 
@@ -172,7 +173,7 @@ class LiveApply:
             file_is_current=self._file.is_current(observation.state),
             failures=dict(self._failures),
             resting=frozenset(self._rests),
-            batch=max(1, round(self._pacing.rate_hz * _STEP_S)),
+            batch=max(1, round(self._pacing.rate_hz * STEP_S)),
         )
 
     # ---- commands
@@ -209,7 +210,7 @@ class LiveApply:
     async def _move(self, moves: tuple[Move, ...]) -> None:
         """Order migrations at the rate of the moment. Those that a lower rate leaves over belong to the next step."""
         self._pending = len(moves)
-        end_s = time.monotonic() + 2 * _STEP_S
+        end_s = time.monotonic() + 2 * STEP_S
         tasks: set[asyncio.Task[None]] = set()
         sampling = asyncio.create_task(self._keep_sampling())
         try:
