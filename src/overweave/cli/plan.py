@@ -82,7 +82,7 @@ def _run(arguments: PlanArguments) -> None:
     from overweave.cli.plan_inputs import InputReader
     from overweave.cli.plan_live import is_live, read_live
     from overweave.cli.plan_once import PlanRun
-    from overweave.cli.plan_profiles import directory_of, mark
+    from overweave.cli.plan_profiles import directory_of, mark, unmark
 
     if arguments.out is not None:
         from overweave.pipeline.plan_files import check_out
@@ -108,6 +108,7 @@ def _run(arguments: PlanArguments) -> None:
         network = None
         if live:
             tables = directory_of(arguments.profiles_out, arguments.out) or Path(scratch) / "live"
+            unmark(tables)
             network = read_live(arguments, tables, show)
             arguments = msgspec.structs.replace(arguments, source=str(tables))
         reader = InputReader(arguments, goals, stack, Path(scratch), show, network)

@@ -31,6 +31,11 @@ def beside(plan: Path) -> Path:
     return plan.with_suffix(".profiles")
 
 
+def unmark(directory: Path) -> None:
+    """The tables in a directory are about to change."""
+    (directory / _MARK).unlink(missing_ok=True)
+
+
 def mark(directory: Path, out: str) -> None:
     """Name the plan that was made from the profiles of a directory."""
     if "://" not in out and directory.is_dir():
@@ -53,12 +58,13 @@ class PlanProfiles:
 
     def __init__(self, plan: Path, network: Target, directory: Path | None = None) -> None:
         self._plan, self._network, self._directory = plan, network, directory
-        self._digest, self._problem = "", None
+        self._digest = ""
+        self._problem: Problem | None = None
 
     def read(self) -> "Problem | None":
         """The problem, read again when the plan has changed; None: there are no profiles of this plan."""
         digest = _digest(self._plan)
-        if digest != self._digest:
+        if digest != self._digest or self._problem is None:  # they are marked after the plan is written
             self._problem = self._found(digest)
             self._digest = digest
         return self._problem

@@ -17,7 +17,8 @@ def buckets_of(delays_s: NDArray[np.float64]) -> NDArray[np.int64]:
     [0, 0, 1, 4, 80]
     """
     octaves = np.log2(np.maximum(delays_s, _LEAST_S) / _LEAST_S)
-    return np.minimum(np.ceil(octaves * _PER_OCTAVE), _LAST).astype(np.int64)
+    buckets: NDArray[np.int64] = np.minimum(np.ceil(octaves * _PER_OCTAVE), _LAST).astype(np.int64)
+    return buckets
 
 
 def bucket_of(delay_s: float) -> int:

@@ -57,7 +57,8 @@ def prefix_utilisation(problem: Problem, tree: Tree, units: Moving, publishers: 
     pool, local = problem.pool, _summed(problem.units.output_bytes_per_s, units, shape)
     match_s = pool.base_s[tree.broker] + pool.slope_s[tree.broker] * entries
     input_share = np.maximum(input_hz * match_s, input_hz / pool.capacity_hz[tree.broker])
-    return np.maximum(input_share, (local + sent_bytes) / pool.bandwidth_bytes_per_s[tree.broker])
+    found: Reals = np.maximum(input_share, (local + sent_bytes) / pool.bandwidth_bytes_per_s[tree.broker])
+    return found
 
 
 def _inside(tree: Tree) -> NDArray[np.bool_]:

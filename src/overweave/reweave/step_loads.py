@@ -28,8 +28,8 @@ class ProfileModel:
     def load(self, brokers: Sequence[str], links: Links, places: Mapping[str, str]) -> Mapping[str, BrokerLoad]:
         """See `LoadModel.load`."""
         tree, node = self._tree(brokers, links)
-        nodes = (self._nodes(ids, brokers, node, places) for ids in (self._problem.units.ids, self._problem.publishers.ids))
-        load = predict(self._problem, tree, *nodes)
+        units, publishers = (self._nodes(of.ids, brokers, node, places) for of in (self._problem.units, self._problem.publishers))
+        load = predict(self._problem, tree, units, publishers)
         return loads_of(load, [self._problem.pool.ids[broker] for broker in tree.broker.tolist()])
 
     def peaks(self, brokers: Sequence[str], links: Links, places: Mapping[str, str], moves: Sequence[Move]) -> list[Peak]:
