@@ -6,11 +6,15 @@ import json
 import threading
 
 import msgspec
+import pyarrow as pa
 import pytest
+from planned import put, words
 
 from overweave.cli.client_options import Credentials
 from overweave.cli.operators import operator_at, operator_of, target_of
+from overweave.cli.plan_profiles import mark
 from overweave.cli.reweave import Reweaver
+from overweave.cli.reweave_history import history_path
 from overweave.contract.overlay_state import EpochTree, first_state
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.blocking import connect_blocking
@@ -42,10 +46,12 @@ control = true
 
 
 @contextlib.contextmanager
-def live(directory, more="", routing="filter"):
+def live(directory, more="", routing="filter", ports=None, capacities=("", "", "")):
     """A chain of three brokers in a thread; their network file and URLs."""
-    file, ports = directory / "network.toml", free_ports(3)
-    brokers = "".join(f'[[broker]]\nid = "B{n}"\nlisten = "tcp://127.0.0.1:{port}"\n' for n, port in enumerate(ports, 1))
+    file, ports = directory / "network.toml", ports or free_ports(3)
+    brokers = "".join(
+        f'[[broker]]\nid = "B{n}"\nlisten = "tcp://127.0.0.1:{port}"\n{capacities[n - 1]}' for n, port in enumerate(ports, 1)
+    )
     links = "".join(f'[[link]]\nbetween = ["B{n}", "B{n + 1}"]\n' for n in (1, 2))
     file.write_text(f'[network]\nrouting = "{routing}"\n{brokers}{links}{more}')
     found, started = read_network(file), threading.Event()
@@ -222,6 +228,7 @@ def test_continuous_planning_observes_and_acts_within_its_limits(tmp_path):
             strict = Reweaver(plan, file, network, Limits(saving_min=0.5), 50.0, act=True).round()
             assert strict.action == "held"
             assert "it would save 33.3%, at least 50.0% is needed" in strict.reason
+            assert not history_path(file).exists()
             acting = Reweaver(plan, file, network, Limits(saving_min=0.2), 50.0, act=True)
             assert acting.round().action == "acted"
             found = acting.round()
@@ -245,8 +252,46 @@ def test_a_change_that_fails_counts_for_the_budget_of_moves(tmp_path, monkeypatc
             one.subscribe("[x,>=,0]"),
             other.subscribe("[x,>=,0]"),
         ):
-            found = Reweaver(plan, file, network, Limits(saving_min=0.2), 50.0, act=True).round()
+            reweaver = Reweaver(plan, file, network, Limits(saving_min=0.2, cooldown_s=0.0), 50.0, act=True)
+            found = reweaver.round()
             assert (found.action, found.reason, found.moves_last_hour) == ("held", "no space left", 1)
+            assert reweaver.round().reason == "the circuit breaker is open: the last change failed: no space left"
+
+
+def test_budget_and_cooldown_survive_a_restart(tmp_path, capsys):
+    with live(tmp_path) as (file, urls):
+        plan = plan_for(file, ("B1", "B2"), {"reader": "B2"}, links=(("B1", "B2"),))
+
+        def reweaver():
+            return Reweaver(plan, file, target_of(file, Credentials()), Limits(saving_min=0.2), 50.0, act=True)
+
+        with connect_blocking(urls["B3"], name="reader") as reader, reader.subscribe("[x,>=,0]"):
+            history_path(file).write_text('[{"at_s": 1e12, "moves": 900}]')  # the clock was set back
+            found = reweaver().round()
+            assert (found.action, found.moves_last_hour) == ("held", 900)
+            assert found.reason == "120 s of the cool-down are left"
+            history_path(file).write_text("[{")
+            assert reweaver().round().reason == "120 s of the cool-down are left"
+            assert "network.toml.reweave: expected the changes of 'overweave reweave', found: " in capsys.readouterr().err
+            history_path(file).unlink()
+            assert reweaver().round().action == "acted"
+            plan_for(file, ("B1",), {"reader": "B1"})
+            found = reweaver().round()
+            assert found.action == "held"
+            assert "of the cool-down are left" in found.reason
+        assert [each.name for each in tmp_path.glob("*.reweave*")] == ["network.toml.reweave"]
+
+
+def test_the_breaker_opens_when_no_broker_answers(tmp_path):
+    with live(tmp_path) as (file, _):
+        plan = plan_for(file, ("B1", "B2"), {}, links=(("B1", "B2"),))
+        reweaver = Reweaver(plan, file, target_of(file, Credentials()), Limits(saving_min=0.2), 50.0, act=False)
+        assert reweaver.round().action == "would-act"
+    found = reweaver.round()
+    assert found.action == "held"
+    assert "the circuit breaker is open: no broker answers: " in found.reason
+    with live(tmp_path, ports=[int(url.rpartition(":")[2]) for url in read_network(file).urls.values()]):
+        assert "the circuit breaker is open: no broker answers: " in reweaver.round().reason
 
 
 def test_protocols_whose_overlay_cannot_change(run, tmp_path):
@@ -255,3 +300,83 @@ def test_protocols_whose_overlay_cannot_change(run, tmp_path):
     status, _, err = run("apply", plan_for(file, ("B1",), {}), "--network", file)
     assert status == 2
     assert "network.routing: 'filter-general': expected a protocol whose overlay can change" in err
+
+
+@contextlib.contextmanager
+def swap(directory):
+    """Two clients that change places, and a plan for that: each broker has room for one of them, not for both.
+
+    The brokers are not equal, so that none can stand for the other.
+    """
+    capacities = [
+        f"output_bandwidth_bytes_per_s = {bandwidth}\nmatching_delay_base_s = 1e-5\nmatching_delay_per_subscription_s = 1e-7\n"
+        for bandwidth in (1000.0, 5000.0, 1100.0)
+    ]
+    with live(directory, capacities=capacities) as (file, urls):
+        places, links = {"one": "B1", "other": "B3"}, (("B1", "B2"), ("B2", "B3"))
+        plan = plan_for(file, ("B1", "B2", "B3"), {"one": "B3", "other": "B1"}, {"market": "B2"}, links)
+        with (
+            connect_blocking(urls["B1"], name="one") as one,
+            connect_blocking(urls["B3"], name="other") as other,
+            one.subscribe("[x,>=,0]"),
+            other.subscribe("[x,>=,0]"),
+        ):
+            put(
+                directory / "plan.profiles" / "profiles",
+                subscription=["s-one", "s-other"],
+                publisher=["market", "market"],
+                words=pa.array([words(range(64))] * 2, pa.list_(pa.int64())),
+            )
+            put(
+                directory / "plan.profiles" / "publisher_profiles",
+                publisher=["market"],
+                broker=["B2"],
+                publications=[64],
+                rate_hz=[6.0],
+                bytes_per_s=[600.0],
+            )
+            put(
+                directory / "plan.profiles" / "subscription_lifetimes",
+                subscription=["s-one", "s-other"],
+                client=list(places),
+                broker=list(places.values()),
+                filter=["[x,>=,0]"] * 2,
+            )
+            yield file, plan
+
+
+def test_a_plan_of_which_a_prefix_overloads_a_broker_is_rejected(run, tmp_path):
+    error = "plan: step '1 of 2 moves': broker 'B1': expected a utilisation of at most 100%, predicted 120.0%"
+    with swap(tmp_path) as (file, plan):
+        profiles = tmp_path / "plan.profiles"
+        status, out, err = run("apply", plan, "--network", file, "--dry-run")
+        assert status == 0, err
+        assert "utilisation estimated" in out, "profiles without a mark are of another plan"
+        mark(profiles, str(plan))
+        status, _, err = run("apply", plan, "--network", file, "--yes")
+        assert status == 2
+        assert error in err
+        found = Reweaver(plan, file, target_of(file, Credentials()), Limits(saving_min=0.0), 50.0, act=True).round()
+        assert found.action == "held"
+        assert error in found.reason
+        profiles.rename(tmp_path / "elsewhere")
+        status, _, err = run("apply", plan, "--network", file, "--yes", "--profiles", tmp_path / "elsewhere")
+        assert status == 2
+        assert error in err
+        plan_for(file, ("B1", "B2", "B3"), {"one": "B1", "other": "B1"}, {"market": "B2"}, (("B1", "B2"), ("B2", "B3")))
+        status, _, err = run("apply", plan, "--network", file, "--yes", "--profiles", tmp_path / "elsewhere")
+        assert status == 2
+        assert "step '1 of 1 moves': broker 'B1'" in err
+
+
+def test_the_highest_utilisation_of_each_step_is_shown(run, tmp_path):
+    with swap(tmp_path) as (file, plan):
+        mark(tmp_path / "plan.profiles", str(plan))
+        plan_for(file, ("B1", "B2", "B3"), {"one": "B2", "other": "B3"}, {"market": "B2"}, (("B1", "B2"), ("B2", "B3")))
+        mark(tmp_path / "plan.profiles", str(plan))
+        status, out, err = run("apply", plan, "--network", file, "--dry-run")
+        assert status == 0, err
+        assert (
+            "utilisation predicted, highest at each step: now 60.0% (B1); new tree 60.0% (B1);"
+            " 1 of 1 moves 54.5% (B3); end 54.5% (B3)\n"
+        ) in out

@@ -109,6 +109,10 @@ def test_a_live_network_is_planned_from_one_of_its_brokers(run, tmp_path, withou
         assert 50 < rate_hz < 500
         assert inputs["B4"] == pytest.approx(0.8 * rate_hz, rel=0.1)
         plan = read_plan(tmp_path / "plan.json")
+        # The check of all steps finds the profiles beside the plan.
+        status, out, err = run("apply", tmp_path / "plan.json", "--network", tmp_path / "network.toml", "--dry-run")
+        assert status == 0, err
+        assert "utilisation predicted" in out
         assert {"c2", "c3", "c4"} <= plan.clients.keys() if hasattr(plan.clients, "keys") else plan.clients
         deadline_s = time.monotonic() + 5
         while any(node.core.module_status()["collector"] for node in nodes.values()):
@@ -141,6 +145,7 @@ def test_a_plan_needs_the_permission_control(run, tmp_path, without_spark):
         (("tcp://127.0.0.1:1", "--follow"), "--follow: expected without the URL of a broker as SOURCE"),
         (("tcp://127.0.0.1:1", "--window", "0"), "--window: expected a time above 0, found 0"),
         (("tcp://127.0.0.1:1", "--profile-bits", "100"), "--profile-bits: expected a multiple of 64 from 64 to 65,536, got 100"),
+        (("profiles", "--profiles-out", "d"), "--profiles-out: expected with the URL of a broker as SOURCE"),
         (("profiles", "--window", "3"), "--window: expected with the URL of a broker as SOURCE"),
     ],
 )

@@ -12,7 +12,7 @@ from overweave.contract.observation import Observation, ObservedClient
 from overweave.errors import PlanningError
 from overweave.overlay.graph import Overlay
 from overweave.planning.plan import BrokerLoad
-from overweave.reweave.difference import check_loads, difference_of
+from overweave.reweave.difference import Peak, check_loads, difference_of
 from overweave.reweave.target import Target, target_of
 
 
@@ -48,11 +48,19 @@ def test_the_prediction_of_each_step_follows_the_tree_and_the_places():
     target = Target(change="X", brokers=("B1", "B2"), links=(("B1", "B2"),), clients={"a": "B2", "b": "B1", "c": "B1"})
     seen = []
 
-    def predict(brokers, links, places):
-        seen.append((sorted(brokers), sorted(links), dict(places)))
-        return {id: BrokerLoad(0.0, 0.0, 0.0, 0.4 * sum(at == id for at in places.values())) for id in brokers}
+    class Model:
+        def load(self, brokers, links, places):
+            seen.append((sorted(brokers), sorted(links), dict(places)))
+            return {id: BrokerLoad(0.0, 0.0, 0.0, 0.4 * sum(at == id for at in places.values())) for id in brokers}
 
-    found = difference_of(target, Observation(state, brokers), 10.0, predict)
+        def peaks(self, brokers, links, places, moves):
+            places = dict(places)
+            for done, move in enumerate(moves, start=1):
+                places[move.client] = move.to
+                load = self.load(brokers, links, places)
+                yield Peak(done, *max(((id, load[id].output_utilisation) for id in brokers), key=lambda each: each[1]))
+
+    found = difference_of(target, Observation(state, brokers), 0.25, Model())
     assert [(each.step, each.broker, round(each.utilisation, 1)) for each in found.steps] == [
         ("now", "B3", 0.8), ("new tree", "B3", 0.8), ("1 of 3 moves", "B1", 0.8),
         ("2 of 3 moves", "B1", 1.2), ("3 of 3 moves", "B1", 0.8),
@@ -63,6 +71,9 @@ def test_the_prediction_of_each_step_follows_the_tree_and_the_places():
     assert seen[-1][0] == ["B1", "B2"]
     with pytest.raises(PlanningError, match=r"step '2 of 3 moves': broker 'B1': .* predicted 120.0%"):
         check_loads(found)
+    # In one step, the highest prefix counts: it is not at its end.
+    found = difference_of(target, Observation(state, brokers), 10.0, Model())
+    assert [each.step for each in found.steps] == ["now", "new tree", "2 of 3 moves", "end"]
 
 
 def test_the_host_of_a_leaf_forwards_to_it_and_an_overload_at_the_end_is_rejected_by_name():

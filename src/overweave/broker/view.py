@@ -38,3 +38,10 @@ class View(NamedTuple):
     def registrations(self) -> Registrations:
         """Client and filter of each registration of clients, by its kind and id."""
         return self.registry.entries()
+
+    def unsettled_rows(self) -> int:
+        """What neighbours and connected clients have not settled; clients that are away would only add up."""
+        of = self.peers
+        return sum(
+            each.outbound.unsettled_rows() for peer, each in of.sessions.items() if each.established or peer in of.neighbours
+        )

@@ -12,7 +12,8 @@ from overweave.cli.apply_text import status_text
 from overweave.cli.client_options import CaFile, Certificate, Credentials, Key, Name, Token
 from overweave.cli.operators import Target, target_of
 from overweave.cli.output import put
-from overweave.cli.plan_files import plan_target, read_plan, read_profiles
+from overweave.cli.plan_files import plan_target, read_plan
+from overweave.cli.plan_profiles import PlanProfiles
 from overweave.drivers.tcp.overlay_file import locked
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.reweave.coordinator import Failed, next_abort_step
@@ -20,6 +21,12 @@ from overweave.reweave.coordinator import Failed, next_abort_step
 EXAMPLE = "overweave apply plan.json --network network.toml --dry-run"
 
 NetworkOption = Annotated[Path, typer.Option("--network", metavar="FILE", help="Network file of the running network.")]
+ProfilesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--profiles", metavar="DIR", help="Profiles of the plan, to predict the loads of all steps (default: those beside it)."
+    ),
+]
 
 
 def apply(
@@ -30,9 +37,7 @@ def apply(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the difference and change nothing.")] = False,
     rate: Annotated[float, typer.Option(min=0.01, metavar="N", help="Clients to move per second at most.")] = RATE_HZ,
-    profiles: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Profiles of the plan: loads of all steps are predicted from them.")
-    ] = None,
+    profiles: ProfilesOption = None,
     status: Annotated[bool, typer.Option("--status", help="Show the state of the overlay at each broker.")] = False,
     abort: Annotated[bool, typer.Option("--abort", help="Return to the overlay before the change in progress.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Write a JSON object.")] = False,
@@ -45,9 +50,10 @@ def apply(
     """Apply a plan to a running network, without loss, duplicates or a restart.
 
     The overlay of the plan is built beside the present one and used when all brokers know everything in it; then clients move.
-    Ctrl-C stops after the current step, and the same command resumes, wherever it was stopped. Migrations slow down while
-    deliveries do. The network file is written anew; the previous one is kept as FILE.before-EPOCH, for 'overweave undo'. Where
-    brokers have tokens, --name and --token need the permission control.
+    Ctrl-C stops after the current step, and the same command resumes, wherever it was stopped. The rate of migrations halves
+    while the delays of deliveries or the unsettled publications are twice the usual. The network file is written anew; the
+    previous one is kept as FILE.before-EPOCH, for 'overweave undo'. Where brokers have tokens, --name and --token need the
+    permission control.
     """
     target = target_of(network, Credentials(name, token, cafile, certificate, key))
     if status or abort:
@@ -55,7 +61,7 @@ def apply(
     if plan is None:
         raise InvalidInput("PLAN: expected a plan file, or --status or --abort")
     chosen = read_plan(plan)
-    problem = None if profiles is None else read_profiles(profiles, target)
+    problem = PlanProfiles(plan, target, profiles).read()
     run = ApplyRun(network, target, lambda found: plan_target(chosen, plan, found, target), rate, json=json, problem=problem)
     return run.run(yes=yes, dry_run=dry_run)
 

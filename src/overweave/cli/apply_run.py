@@ -28,7 +28,7 @@ from overweave.reweave.coordinator import Done, Failed, Step, next_step
 from overweave.reweave.difference import Difference, check_loads, difference_of
 from overweave.reweave.situation import Situation
 from overweave.reweave.states import IN_PROGRESS, current_tree
-from overweave.reweave.step_loads import predict_of
+from overweave.reweave.step_loads import ProfileModel
 from overweave.reweave.target import Target
 from overweave.routing import PROTOCOLS
 
@@ -99,12 +99,12 @@ class ApplyRun:
                 return 1
             return self.execute(seen.target, report)
 
-    def look(self) -> Seen:
-        """Observe the network once."""
-        observation = observed(self._network)
+    def look(self, observation: Observation | None = None) -> Seen:
+        """The difference of an observation, or of one made now."""
+        observation = observed(self._network) if observation is None else observation
         target = self._target_of(observation)
-        predict = None if self._problem is None else predict_of(self._problem, target.clients)
-        return Seen(observation, target, difference_of(target, observation, self._rate_hz, predict))
+        model = None if self._problem is None else ProfileModel(self._problem, target.clients)
+        return Seen(observation, target, difference_of(target, observation, self._rate_hz, model))
 
     def _show(self, seen: Seen) -> None:
         if self._json:
@@ -164,12 +164,12 @@ def operators_of(network: Credentialed) -> OverlayOperators:
     return OverlayOperators(dict(network.network.urls), lambda url: operator_at(network, url))
 
 
-def observed(network: Credentialed) -> Observation:
-    """One observation of a running network."""
+def observed(network: Credentialed, delays_s: float = 0.0) -> Observation:
+    """One observation of a running network; see `ObserveRequest`."""
 
     async def observe() -> Observation:
         async with operators_of(network) as operators:
-            return await operators.observe(network.network.overlay.ids)
+            return await operators.observe(network.network.overlay.ids, delays_s)
 
     with waiting("observing"):
         return asyncio.run(observe())

@@ -22,8 +22,8 @@ def difference_text(difference: Difference, observation: Observation, rate_hz: f
     ]
     if difference.steps:
         kind = "predicted" if difference.exact else "estimated"
-        shown = _notable(difference)
-        lines.append(f"utilisation {kind}, highest: {'; '.join(shown)}")
+        shown = (f"{each.step} {each.utilisation:.1%} ({each.broker})" for each in difference.steps)
+        lines.append(f"utilisation {kind}, highest at each step: {'; '.join(shown)}")
     lines.append(f"duration    about {max(difference.duration_s, 1):,.0f} s")
     if difference.stayed:
         lines.append(f"stay        {len(difference.stayed):,} clients: {_reasons(difference.stayed)}")
@@ -54,13 +54,6 @@ def status_text(observation: Observation) -> str:
 
 def _some(verb: str, ids: Sequence[str]) -> str:
     return f", {len(ids):,} {verb} ({listed(ids)})" if ids else ""
-
-
-def _notable(difference: Difference) -> list[str]:
-    """The first and the last step, and the highest between them."""
-    first, *between, last = difference.steps if len(difference.steps) > 1 else (*difference.steps, difference.steps[-1])
-    highest = sorted(between, key=lambda each: -each.utilisation)[:1]
-    return [f"{each.step} {each.utilisation:.1%} ({each.broker})" for each in (first, *highest, last)]
 
 
 def _reasons(stayed: Mapping[str, str]) -> str:

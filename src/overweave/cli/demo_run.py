@@ -17,6 +17,7 @@ from overweave.cli.demo_plan import bandwidth_of, bits_of, make_demo_plan
 from overweave.cli.demo_summary import Summary, account_of, totals
 from overweave.cli.operators import target_of
 from overweave.cli.plan_files import plan_target
+from overweave.cli.plan_profiles import PlanProfiles
 from overweave.cli.terminal import Phases
 from overweave.drivers.tcp.network_file import read_network
 from overweave.drivers.tcp.overlay_file import locked
@@ -165,7 +166,9 @@ class Demonstration:
     def _apply(self, plan: "Plan") -> Applied:
         """Apply the plan as ``overweave apply`` does."""
         file, target = self._file, target_of(self._file, Credentials())
-        run = ApplyRun(file, target, lambda seen: plan_target(plan, self._out / "plan.json", seen, target), RATE_HZ, json=True)
+        path = self._out / "plan.json"
+        problem = PlanProfiles(path, target, self._out / "profiles").read()
+        run = ApplyRun(file, target, lambda seen: plan_target(plan, path, seen, target), RATE_HZ, json=True, problem=problem)
         with locked(file):
             seen = run.look()
             check_loads(seen.difference)

@@ -49,6 +49,7 @@ def plan(
     seed: option.Seed = 0,
     window: option.Window = None,
     profile_bits: option.ProfileBits = None,
+    profiles_out: option.ProfilesOut = None,
     name: Name = None,
     token: Token = None,
     cafile: CaFile = None,
@@ -64,7 +65,8 @@ def plan(
     Nothing is changed. A goal or a client that cannot be satisfied is an error that names it.
 
     With tcp://HOST:PORT or tls://HOST:PORT as SOURCE, the network of that broker is profiled for --window seconds and planned
-    with its present links. Where brokers have tokens, --name and --token need the permission control.
+    with its present links. Its profiles are kept beside the plan, for the checks of 'overweave apply'. Where brokers have
+    tokens, --name and --token need the permission control.
 
     The load before needs the links of the current network (--network). --brokers beside it overrides capacities.
 
@@ -80,6 +82,7 @@ def _run(arguments: PlanArguments) -> None:
     from overweave.cli.plan_inputs import InputReader
     from overweave.cli.plan_live import is_live, read_live
     from overweave.cli.plan_once import PlanRun
+    from overweave.cli.plan_profiles import directory_of, mark, unmark
 
     if arguments.out is not None:
         from overweave.pipeline.plan_files import check_out
@@ -104,14 +107,18 @@ def _run(arguments: PlanArguments) -> None:
     ):
         network = None
         if live:
-            network = read_live(arguments, Path(scratch) / "live", show)
-            arguments = msgspec.structs.replace(arguments, source=str(Path(scratch) / "live"))
+            tables = directory_of(arguments.profiles_out, arguments.out) or Path(scratch) / "live"
+            unmark(tables)
+            network = read_live(arguments, tables, show)
+            arguments = msgspec.structs.replace(arguments, source=str(tables))
         reader = InputReader(arguments, goals, stack, Path(scratch), show, network)
         reader.start_if_remote()
         if following is not None:
             follow_arguments(arguments, options, reader, following)
             return
         answer, unknown = PlanRun(arguments, options, compared, evaluators, reader).run()
+        if live and arguments.out is not None:
+            mark(tables, arguments.out)
     _answer(answer, unknown, json=arguments.json)
 
 

@@ -1,28 +1,12 @@
 """Plan files of ``apply`` and ``reweave``: the plan, and its target on an observed network."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from overweave.cli.operators import Target
 from overweave.contract.observation import Observation
 from overweave.errors import InvalidInput
-from overweave.overlay.graph import Overlay
 from overweave.planning.plan import Plan
 from overweave.reweave import target as targets
-
-if TYPE_CHECKING:
-    from overweave.planning.problem import Problem
-
-
-def read_profiles(directory: Path, network: Target) -> "Problem":
-    """The planning problem of profiles of a network, spare brokers included."""
-    from overweave.pipeline.plan_brokers import network_of
-    from overweave.pipeline.planning import read_problem
-    from overweave.planning.problem import Goals
-
-    overlay = network.network.overlay
-    everyone = Overlay((*overlay.brokers, *network.network.spares.values()), overlay.links)
-    return read_problem(directory, network_of(everyone, "the network file"), Goals())
 
 
 def read_plan(path: Path) -> Plan:

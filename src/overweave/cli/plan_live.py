@@ -31,8 +31,12 @@ def is_live(arguments: PlanArguments) -> bool:
     """Whether SOURCE is a broker of a live network; options that do not fit are errors."""
     given = arguments
     live = given.source.startswith(_SCHEMES)
-    only_live = {"window": given.window, "profile-bits": given.profile_bits, "name": given.name, "cafile": given.cafile}
-    only_live |= {"certificate": given.certificate, "key": given.key}
+    only_live: dict[str, object] = {
+        "window": given.window,
+        "profile-bits": given.profile_bits,
+        "profiles-out": given.profiles_out,
+    }
+    only_live |= {"name": given.name, "cafile": given.cafile, "certificate": given.certificate, "key": given.key}
     for name, value in ({"network": given.network, "follow": given.follow or None} if live else only_live).items():
         if value is not None:
             raise InvalidInput(f"--{name}: expected {'without' if live else 'with'} the URL of a broker as SOURCE")

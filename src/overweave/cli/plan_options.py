@@ -24,6 +24,10 @@ Window = Annotated[float | None, typer.Option(metavar="SECONDS", help="Live SOUR
 ProfileBits = Annotated[
     int | None, typer.Option(metavar="N", help="Live SOURCE: window of profiles in publications (default: 1280).")
 ]
+ProfilesOut = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Live SOURCE: where its profiles are kept (default with --out plan.json: plan.profiles)."),
+]
 NetworkFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Current network or scenario: its brokers and links.")]
 Brokers = Annotated[
     str | None, typer.Option(metavar="TABLE", help="Candidate brokers with capacities (default: those of SOURCE).")
@@ -95,6 +99,7 @@ class PlanArguments(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     window: float | None
     profile_bits: int | None
+    profiles_out: Path | None
     name: str | None
     token: str | None
     cafile: Path | None

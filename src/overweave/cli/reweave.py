@@ -9,15 +9,20 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.apply_run import RATE_HZ, ApplyRun, Report
+from overweave.cli.apply_run import RATE_HZ, ApplyRun, Report, Seen, observed
 from overweave.cli.client_options import CaFile, Certificate, Credentials, Key, Name, Token
 from overweave.cli.operators import Target, target_of
 from overweave.cli.output import put
 from overweave.cli.plan_files import plan_target, read_plan
+from overweave.cli.plan_profiles import PlanProfiles
+from overweave.cli.reweave_history import read_history, write_history
 from overweave.cli.stopping import stopping
+from overweave.contract.observation import DELAYS_S_MAX, Observation
+from overweave.drivers.tcp.apply import DELAYS_S
 from overweave.drivers.tcp.overlay_file import locked
 from overweave.errors import OverweaveError
 from overweave.planning.plan import Plan
+from overweave.reweave.deliveries import DeliveryMeter
 from overweave.reweave.difference import check_loads
 from overweave.reweave.hysteresis import Health, Hysteresis, Limits, Proposal
 from overweave.reweave.states import current_tree
@@ -57,6 +62,9 @@ def reweave(
         int, typer.Option(min=0, metavar="N", help="Clients that may move in any hour.")
     ] = _DEFAULT.moves_per_hour_max,
     rate: Annotated[float, typer.Option(min=0.01, metavar="N", help="Clients to move per second at most.")] = RATE_HZ,
+    profiles: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Profiles of the plan, to predict the loads of all steps.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Write a JSON object per line.")] = False,
     name: Name = None,
     token: Token = None,
@@ -66,13 +74,14 @@ def reweave(
 ) -> None:
     """Follow a plan file, and apply its plans to a running network while they pay, until Ctrl-C.
 
-    A plan is applied if it saves enough, the last change is long enough ago, and the budget of moves allows it. While brokers do
-    not answer, or answers take much longer than usual, and some time after that, nothing is changed. --observe is the default:
-    it changes nothing. It writes a line whenever its decision changes.
+    A plan is applied if it saves enough, the last change is long enough ago, and the budget of moves allows it. The circuit
+    breaker opens when brokers do not answer, when a change fails, or when delays of deliveries or unsettled publications are
+    three times the usual; while it is open nothing is changed. Changes are kept in FILE.reweave, so that budget and cool-down
+    survive a restart. --observe is the default: it changes nothing. It writes a line whenever its decision changes.
     """
     target = target_of(network, Credentials(name, token, cafile, certificate, key))
     limits = Limits(saving_min=saving, cooldown_s=cooldown, moves_per_hour_max=moves)
-    reweaver = Reweaver(plan, network, target, limits, rate, act=act)
+    reweaver = Reweaver(plan, network, target, limits, rate, act=act, every_s=every, profiles=profiles)
     stopped, last = threading.Event(), None
     with stopping(stopped, signal.SIGINT, signal.SIGTERM):
         while not stopped.is_set():
@@ -88,50 +97,78 @@ def reweave(
 class Reweaver:
     """Decides on the present version of a plan again and again."""
 
-    def __init__(self, plan: Path, file: Path, network: Target, limits: Limits, rate_hz: float, *, act: bool) -> None:
+    def __init__(
+        self,
+        plan: Path,
+        file: Path,
+        network: Target,
+        limits: Limits,
+        rate_hz: float,
+        *,
+        act: bool,
+        every_s: float = 10.0,
+        profiles: Path | None = None,
+    ) -> None:
         self._plan, self._file, self._network, self._act = plan, file, network, act
-        self._rate_hz, self._hysteresis = rate_hz, Hysteresis(limits)
+        self._rate_hz, self._meter = rate_hz, DeliveryMeter()
+        self._profiles = PlanProfiles(plan, network, profiles)
+        #: Brokers count delays from one round to the next.
+        self._delays_s = min(max(DELAYS_S, 3 * every_s), DELAYS_S_MAX)
+        self._hysteresis = Hysteresis(limits, read_history(file, time.time()))
 
     def round(self) -> Round | None:
         """The decision now; None: there is no plan yet."""
         if not self._plan.exists():
             return None
         try:
-            return self._decided(read_plan(self._plan))
+            observation = observed(self._network, self._delays_s)
+        except OverweaveError as error:
+            self._hysteresis.fail(str(error), time.time())
+            return self._result("held", f"the circuit breaker is open: {error}")
+        self._hysteresis.observe(Health(self._meter.measure(observation), observation.missing), time.time())
+        try:
+            return self._decided(read_plan(self._plan), observation)
         except OverweaveError as error:
             return self._result("held", str(error))
 
-    def _decided(self, plan: Plan) -> Round:
+    def _decided(self, plan: Plan, observation: Observation) -> Round:
         run = ApplyRun(
             self._file,
             self._network,
             lambda found: plan_target(plan, self._plan, found, self._network),
             self._rate_hz,
             json=False,
+            problem=self._profiles.read(),
         )
-        start_s = time.monotonic()
-        seen = run.look()
-        now_s = time.monotonic()
-        health = Health(delay_s=now_s - start_s, missing=seen.observation.missing)
+        seen = run.look(observation)
+        now_s = time.time()
         if seen.difference.is_empty and not seen.is_resumed:
-            reason = self._hysteresis.observe(health, now_s)
-            return self._result(
-                "held", "the network is as planned" if reason is None else f"the circuit breaker is open: {reason}"
-            )
+            return self._result("held", self._hysteresis.breaker(now_s) or "the network is as planned")
         if not seen.is_resumed:
             check_loads(seen.difference)
         brokers = len(current_tree(seen.observation.state).brokers)
         proposal = Proposal(_saving(plan, brokers, len(seen.target.brokers)), len(seen.difference.moves))
-        verdict = self._hysteresis.decide(proposal, health, now_s)
+        verdict = self._hysteresis.decide(proposal, now_s)
         if not (verdict.is_act and self._act):
             return self._result("would-act" if verdict.is_act else "held", verdict.reason, proposal)
+        is_complete = self._change(run, seen)
+        return self._result("acted" if is_complete else STOPPED, verdict.reason, proposal)
+
+    def _change(self, run: ApplyRun, seen: Seen) -> bool:
+        """Apply a plan; whether that is complete. A change that fails has moved clients too, and opens the breaker."""
         with locked(self._file):
+            self._hysteresis.begin(len(seen.difference.moves), time.time())
+            write_history(self._file, self._hysteresis.applied)
             report = Report(change=seen.target.change, difference=seen.difference)
             try:
-                ended = run.change(seen.target, report)
-            finally:  # a change that fails has moved clients too
-                self._hysteresis.acted(len(report.moved), time.monotonic())
-        return self._result("acted" if ended is not None else STOPPED, verdict.reason, proposal)
+                return run.change(seen.target, report) is not None
+            except OverweaveError as error:
+                self._hysteresis.fail(f"the last change failed: {error}", time.time())
+                raise
+            finally:
+                self._hysteresis.end(len(report.moved), time.time())
+                self._meter = DeliveryMeter()  # delays during the change are its own
+                write_history(self._file, self._hysteresis.applied)
 
     def _result(self, action: str, reason: str, proposal: Proposal | None = None) -> Round:
         return Round(
@@ -139,7 +176,7 @@ class Reweaver:
             reason=reason,
             saving=None if proposal is None else proposal.saving,
             moves=None if proposal is None else proposal.moves,
-            moves_last_hour=self._hysteresis.moves(time.monotonic()),
+            moves_last_hour=self._hysteresis.moves(time.time()),
         )
 
 

@@ -99,6 +99,9 @@ class BrokerView(Protocol):
     def registrations(self) -> Mapping[tuple[str, str], tuple[str, Filter]]:
         """Client and filter of each registration of clients, by its kind (advertisement, subscription) and id."""
 
+    def unsettled_rows(self) -> int:
+        """What neighbours and connected clients have not settled."""
+
 
 # ---- stimuli
 

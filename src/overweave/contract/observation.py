@@ -4,6 +4,22 @@ import msgspec
 
 from overweave.contract.modules import Capacity
 from overweave.contract.overlay_state import OverlayState, OverlayStatus
+from overweave.errors import InvalidInput
+
+#: The longest time for which one observation has brokers count delays.
+DELAYS_S_MAX = 3600.0
+
+
+class ObserveRequest(msgspec.Struct, frozen=True):
+    """The body of OBSERVE; none is the default."""
+
+    #: How long brokers count the delays of deliveries from now on; 0: they do not begin to.
+    delays_s: float = 0.0
+
+    def check(self) -> None:
+        """Raise an error unless the time is within its limits."""
+        if not 0 <= self.delays_s <= DELAYS_S_MAX:
+            raise InvalidInput(f"delays_s: expected a time from 0 to {DELAYS_S_MAX:g} s, got {self.delays_s:g}")
 
 
 class ObservedClient(msgspec.Struct, frozen=True, array_like=True):
@@ -25,6 +41,10 @@ class BrokerObservation(msgspec.Struct, frozen=True):
     overlay: OverlayStatus
     #: All clients with a session or registrations, by name; operators without registrations are not among them.
     clients: tuple[ObservedClient, ...]
+    #: What neighbours and connected clients have not settled, control messages included.
+    unsettled: int = 0
+    #: The delays of deliveries to its clients since the count began, by bucket (`overweave.contract.delays`).
+    delays: dict[int, int] = {}
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -37,7 +57,8 @@ class Observation(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
 
 
-#: The kinds of requests to the module `collector`: the answer of OBSERVE is an `Observation` (msgpack). The body of CHANGE is an
+#: The kinds of requests to the module `collector`: the body of OBSERVE is empty or an `ObserveRequest`, its answer an
+#: `Observation` (msgpack). The body of CHANGE is an
 #: `OverlayState` (msgpack), which the broker adopts and floods; its answer is empty, or an error if the version is not higher.
 COLLECTOR = "collector"
 OBSERVE, CHANGE = "observe", "change"

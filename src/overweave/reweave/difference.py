@@ -1,6 +1,7 @@
 """The difference between a network and a target: what an operator confirms before anything is changed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -13,15 +14,30 @@ from overweave.reweave.target import Links, Target, used_share
 
 #: The estimated time of a broker to start and join, and of a phase with its observations.
 _START_S, _PHASE_S = 2.0, 1.0
-#: Prefixes of the migrations with a prediction of their own.
-_CHECKPOINTS = 16
+#: The time of the migrations in one step of the coordinator, and the most steps that are told apart.
+STEP_S, _STEPS_MAX = 4.0, 16
 #: The name of the state before all steps.
 _NOW = "now"
 #: The name of all steps between both networks where loads are only bounded.
 _BETWEEN = "new tree and moves, at most"
 
-#: The predicted load of each broker of a tree, given as links, with each client at its broker.
-Predict = Callable[[Sequence[str], Links, Mapping[str, str]], Mapping[str, BrokerLoad]]
+
+class Peak(NamedTuple):
+    """The highest utilisation of any broker after a number of moves."""
+
+    moves: int
+    broker: str
+    utilisation: float
+
+
+class LoadModel(Protocol):
+    """Predicts the load of a tree, given as links, with each client at its broker."""
+
+    def load(self, brokers: Sequence[str], links: Links, places: Mapping[str, str]) -> Mapping[str, BrokerLoad]:
+        """The load of each broker."""
+
+    def peaks(self, brokers: Sequence[str], links: Links, places: Mapping[str, str], moves: Sequence[Move]) -> list[Peak]:
+        """The peak after each move; of very many moves not after all."""
 
 
 class StepLoad(msgspec.Struct, frozen=True):
@@ -54,8 +70,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
         return not (self.started or self.stopped or self.links_opened or self.links_closed or self.moves)
 
 
-def difference_of(target: Target, observation: Observation, rate_hz: float, predict: Predict | None = None) -> Difference:
-    """The difference; ``predict`` is a model of loads from profiles, without which the loads of the plan are bounds."""
+def difference_of(target: Target, observation: Observation, rate_hz: float, model: LoadModel | None = None) -> Difference:
+    """The difference; ``model`` predicts loads from profiles, without which the loads of the plan are bounds."""
     state = observation.state
     tree = states.current_tree(state)
     situation = Situation(observation=observation)
@@ -63,7 +79,7 @@ def difference_of(target: Target, observation: Observation, rate_hz: float, pred
     old, new = states.links_of(tree), set(target.links)
     started = tuple(sorted(set(target.brokers) - observation.brokers.keys()))
     phases = 1 if states.has_tree_of(state, target) else 5
-    steps = _bounds(target, observation) if predict is None else _predicted(target, observation, moves, predict)
+    steps = _bounds(target, observation) if model is None else _predicted(target, observation, moves, model, rate_hz)
     return Difference(
         change=target.change,
         started=started,
@@ -73,7 +89,7 @@ def difference_of(target: Target, observation: Observation, rate_hz: float, pred
         moves=moves,
         stayed=stayed(target, situation),
         steps=steps,
-        exact=predict is not None,
+        exact=model is not None,
         duration_s=_START_S * bool(started) + _PHASE_S * phases + len(moves) / rate_hz,
     )
 
@@ -94,21 +110,27 @@ def check_loads(difference: Difference) -> None:
             )
 
 
-def _predicted(target: Target, observation: Observation, moves: Sequence[Move], predict: Predict) -> tuple[StepLoad, ...]:
-    """Predictions for the present network, for the new tree, and for prefixes of the migrations."""
+def _predicted(
+    target: Target, observation: Observation, moves: Sequence[Move], model: LoadModel, rate_hz: float
+) -> tuple[StepLoad, ...]:
+    """Predictions for the present network, for the new tree, and for each step of migrations the highest after any of its moves.
+
+    No prefix of the moves is left out: a step may end after any of them.
+    """
     state = observation.state
     old = states.current_tree(state)
     places = {each.name: id for id, broker in observation.brokers.items() for each in broker.clients}
-    found = [_highest(_NOW, predict(old.brokers, tuple(sorted(states.links_of(old))), places))]
+    found = [_highest(_NOW, model.load(old.brokers, tuple(sorted(states.links_of(old))), places))]
     tree = states.new_tree(states.opened(state, target, {}))
     links = tuple(sorted(states.links_of(tree)))
-    found.append(_highest("new tree", predict(tree.brokers, links, places)))
-    stride = max(1, -(-len(moves) // _CHECKPOINTS))
-    for start in range(0, len(moves), stride):
-        places |= {move.client: move.to for move in moves[start : start + stride]}
-        done = min(start + stride, len(moves))
-        found.append(_highest(f"{done:,} of {len(moves):,} moves", predict(tree.brokers, links, places)))
-    found.append(_highest("end", predict(target.brokers, target.links, places)))
+    found.append(_highest("new tree", model.load(tree.brokers, links, places)))
+    size = max(1, round(rate_hz * STEP_S), -(-len(moves) // _STEPS_MAX))
+    highest: dict[int, Peak] = {}
+    for peak in model.peaks(tree.brokers, links, places, moves) if moves else ():
+        step = (peak.moves - 1) // size
+        highest[step] = max(highest.get(step, peak), peak, key=lambda each: each.utilisation)
+    found += [StepLoad(f"{each.moves:,} of {len(moves):,} moves", each.broker, each.utilisation) for each in highest.values()]
+    found.append(_highest("end", model.load(target.brokers, target.links, places | {move.client: move.to for move in moves})))
     return tuple(found)
 
 

@@ -2,17 +2,18 @@
 the overlay.
 
 BIR and BIA are a convergecast over the tree of the current epoch (`Gather`): 2(n - 1) messages for n brokers, and the parts of
-long answers. The module watches publications only during a profile. A profile ends when its operator stops it, or no longer
-extends its lease.
+long answers. The module watches publications only during a profile, and while observations ask for the delays of deliveries. A
+profile ends when its operator stops it, or no longer extends its lease; the delays end with theirs.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
 import msgspec
 
+from overweave.broker.modules.delivery_delays import DeliveryDelays
 from overweave.broker.modules.gather import Gather, Gathered, in_parts
+from overweave.broker.modules.observed_clients import observed_clients
 from overweave.broker.modules.profiler import Profiler
 from overweave.contract.effects import SetTimer
 from overweave.contract.modules import (
@@ -31,7 +32,13 @@ from overweave.contract.modules import (
     Unwatch,
     Watch,
 )
-from overweave.contract.observation import CHANGE, OBSERVE, BrokerObservation, Observation, ObservedClient
+from overweave.contract.observation import (
+    CHANGE,
+    OBSERVE,
+    BrokerObservation,
+    Observation,
+    ObserveRequest,
+)
 from overweave.contract.overlay_state import OverlayState
 from overweave.contract.profiles import (
     PROFILE_KINDS,
@@ -49,12 +56,11 @@ from overweave.contract.profiles import (
 )
 from overweave.contract.stimuli import TimerFired
 from overweave.errors import InvalidInput
-from overweave.language.generations import stable_id
 from overweave.language.headers import OverlayEpoch
 from overweave.language.values import excerpt
 
 _KINDS = (OBSERVE, CHANGE, *PROFILE_KINDS)
-_LEASE = "profile-lease"
+_LEASE, _DELAYS_LEASE = "profile-lease", "delays-lease"
 #: The time for an observation, and the number of levels of brokers that it reaches if none answers.
 _OBSERVE_S, _LEVELS = 5.0, 50
 _WATCHED = (Routed, ControlApplied)
@@ -65,10 +71,12 @@ class _Question(msgspec.Struct, frozen=True):
     epoch: OverlayEpoch
     kind: str
     profile: ProfileRequest | None = None
+    #: See `ObserveRequest`.
+    delays_s: float = 0.0
 
 
 _state_decoder, _question_decoder = msgspec.msgpack.Decoder(OverlayState), msgspec.msgpack.Decoder(_Question)
-_profile_decoder = msgspec.msgpack.Decoder(ProfileRequest)
+_profile_decoder, _observe_decoder = msgspec.msgpack.Decoder(ProfileRequest), msgspec.msgpack.Decoder(ObserveRequest)
 
 
 class Collector(Module):
@@ -81,7 +89,9 @@ class Collector(Module):
         self._view: BrokerView | None = None
         self._neighbours: tuple[str, ...] = ()
         self._profiler: Profiler | None = None
-        self._lease_end_s = self._now_s = 0.0
+        #: The delays of deliveries while observations ask for them.
+        self._delays: DeliveryDelays | None = None
+        self._lease_end_s = self._delays_end_s = self._now_s = 0.0
         #: Effects that answers to requests bring about.
         self._effects: list[ModuleEffect] = []
         self._gather: Gather[Collected] = Gather(
@@ -98,6 +108,8 @@ class Collector(Module):
         if isinstance(stimulus, Routed):
             if self._profiler is not None:
                 self._profiler.on_routed(stimulus, self._neighbours)
+            if self._delays is not None:
+                self._delays.on_routed(stimulus, self._neighbours, now_s)
             return
         self._now_s = now_s
         if isinstance(stimulus, ControlApplied):
@@ -107,6 +119,8 @@ class Collector(Module):
             yield from self._on_request(stimulus, now_s)
         elif isinstance(stimulus, TimerFired) and stimulus.name == _LEASE:
             yield from self._on_lease(now_s)
+        elif isinstance(stimulus, TimerFired) and stimulus.name == _DELAYS_LEASE:
+            yield from self._on_delays_lease(now_s)
         else:
             if isinstance(stimulus, Started | NeighboursChanged):
                 self._neighbours = stimulus.neighbours
@@ -131,10 +145,11 @@ class Collector(Module):
                 yield Reply(request.token)
                 return
             profile = None if request.kind == OBSERVE else _profile_of(request)
+            delays_s = _observe_of(request).delays_s if profile is None else 0.0
         except InvalidInput as error:
             yield Reply(request.token, error=str(error))
             return
-        question = msgspec.msgpack.encode(_Question(self._broker_view.overlay_status().current, request.kind, profile))
+        question = msgspec.msgpack.encode(_Question(self._broker_view.overlay_status().current, request.kind, profile, delays_s))
         deadline_s = _OBSERVE_S if profile is None else profile.deadline_s
         on_gathered = partial(self._on_gathered, request.token)
         yield from self._gather.ask(question, now_s, deadline_s, deadline_s / _LEVELS, on_gathered=on_gathered)
@@ -166,9 +181,8 @@ class Collector(Module):
         asked, view, profiler = _question_decoder.decode(question), self._broker_view, self._profiler
         profile = asked.profile
         if profile is None:
-            clients = tuple(_observed_clients(view))
-            seen = BrokerObservation(self._broker, self._url, self._capacity, view.overlay_status(), clients)
-            return Observed({self._broker: seen})
+            self._count_delays(asked.delays_s)
+            return Observed({self._broker: self._observation(view)})
         if asked.kind == PROFILE_START:
             return self._started(profile)
         if profiler is None or profiler.name != profile.name:
@@ -182,6 +196,17 @@ class Collector(Module):
         else:
             self._stop()
         return ProfilesChanged([self._broker], {})
+
+    def _observation(self, view: BrokerView) -> BrokerObservation:
+        return BrokerObservation(
+            self._broker,
+            self._url,
+            self._capacity,
+            view.overlay_status(),
+            tuple(observed_clients(view)),
+            view.unsettled_rows(),
+            {} if self._delays is None else dict(self._delays.counts),
+        )
 
     def _idle(self, kind: str) -> Collected:
         """The answer about a profile that this broker does not have."""
@@ -217,7 +242,7 @@ class Collector(Module):
 
     def _stop(self) -> None:
         self._profiler = None
-        self._effects.append(Unwatch(_WATCHED))
+        self._effects.append(Unwatch(_WATCHED if self._delays is None else (ControlApplied,)))
 
     def _on_lease(self, now_s: float) -> Iterator[ModuleEffect]:
         """End a profile whose operator has gone away."""
@@ -227,6 +252,26 @@ class Collector(Module):
             yield SetTimer(_LEASE, self._lease_end_s)
         else:
             self._stop()
+
+    # ---- delays of deliveries
+
+    def _count_delays(self, time_s: float) -> None:
+        """Count the delays of deliveries for some time from now on; 0: as long as before."""
+        if time_s <= 0:
+            return
+        self._delays_end_s = max(self._delays_end_s, self._now_s + time_s)
+        if self._delays is None:
+            self._delays = DeliveryDelays()
+            self._effects += [Watch((Routed,)), SetTimer(_DELAYS_LEASE, self._delays_end_s)]
+
+    def _on_delays_lease(self, now_s: float) -> Iterator[ModuleEffect]:
+        """End the count when nobody asks for it any more."""
+        if now_s < self._delays_end_s:
+            yield SetTimer(_DELAYS_LEASE, self._delays_end_s)
+            return
+        self._delays = None
+        if self._profiler is None:
+            yield Unwatch((Routed,))
 
     def _performed(self) -> list[ModuleEffect]:
         effects, self._effects = self._effects, []
@@ -242,6 +287,15 @@ def _profile_of(request: OperatorRequest) -> ProfileRequest:
     return profile
 
 
+def _observe_of(request: OperatorRequest) -> ObserveRequest:
+    try:
+        found = _observe_decoder.decode(request.body) if request.body else ObserveRequest()
+        found.check()
+    except (msgspec.DecodeError, InvalidInput) as error:
+        raise InvalidInput(f"{request.kind}: {error}") from None
+    return found
+
+
 def _decoded(body: bytes) -> OverlayState:
     try:
         state = _state_decoder.decode(body)
@@ -252,24 +306,6 @@ def _decoded(body: bytes) -> OverlayState:
 
 def _text(version: tuple[int, int]) -> str:
     return f"{version[0]}.{int(version[1])}"
-
-
-def _observed_clients(view: BrokerView) -> Iterator[ObservedClient]:
-    """The clients by name. A connection that registers nothing and has no session is that of an operator."""
-    counts = _counts(view.registrations())
-    for name in sorted(view.clients()):
-        connected = view.is_connected(name)
-        if connected or name in counts:
-            of = counts.get(name, Counter())
-            yield ObservedClient(name, connected, of["subscription"], of["advertisement"])
-
-
-def _counts(registrations: Mapping[tuple[str, str], tuple[str, object]]) -> Mapping[str, Counter[str]]:
-    """The number of registrations of each client by kind; all generations of one count once."""
-    counts: dict[str, Counter[str]] = {}
-    for client, kind, _ in {(client, kind, stable_id(id)) for (kind, id), (client, _) in registrations.items()}:
-        counts.setdefault(client, Counter())[kind] += 1
-    return counts
 
 
 def _merged(one: Collected, other: Collected) -> Collected:

@@ -25,7 +25,9 @@ from overweave.reweave.coordinator import (
     Wait,
     WriteNetworkFile,
 )
-from overweave.reweave.pacing import Pacing
+from overweave.reweave.deliveries import DeliveryMeter
+from overweave.reweave.difference import STEP_S
+from overweave.reweave.pacing import SAMPLE_S, Pacing
 from overweave.reweave.situation import Move, Situation, text_of
 
 #: The intervals between observations, without and after a change, and the rest of a client whose migration failed.
@@ -34,8 +36,10 @@ _INTERVAL_S, _REST_S = 0.2, 2.0
 _DETACH_S = 5.0
 #: How long no broker may answer, and how long a migration may take.
 _SILENCE_S, MIGRATION_S = 60.0, 210.0
-#: Migrations in progress at the same time, and the seconds of migrations in one step.
-_IN_PROGRESS_MAX, _STEP_S = 64, 4.0
+#: Migrations in progress at the same time.
+_IN_PROGRESS_MAX = 64
+#: How long brokers count the delays of deliveries after an observation.
+DELAYS_S = 30.0
 
 
 class Processes(Protocol):
@@ -90,7 +94,8 @@ class LiveApply:
     ) -> None:
         self._operators, self._processes, self._file = operators, processes, file
         self._next_step, self._preferred, self._report = next_step, preferred, report
-        self._pacing = Pacing(rate_hz)
+        self._pacing, self._meter = Pacing(rate_hz), DeliveryMeter()
+        self._sampled_s = time.monotonic()
         self._failures: Counter[str] = Counter()
         self._rests: dict[str, float] = {}
         #: Since when no order to a broker has got a result.
@@ -100,8 +105,6 @@ class LiveApply:
         self._stopped = asyncio.Event()
         #: The clients that have moved, with their brokers.
         self.moved: dict[str, str] = {}
-        #: The durations of migrations in seconds.
-        self.durations_s: list[float] = []
         #: The phases that this coordinator has begun, with their times.
         self.phases: list[tuple[str, float]] = []
         self._pending = 0
@@ -135,7 +138,7 @@ class LiveApply:
 
     async def _observe(self) -> Observation | None:
         try:
-            found = await self._operators.observe(self._preferred)
+            found = await self._operators.observe(self._preferred, DELAYS_S)
         except OverweaveError as error:
             if time.monotonic() - self._answered_s > _SILENCE_S:
                 raise
@@ -143,7 +146,25 @@ class LiveApply:
             await self._pause(5 * _INTERVAL_S)
             return None
         self._answered_s = time.monotonic()
+        if self._answered_s - self._sampled_s >= SAMPLE_S:  # what is usual is known before anything moves
+            self._sample(found)
         return found
+
+    def _sample(self, observation: Observation) -> None:
+        """Adapt the rate of migrations to an observation."""
+        elapsed_s, self._sampled_s = time.monotonic() - self._sampled_s, time.monotonic()
+        self._pacing.sample(self._meter.measure(observation), elapsed_s)
+        if observation.missing:
+            self._pacing.back_off()
+
+    async def _keep_sampling(self) -> None:
+        """Adapt the rate again and again; a broker that does not answer slows migrations down, too."""
+        while True:
+            await asyncio.sleep(SAMPLE_S)
+            try:
+                self._sample(await self._operators.observe_again(DELAYS_S))
+            except OverweaveError:
+                self._pacing.back_off()
 
     async def _situation(self, observation: Observation) -> Situation:
         now_s = time.monotonic()
@@ -155,7 +176,7 @@ class LiveApply:
             file_is_current=self._file.is_current(observation.state),
             failures=dict(self._failures),
             resting=frozenset(self._rests),
-            batch=max(1, round(self._pacing.rate_hz * _STEP_S)),
+            batch=max(1, round(self._pacing.rate_hz * STEP_S)),
         )
 
     # ---- commands
@@ -165,7 +186,7 @@ class LiveApply:
             case PublishState(state):
                 await self._publish(state, observation)
             case MoveClients(moves):
-                await self._move(moves, observation)
+                await self._move(moves)
             case StartBroker(broker, contact):
                 self._tell(f"starting {broker}")
                 await self._processes.start(broker, observation.brokers[contact].url)
@@ -189,14 +210,15 @@ class LiveApply:
             return
         self.phases.append((phase, time.monotonic()))
 
-    async def _move(self, moves: tuple[Move, ...], observation: Observation) -> None:
-        unsettled = sum(sum(each.overlay.unsettled.values()) for each in observation.brokers.values())
-        self._pacing.sample(_p99(self.durations_s[-len(moves) :]), unsettled)
+    async def _move(self, moves: tuple[Move, ...]) -> None:
+        """Order migrations at the rate of the moment. Those that a lower rate leaves over belong to the next step."""
         self._pending = len(moves)
+        end_s = time.monotonic() + 2 * STEP_S
         tasks: set[asyncio.Task[None]] = set()
+        sampling = asyncio.create_task(self._keep_sampling())
         try:
             for move in moves:
-                if self._stopped.is_set():
+                if self._stopped.is_set() or time.monotonic() > end_s:
                     break
                 tasks.add(asyncio.create_task(self._migrate(move)))
                 await self._pause(self._pacing.interval_s)
@@ -204,9 +226,9 @@ class LiveApply:
                     await asyncio.wait([task for task in tasks if not task.done()], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.gather(*tasks)
         finally:
-            for task in tasks:
+            for task in (sampling, *tasks):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(sampling, *tasks, return_exceptions=True)
 
     async def _migrate(self, move: Move) -> None:
         start_s = time.monotonic()
@@ -219,7 +241,6 @@ class LiveApply:
             is_failure = time.monotonic() - self._lost_s.setdefault(move.source, start_s) > _SILENCE_S
         if error is None:
             self.moved[move.client] = move.to
-            self.durations_s.append(time.monotonic() - start_s)
             self._rests[move.client] = time.monotonic() + _DETACH_S
         else:
             self._failures[move.client] += is_failure
@@ -241,10 +262,3 @@ class LiveApply:
                 await self._stopped.wait()
         except TimeoutError:
             pass
-
-
-def _p99(durations_s: list[float]) -> float | None:
-    """The 99th percentile; None of too few."""
-    if len(durations_s) < 5:
-        return None
-    return sorted(durations_s)[min(len(durations_s) - 1, int(0.99 * len(durations_s)))]

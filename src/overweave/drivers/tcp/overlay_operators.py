@@ -8,7 +8,7 @@ from typing import Self
 
 import msgspec
 
-from overweave.contract.observation import CHANGE, COLLECTOR, OBSERVE, Observation
+from overweave.contract.observation import CHANGE, COLLECTOR, OBSERVE, Observation, ObserveRequest
 from overweave.contract.overlay_state import OverlayState
 from overweave.drivers.tcp.client_keys import TAKEN_OVER
 from overweave.drivers.tcp.operator import Operator
@@ -41,14 +41,13 @@ class OverlayOperators:
         for broker in list(self._open):
             await self.close(broker)
 
-    async def observe(self, preferred: Iterable[str]) -> Observation:
-        """An observation by the first broker that answers: one of those ``preferred`` if possible."""
+    async def observe(self, preferred: Iterable[str], delays_s: float = 0.0) -> Observation:
+        """An observation by the first broker that answers: one of those ``preferred`` if possible. See `ObserveRequest`."""
         candidates = list(dict.fromkeys([*([self._last] if self._last in set(preferred) else []), *preferred, *self._urls]))
         reasons = []
         for broker in candidates:
             try:
-                operator = await self.of(broker)
-                found = _decoder.decode(await operator.ask(COLLECTOR, OBSERVE, within_s=_OBSERVE_S))
+                found = await self._observed_by(broker, delays_s)
             except Refused as refused:
                 await self.close(broker)
                 if refused.code not in _PASSING:
@@ -62,6 +61,10 @@ class OverlayOperators:
                 self._urls |= {id: each.url for id, each in found.brokers.items() if each.url}
                 return found
         raise OverweaveError(f"no broker answers: {'; '.join(reasons[:3]) or 'none is known'}")
+
+    async def observe_again(self, delays_s: float) -> Observation:
+        """An observation by the broker that answered last, beside other requests: whatever happens, connections stay open."""
+        return await self._observed_by(self._last, delays_s)
 
     async def publish(self, state: OverlayState) -> None:
         """Have the broker that was observed last adopt a state; one that knows a later state rejects it."""
@@ -79,6 +82,11 @@ class OverlayOperators:
         except OverweaveError:
             await self.close(source)
             raise
+
+    async def _observed_by(self, broker: str, delays_s: float) -> Observation:
+        operator = await self.of(broker)
+        body = msgspec.msgpack.encode(ObserveRequest(delays_s)) if delays_s else b""
+        return _decoder.decode(await operator.ask(COLLECTOR, OBSERVE, body, _OBSERVE_S))
 
     async def of(self, broker: str) -> Operator:
         """The operator of a broker."""
