@@ -18,7 +18,7 @@ class Operators:
     def __init__(self, ends):
         self._ends = list(ends)
 
-    async def observe(self, preferred):
+    async def observe(self, preferred, delays_s=0.0):
         return Observation(first_state(chain(2), {}), {})
 
     async def migrate(self, *_):
