@@ -88,7 +88,8 @@ class MigrationControl:
     def _error(self, order: MigrateClient, barrier: BarrierKind | None) -> str | None:
         session = self._sessions.get(order.client)
         if barrier is None:
-            return "clients cannot move under this routing protocol: on overlays with cycles it has no order of publications"
+            name = self._context.engine.name
+            return f"clients cannot move under {name}: on overlays with cycles it has no order of publications"
         if session is None or order.client in self._neighbours:
             return f"{order.client!r} is not a client of {self._context.id}"
         if order.to == self._context.id:
@@ -107,7 +108,7 @@ class MigrationControl:
         """Process a message of a client about a migration."""
         if isinstance(message, BarrierRequest):
             if not self._has_barriers:
-                text = "expected no request for a barrier under this routing protocol"
+                text = f"expected no request for a barrier under {self._context.engine.name}"
                 self._context.step.effects.append(Reject(client, "bad-frame", text))
                 return
             now_s = self._context.step.now_s
