@@ -119,6 +119,23 @@ def test_a_new_broker_that_restarts_gets_all_or_nothing(protocol, moment_s):
     assert delivered(network, "far/1") == [0, 1, 2]
 
 
+def test_a_new_broker_that_restarts_while_the_publisher_drains_gets_nothing():
+    """The subscriptions may not have been in force there for a while, and the barrier has arrived."""
+    network = simulated()
+    network.crash("B5", for_s=8.0)
+    network.publish("c", parse_publication("[y,0]"))
+    order = network.client_processes.migrate("c", "B3")
+    run(network, 1.0)
+    assert network.client("c")._migrations._current.phase is migration.Phase.DRAINING
+    network.crash("B3", for_s=0.5)
+    publish(network, "p", "x", 0, 100)
+    run(network, 30.0)
+    assert network.migrations[order.token] == "B3 has restarted"
+    assert places(network, "c") == {"B1": ["c/1", "c/a"]}
+    assert delivered(network, "c/1") == list(range(100))
+    assert delivered(network, "far/1") == [0]
+
+
 # ---- deadlines
 
 
