@@ -181,5 +181,7 @@ def test_orders_are_rejected_until_publishing_goes_on(brokers):
     brokers.holds.add("B2")
     brokers.connect("B2")
     brokers.send("B2", Migrate("t", "B3", None, True, BarrierKind.STREAM))
-    assert brokers.control("B2", MigrationResult) == [MigrationResult("t", "the client has just lost a broker")]
+    assert brokers.control("B2", MigrationResult) == [
+        MigrationResult("t", "publishing is paused until its advertisements are in force at B2")
+    ]
     assert brokers.control("B2", SyncEnd)

@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from overweave.broker.counters import Counters, Statistics
 from overweave.broker.module_traffic import ModuleTraffic
+from overweave.broker.story import Step
 from overweave.drivers.tcp import monitor
 from overweave.drivers.tcp.monitor import PEERS_MAX, REQUEST_BYTES_MAX, MonitorError, MonitorServer, fetch_snapshot, host_and_port
 from overweave.errors import InvalidInput
@@ -125,6 +126,17 @@ def test_statistics():
     assert (found["broker"], found["healthy"], found["gauges"]) == ("B1", True, {"queue_length": 2.5})
     assert found["statistics"]["publications_in"] == 10
     assert found["statistics"]["tables"] == STATISTICS.tables
+
+
+def test_the_story_of_one_message():
+    steps = {"p q:1": [Step(1.5, "publish", "B2", ("B3", "s"))]}
+    observed = MonitorServer("B1", lambda: STATISTICS, story=lambda message: steps.get(message, []))
+    status, headers, body = get(observed, "/story?id=p%20q:1")
+    assert (status, headers["Content-Type"]) == (200, "application/json")
+    assert json.loads(body) == [{"at_s": 1.5, "what": "publish", "peer": "B2", "to": ["B3", "s"]}]
+    assert json.loads(get(observed, "/story?id=q:1")[2]) == []
+    status, _, body = get(observed, "/story")
+    assert (status, body[:15]) == (400, b"expected ?id= a")
 
 
 def test_other_paths_and_methods():

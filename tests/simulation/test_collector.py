@@ -183,7 +183,7 @@ def test_cycles_are_for_protocols_that_change_on_them():
     body = changed(trees=(TRIANGLE,))
     assert answer(simulated(make_overlay("chain", brokers=3), "destination"), "B1", CHANGE, body) == b""
     error = answer(simulated(make_overlay("chain", brokers=3), "filter-general"), "B1", CHANGE, body)
-    assert error == "change: the overlay cannot change under this routing protocol"
+    assert error == "change: the overlay cannot change under filter-general"
 
 
 def test_an_old_change_is_rejected():

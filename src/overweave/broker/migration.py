@@ -7,6 +7,7 @@ drops it, because publications may be behind it then: the client asks for anothe
 from typing import NamedTuple
 
 from overweave.broker.context import BrokerContext
+from overweave.broker.slow_consumers import SlowConsumerPolicy
 from overweave.contract.effects import MigrationEnded, Reject
 from overweave.contract.frames import (
     BarrierKind,
@@ -38,8 +39,8 @@ class _Order(NamedTuple):
 class MigrationControl:
     """The orders of one broker that wait for their results."""
 
-    def __init__(self, context: BrokerContext) -> None:
-        self._context = context
+    def __init__(self, context: BrokerContext, consumers: SlowConsumerPolicy) -> None:
+        self._context, self._consumers = context, consumers
         self._sessions, self._neighbours = context.peers.sessions, context.peers.neighbours
         self._orders: dict[str, _Order] = {}
         #: When each client last got a barrier.
@@ -64,7 +65,9 @@ class MigrationControl:
         order = Migrate(stimulus.token, stimulus.to, stimulus.subscriptions, stimulus.publishing, barrier)
         self._orders[stimulus.token] = _Order(stimulus.client, stimulus.to, self._context.step.now_s + _RESULT_S)
         self._context.timers.set(MIGRATIONS, _RESULT_S)
-        self._sessions[stimulus.client].send_control(order, self._context.step.effects)
+        session = self._sessions[stimulus.client]
+        self._consumers.begin_move(session, stimulus.token)
+        session.send_control(order, self._context.step.effects)
 
     def on_left(self, client: str) -> None:
         """A client has left: its migrations have no result."""
@@ -85,14 +88,15 @@ class MigrationControl:
     def _error(self, order: MigrateClient, barrier: BarrierKind | None) -> str | None:
         session = self._sessions.get(order.client)
         if barrier is None:
-            return "clients cannot move under this routing protocol: on overlays with cycles it has no order of publications"
+            name = self._context.engine.name
+            return f"clients cannot move under {name}: on overlays with cycles it has no order of publications"
         if session is None or order.client in self._neighbours:
             return f"{order.client!r} is not a client of {self._context.id}"
         if order.to == self._context.id:
             return f"{order.client!r} is at {order.to} already"
         if not session.established:
             return f"{order.client!r} is not connected"
-        if session.outbound.buffer.bytes:
+        if session.outbound.buffer.active or session.outbound.buffer.bytes:
             return f"{order.client!r} is a slow consumer: {session.outbound.buffer.bytes:,} bytes are buffered for it"
         if any(known.client == order.client for token, known in self._orders.items() if token != order.token):
             return f"{order.client!r} {MOVING_ALREADY}"
@@ -104,7 +108,7 @@ class MigrationControl:
         """Process a message of a client about a migration."""
         if isinstance(message, BarrierRequest):
             if not self._has_barriers:
-                text = "expected no request for a barrier under this routing protocol"
+                text = f"expected no request for a barrier under {self._context.engine.name}"
                 self._context.step.effects.append(Reject(client, "bad-frame", text))
                 return
             now_s = self._context.step.now_s
@@ -113,6 +117,7 @@ class MigrationControl:
             self._barriers_s[client] = now_s
             self._send_barrier(MigrationBarrier(message.token, client, message.broker), "")
         elif isinstance(message, MigrationResult):
+            self._consumers.end_move(self._sessions[client], message.token)  # also of an order that was given up
             order = self._orders.get(message.token)
             if order is not None and order.client == client:
                 self._end(message.token, client, message.error)

@@ -118,7 +118,7 @@ class OverlayControl:
     def check_suits(self, state: OverlayState) -> None:
         """Raise an error unless the routing protocol can use a state: some need trees, some no change at all."""
         if self._context.sync.kind is SyncKind.GRAPH:
-            raise InvalidInput("the overlay cannot change under this routing protocol")
+            raise InvalidInput(f"the overlay cannot change under {self._context.engine.name}")
         check_state(state, acyclic=self._tables is not None)
 
     def on_change(self, stimulus: ChangeOverlay) -> None:

@@ -93,7 +93,7 @@ def make_parts(context: BrokerContext, registry: Registry, durability: Durabilit
     recovery = make_recovery(context, control, forwarder.duplicate_acks, orphans)
     retirement = LinkRetirement(context, recovery)
     context.deferred.set_handlers(forwarder.resume, clients.resume)
-    migration = MigrationControl(context)
+    migration = MigrationControl(context, consumers)
     overlay = OverlayControl(context, control, retirement, registry, record)
     context.modules.connect(BrokerOutlet(context, control, forwarder, urgent, retirement, migration, overlay))
     return BrokerParts(context, consumers, forwarder, urgent, control, clients, orphans, recovery, retirement, migration, overlay)

@@ -6,6 +6,10 @@ client must not block anybody: the broker buffers for it until it makes progress
 acknowledgement also mark it as stalled. A client that has just reconnected is exempt until it has drained its backlog. When
 the buffer is full, the client blocks its publishers again. It is disconnected if it is stalled then, or is stalled for
 `slow_consumer_timeout_s`.
+
+Nothing is buffered for a client that has been ordered to move, until it has reported the result. Its publishers wait, as for any
+slow client. Otherwise they would go on, and the first publications from its new broker would push the buffered ones out of its
+dedup window.
 """
 
 from collections.abc import Iterator
@@ -31,6 +35,8 @@ class SlowConsumerPolicy:
         self._near_limit: dict[Session, _Progress] = {}
         #: When clients have reconnected, until they have drained their backlog: after a crash they must find everything.
         self._reconnected_s: dict[Session, float] = {}
+        #: The orders to move that clients have not answered.
+        self._orders: dict[Session, set[str]] = {}
         self._near_limit_rows = config.session.window // 2
         periods_s = [
             period_s
@@ -59,11 +65,23 @@ class SlowConsumerPolicy:
         """A client with a session is connected again."""
         self._reconnected_s[session] = now_s
 
+    def begin_move(self, session: Session, token: str) -> None:
+        """A client is ordered to move: nothing is buffered for it."""
+        self._orders.setdefault(session, set()).add(token)
+
+    def end_move(self, session: Session, token: str) -> None:
+        """A client has reported the result of an order."""
+        orders = self._orders.get(session, set())
+        orders.discard(token)
+        if not orders:
+            self._orders.pop(session, None)
+
     def forget(self, session: Session) -> None:
         """The session of a client is closed."""
         self._watched.pop(session, None)
         self._near_limit.pop(session, None)
         self._reconnected_s.pop(session, None)
+        self._orders.pop(session, None)
 
     def was_away(self, away_s: float) -> None:
         """Exclude a pause of the broker: it has not read the acknowledgements of that time."""
@@ -96,6 +114,7 @@ class SlowConsumerPolicy:
         assert self._near_limit.keys() <= self._watched.keys()
         assert all(self._watched[session] is progress for session, progress in self._near_limit.items())
         assert self.needed or not self._watched
+        assert not any(session.outbound.buffer.active for session in self._orders)
 
     def _unwatch(self, session: Session) -> None:
         """Check a client less often, or no longer, when little is pending."""
@@ -107,7 +126,7 @@ class SlowConsumerPolicy:
 
     def _is_stalled(self, session: Session, progress: "_Progress", now_s: float) -> bool:
         stall_timeout_s, reconnected_s = self._config.stall_timeout_s, self._reconnected_s.get(session)
-        if stall_timeout_s is None:
+        if stall_timeout_s is None or session in self._orders:
             return False
         if reconnected_s is not None:
             return now_s - max(progress.since_s, reconnected_s) > stall_timeout_s

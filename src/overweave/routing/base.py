@@ -142,6 +142,8 @@ class Engine(NamedTuple):
     epochs: "EpochPlane | None" = None
     #: Whether publications reach other brokers only if an advertisement of their client covers them.
     needs_advertisements: bool = False
+    #: Its name in the texts of rejections.
+    name: str = "this routing protocol"
 
 
 class ControlDispatch:

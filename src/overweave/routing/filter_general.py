@@ -52,7 +52,7 @@ class FilterBasedGeneral(ControlDispatch):
 
     def engine(self) -> Engine:
         """The protocol with its capabilities."""
-        return Engine(self, sync=GraphSync, ticks=self.tick, needs_advertisements=True)
+        return Engine(self, sync=GraphSync, ticks=self.tick, needs_advertisements=True, name="filter-general")
 
     def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:  # noqa: ARG002
         """See `Routing.add_neighbour`."""

@@ -63,7 +63,9 @@ class RoutingProtocol:
         """The protocol at one broker; without options, with their defaults. One on trees also routes over several epochs."""
         options = self.options() if options is None else options
         engine = self.factory(broker, overlay, incarnation, options)
-        if not self.acyclic or engine != Engine(engine.routing, needs_advertisements=engine.needs_advertisements):
+        if not self.acyclic or engine != Engine(
+            engine.routing, needs_advertisements=engine.needs_advertisements, name=engine.name
+        ):
             return engine  # epochs would have to share its capabilities
 
         epochs = EpochRouting(partial(self._tables, broker, incarnation, options), engine.routing)

@@ -199,8 +199,8 @@ class ClientCore:
             self._migrations.attach_failed(stimulus.peer, stimulus.reason, effects)
         elif isinstance(stimulus, FailOver):
             self._failover.begin(stimulus.peer, stimulus.to, effects)
-        if self._failover.barrier is not None:
-            self._failover.advance(effects)
+        if self._publishing.awaited is not None:
+            self._publishing.advance(effects)
         if self._migrations.active:
             self._migrations.advance(effects, now_s)
         return self._arm_timers(effects, now_s)

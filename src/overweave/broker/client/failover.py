@@ -8,7 +8,6 @@ from overweave.broker.client.attachment import ClientAttachment, Registration
 from overweave.broker.client.attachments import Attachments
 from overweave.broker.client.migration import Migrations
 from overweave.broker.client.publishing import Publishing
-from overweave.broker.session import Barrier
 from overweave.contract.effects import Detach, Effect
 from overweave.language.generations import stable_id
 from overweave.language.messages import Advertise, Subscribe
@@ -19,8 +18,6 @@ class Failover:
 
     def __init__(self, attachments: Attachments, publishing: Publishing, migrations: Migrations) -> None:
         self._attachments, self._publishing, self._migrations = attachments, publishing, migrations
-        #: Behind the advertisements at the other broker, while publishing is paused for them.
-        self.barrier: Barrier | None = None
 
     def begin(self, failed_peer: str, to_peer: str, effects: list[Effect]) -> None:
         """Leave a broker for another one, which the client is attached to or will be."""
@@ -36,15 +33,9 @@ class Failover:
         if self._publishing.home is failed:
             self._publishing.requeue(failed)
             self._publishing.home = to
-            self.barrier = to.session.outbound.barrier()
+            self._publishing.resume_behind(to.session.outbound.barrier())
         self._attachments.remove(failed)
         effects.append(Detach(failed.peer))
-
-    def advance(self, effects: list[Effect]) -> None:
-        """Go on publishing when the advertisements are in force."""
-        if self.barrier is not None and self.barrier.settled:
-            self.barrier = None
-            self._publishing.resume(self._publishing.home, effects)
 
     def _register(self, old: Registration, to: ClientAttachment, failed: ClientAttachment, effects: list[Effect]) -> None:
         """Register at the other broker, unless a migration has done that; another broker's subscription is as good."""

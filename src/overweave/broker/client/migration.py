@@ -1,11 +1,12 @@
 """Migrations of a client: subscriptions and the publishing side move to another broker without loss or duplication.
 
-Subscriptions: attach to the new broker, subscribe there with the next generation, receive from both brokers, and withdraw the old
-generation once all publications that were routed without the new one have arrived (`BarrierKind`). Publishing: pause, wait until
-everything published is settled, advertise at the new broker with the next generation, and resume there once that is in force.
+Subscriptions: attach to the new broker, subscribe there with the next generation, and receive from both brokers until all
+publications that were routed without the new generation have arrived (`BarrierKind`). Publishing: pause, wait until everything
+published is settled, advertise at the new broker with the next generation, and resume there once that is in force. Only then
+everything is withdrawn at the old broker.
 
-All state is here. Brokers need none: the client requests barriers until the stream ends. Until then the old broker has all,
-so that any failure leads back to it.
+All state is here. Brokers need none: the client requests barriers until the stream ends. Until the end the old broker has all,
+so that any failure leads back to it. The sum of all deadlines is below the longest wait of a broker for the result.
 """
 
 from overweave.broker.client.attachment import ClientAttachment, Registration
@@ -20,14 +21,14 @@ from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsub
 
 MIGRATE = "migrate"
 
-
-#: The longest time in each phase; none where the wait is for the only broker that is left.
+#: The longest time in each phase. After that of the return the migration has failed, but publishing stays paused until its
+#: advertisements are in force at the only broker that is left.
 _DEADLINES_S = {
     Phase.ATTACHING: 30.0,
     Phase.SUBSCRIBING: 120.0,
     Phase.DRAINING: 10.0,
     Phase.ADVERTISING: 10.0,
-    Phase.REVERTING: float("inf"),
+    Phase.REVERTING: 10.0,
 }
 #: The longest wait for a broker to settle the last withdrawals before the client detaches from it.
 _DETACH_S = 30.0
@@ -59,7 +60,8 @@ class Migrations:
                 _send_result(source, MigrationResult(order.token, error), effects)
             return
         if self._publishing.paused:
-            _send_result(source, MigrationResult(order.token, "the client has just lost a broker"), effects)
+            error = f"publishing is paused until its advertisements are in force at {self._publishing.home.broker}"
+            _send_result(source, MigrationResult(order.token, error), effects)
             return
         if order.to == source.broker or source in self._leaving:
             where = order.to if order.to == source.broker else self.home.broker
@@ -150,13 +152,16 @@ class Migrations:
             if current.deadline_s is None:
                 current.deadline_s = now_s + _DEADLINES_S[current.phase]
             elif now_s > current.deadline_s:
-                self._fail(current, f"no progress within {_DEADLINES_S[current.phase]:g} s while {current.phase.value}", effects)
+                self._expire(current, effects)
         self._detach(effects, now_s)
         self.active = self._current is not None or bool(self._leaving)
 
     def _step(self, current: Migration, effects: list[Effect]) -> bool:
         """Enter the next phase if the present one is complete."""
         match current.phase:
+            case Phase.DRAINING | Phase.ADVERTISING if current.target_restarted:
+                # Perhaps without the subscriptions: publications may have come to the old broker alone since the barrier.
+                self._fail(current, f"{current.order.to} has restarted", effects)
             case Phase.ATTACHING if current.target.session.established:
                 self._subscribe(current, effects)
             case Phase.SUBSCRIBING if current.target_restarted and is_settled(current.barrier):
@@ -169,10 +174,10 @@ class Migrations:
                 # Only now: before they are settled, the new broker may crash and forget the subscriptions.
                 self._request_barrier(current, effects)
             case Phase.SUBSCRIBING if has_all(current):
-                for old, _ in current.subscriptions:
-                    current.source.withdraw(old, effects)
-                current.subscriptions.clear()
-                self._drain(current, effects)
+                if not current.order.publishing or self._publishing.home is not current.source:
+                    self._complete(current, effects)
+                else:
+                    self._drain(current)
             case Phase.DRAINING if is_settled(current.barrier):
                 self._enter(current, Phase.ADVERTISING)
                 self._advertise(current, current.source.of_kind(Advertise), current.target, effects)
@@ -181,9 +186,7 @@ class Migrations:
                     self._advertise(current, late, current.target, effects)
                     return False
                 self._publishing.resume(current.target, effects)
-                for old, _ in current.advertisements:
-                    current.source.withdraw(old, effects)
-                self._finish(current, None, effects)
+                self._complete(current, effects)
             case Phase.REVERTING if is_settled(current.barrier):
                 self._publishing.resume(current.source, effects)
                 self._finish(current, current.error, effects)
@@ -192,7 +195,9 @@ class Migrations:
         return True
 
     def _enter(self, current: Migration, phase: Phase) -> None:
-        current.phase, current.deadline_s = phase, None
+        """Enter a phase; one that begins again has no more time."""
+        if phase is not current.phase:
+            current.phase, current.deadline_s = phase, None
 
     def _subscribe(self, current: Migration, effects: list[Effect]) -> None:
         """Subscribe at the new broker too."""
@@ -221,11 +226,8 @@ class Migrations:
         outbound.send_control_in_turn(BarrierRequest(current.order.token, current.source.broker), effects)
         current.barrier, current.requested = outbound.barrier(), True
 
-    def _drain(self, current: Migration, effects: list[Effect]) -> None:
+    def _drain(self, current: Migration) -> None:
         """Pause publishing until everything published is settled."""
-        if not current.order.publishing or self._publishing.home is not current.source:
-            self._finish(current, None, effects)
-            return
         self._publishing.pause()
         current.barrier = current.source.session.outbound.barrier()
         self._enter(current, Phase.DRAINING)
@@ -240,6 +242,16 @@ class Migrations:
         current.barrier = at.session.outbound.barrier()
 
     # ---- ends
+
+    def _expire(self, current: Migration, effects: list[Effect]) -> None:
+        """A phase has taken too long; there is nothing to return to from a return."""
+        if current.phase is Phase.REVERTING and current.barrier is not None:
+            self._publishing.resume_behind(current.barrier)
+            where = current.source.broker
+            error = f"{current.error}; publishing is paused until its advertisements are in force at {where}"
+            self._finish(current, error, effects)
+        else:
+            self._fail(current, f"no progress within {_DEADLINES_S[current.phase]:g} s while {current.phase.value}", effects)
 
     def _fail(self, current: Migration, error: str, effects: list[Effect]) -> None:
         """Stay at the old broker, where everything is still in force."""
@@ -266,6 +278,12 @@ class Migrations:
         current.barrier = current.source.session.outbound.barrier()
         current.error = error
         self._enter(current, Phase.REVERTING)
+
+    def _complete(self, current: Migration, effects: list[Effect]) -> None:
+        """Withdraw what has moved."""
+        for old, _ in (*current.subscriptions, *current.advertisements):
+            current.source.withdraw(old, effects)
+        self._finish(current, None, effects)
 
     def _finish(self, current: Migration, error: str | None, effects: list[Effect]) -> None:
         self._current = None

@@ -43,6 +43,8 @@ class Publishing:
         self.home = home
         self._paused: deque[Batch] | None = None
         self._paused_rows = 0
+        #: Behind the advertisements at the home, while publishing is paused until they are in force.
+        self.awaited: Barrier | None = None
         #: The barriers that wait for buffered publications, and all.
         self._barriers: list[ClientBarrier] = []
         self._all: WeakSet[ClientBarrier] = WeakSet()
@@ -70,9 +72,18 @@ class Publishing:
         if self._paused is None:
             self._paused = deque()
 
+    def resume_behind(self, barrier: Barrier) -> None:
+        """Stay paused until the advertisements at the home are in force, however long that takes."""
+        self.awaited = barrier
+
+    def advance(self, effects: list[Effect]) -> None:
+        """Go on publishing when the advertisements are in force."""
+        if self.awaited is not None and self.awaited.settled:
+            self.resume(self.home, effects)
+
     def resume(self, home: ClientAttachment, effects: list[Effect]) -> None:
         """Publish over an attachment, buffered publications first."""
-        self.home, paused = home, self._paused or ()
+        self.home, paused, self.awaited = home, self._paused or (), None
         self._paused, self._paused_rows = None, 0
         for batch in paused:
             self.send(batch, effects)

@@ -18,8 +18,8 @@ OVERRIDES = (
     "drain_timeout_s",
     "drain_clients_s",
 )
-#: Options whose 0 means never.
-_NEVER = ("stall_timeout_s", "slow_consumer_timeout_s", "drain_clients_s")
+#: Options whose 0 means never, or none.
+_NEVER = ("stall_timeout_s", "slow_consumer_timeout_s", "drain_clients_s", "story_length")
 
 
 class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +49,8 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
     drain_timeout_s: float = 5.0
     #: At SIGTERM clients are moved to neighbours for this time at most. 0: never.
     drain_clients_s: float = 0.0
+    #: The number of steps of each kind that are kept for the page ``/story``, with the publications in them.
+    story_length: int = 0
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -80,6 +82,7 @@ class BrokerOptions(msgspec.Struct, frozen=True, kw_only=True):
             link_timeout_s=self.link_timeout_s,
             undeliverable_timeout_s=self.undeliverable_timeout_s,
             publisher_window=CLIENT_WINDOW,
+            story_length=self.story_length,
         )
         return {
             "config": config,

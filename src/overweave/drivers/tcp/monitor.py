@@ -4,6 +4,7 @@
 ``/metrics``    the text format of Prometheus
 ``/health``     ``{"broker": "B1", "status": "ok"}``, or ``"degraded"`` (200) or ``"unhealthy"`` (503) with a ``reason``
 ``/statistics`` a `Snapshot` as JSON; this is what ``overweave status`` and ``top`` read
+``/story?id=``  the stored steps of one message as JSON, the oldest first; ``brokers.story_length`` is their number
 =============== ==========================================================================================
 
 Nothing is counted here: every response is made from the broker's own snapshot at that moment, in the broker's thread. The server
@@ -15,7 +16,8 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -24,6 +26,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from overweave.broker.counters import Statistics
+from overweave.broker.story import Step
 from overweave.drivers.tcp.logs import Log, printable
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.language.values import excerpt
@@ -98,18 +101,20 @@ class MonitorServer:
         degradation: Callable[[], str | None] = lambda: None,
         module_status: Callable[[], Mapping[str, Mapping[str, object]]] = dict,
         migrations: Callable[[], Mapping[str, str]] = dict,
+        story: Callable[[str], Iterable[Step]] = lambda _: (),
     ) -> None:
         self._broker = broker
         self._statistics = statistics
         self._gauges = gauges
         self._health_problem, self._degradation = health_problem, degradation
         self._limits_exceeded, self._module_status = limits_exceeded, module_status
-        self._migrations = migrations
+        self._migrations, self._story = migrations, story
         self._log = Log(broker)
         self._since_s = time.monotonic()
         self._connections = 0
-        self._pages: dict[bytes, Callable[[], tuple[int, str, bytes]]] = {
-            b"/metrics": self._metrics, b"/health": self._health, b"/statistics": self._snapshot_page,
+        self._pages: dict[bytes, Callable[[bytes], tuple[int, str, bytes]]] = {
+            b"/metrics": self._metrics, b"/health": self._health,
+            b"/statistics": self._snapshot_page, b"/story": self._story_page,
         }  # fmt: skip
         self.registry = CollectorRegistry()
         self.registry.register(_Metrics(self.snapshot))
@@ -122,17 +127,9 @@ class MonitorServer:
         reason, degraded = health_problem or degradation, health_problem is None and degradation is not None
         modules = msgspec.to_builtins(self._module_status(), enc_hook=str)
         return Snapshot(
-            self._broker,
-            health_problem is None,
-            uptime_s,
-            self._statistics(),
-            gauges,
-            reason,
-            exceeded,
-            degraded,
-            modules,
+            self._broker, health_problem is None, uptime_s, self._statistics(), gauges, reason, exceeded, degraded, modules,
             dict(self._migrations()),
-        )
+        )  # fmt: skip
 
     async def serve_http(self, host: str, port: int) -> asyncio.Server:
         """Serve in the running loop until the returned server is closed."""
@@ -175,24 +172,24 @@ class MonitorServer:
         asked = _parsed(head)
         if asked is None:
             return _response(400, _TEXT, b"expected a request of HTTP/1.1\n")
-        method, path = asked
+        method, path, query = asked
         page = self._pages.get(path)
         if page is None:
             return _response(404, _TEXT, b"expected one of %s\n" % b", ".join(self._pages))
         if method != b"GET":
             return _response(405, _TEXT, b"expected GET\n", "Allow: GET\r\n")
         try:
-            return _response(*page())
+            return _response(*page(query))
         except Exception as error:
             self._log.error("observe-failed", error, page=path)
             return _response(500, _TEXT, b"the reason is in the broker's log\n")
 
     # ---- pages
 
-    def _metrics(self) -> tuple[int, str, bytes]:
+    def _metrics(self, _: bytes) -> tuple[int, str, bytes]:
         return 200, _PROMETHEUS, generate_latest(self.registry)
 
-    def _health(self) -> tuple[int, str, bytes]:
+    def _health(self, _: bytes) -> tuple[int, str, bytes]:
         health_problem, degradation = self._health_problem(), self._degradation()
         if health_problem is not None:
             return 503, _JSON, msgspec.json.encode({"broker": self._broker, "status": "unhealthy", "reason": health_problem})
@@ -200,8 +197,18 @@ class MonitorServer:
             return 200, _JSON, msgspec.json.encode({"broker": self._broker, "status": "degraded", "reason": degradation})
         return 200, _JSON, msgspec.json.encode({"broker": self._broker, "status": "ok"})
 
-    def _snapshot_page(self) -> tuple[int, str, bytes]:
+    def _snapshot_page(self, _: bytes) -> tuple[int, str, bytes]:
         return 200, _JSON, msgspec.json.encode(self.snapshot())
+
+    def _story_page(self, query: bytes) -> tuple[int, str, bytes]:
+        ids = urllib.parse.parse_qs(query.decode()).get("id")
+        if ids is None:
+            return (
+                400,
+                _TEXT,
+                b"expected ?id= and the id of an advertisement, a subscription or a publication (PUBLISHER:SEQUENCE)\n",
+            )
+        return 200, _JSON, msgspec.json.encode([step._asdict() for step in self._story(ids[0])])
 
 
 async def fetch_snapshot(address: str, timeout_s: float = ANSWER_S_MAX) -> Snapshot:
@@ -287,15 +294,16 @@ def _largest(unsettled: Mapping[str, int]) -> dict[str, int]:
     return largest
 
 
-def _parsed(head: bytes) -> tuple[bytes, bytes] | None:
-    """Method and path; None if it is no request."""
+def _parsed(head: bytes) -> tuple[bytes, bytes, bytes] | None:
+    """Method, path and query; None if it is no request."""
     first, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     request = _REQUEST.fullmatch(first)
     headers = [_HEADER.fullmatch(line) for line in lines]
     hosts = sum(header[1].lower() == b"host" for header in headers if header)
     if request is None or not all(headers) or hosts > 1 or (request[3] == b"1" and not hosts):
         return None
-    return request[1], request[2].partition(b"?")[0]
+    path, _, query = request[2].partition(b"?")
+    return request[1], path, query
 
 
 def _response(status: int, type: str, body: bytes, more: str = "") -> bytes:

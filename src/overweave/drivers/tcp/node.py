@@ -103,6 +103,7 @@ class BrokerNode:
                 self.degradation,
                 lambda: self.core.module_status(),
                 lambda: self.core.migrations(),
+                lambda message: self.core.story(message),
             )
             self._monitor = await monitor.serve_http(*host_and_port(self.settings.metrics))
         self._run(keep_alive(self.server, self.peers, self.settings.ping_interval_s, self.log))
