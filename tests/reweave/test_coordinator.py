@@ -102,6 +102,8 @@ def test_an_abort_leads_back_from_every_phase(seed):
     assert isinstance(run(network, target, step=lambda _, found: next_abort_step(found)), Done)
     assert network.violations == []
     assert network.flooded.is_stable
+    assert network.file_is_current
+    assert network.running == {member.id for member in network.flooded.members}
     if phase in (Phase.PREPARED, Phase.USED):
         assert states.current_tree(network.flooded) == states.current_tree(before)
 

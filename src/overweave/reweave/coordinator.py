@@ -9,7 +9,7 @@ invariants, with the checks that keep them:
 - A broker leaves the tree only as a leaf without clients, twice in a row (`occupied`), and stops only after that.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -100,8 +100,11 @@ def next_step(target: Target, situation: Situation) -> Step:
     return _begin(target, situation)
 
 
-def next_abort_step(situation: Situation, target: Target | None = None) -> Step:
-    """The next step back to the epoch before the change in progress, whoever began it."""
+def next_abort_step(situation: Situation) -> Step:
+    """The next step back to the epoch before the change in progress, whoever began it.
+
+    All brokers that run for nothing are stopped then: a change that was stopped early may have started them.
+    """
     state = situation.state
     phase = state.version.phase
     if phase in (Phase.PREPARED, Phase.USED):
@@ -113,9 +116,7 @@ def next_abort_step(situation: Situation, target: Target | None = None) -> Step:
         return PublishState(states.trimmed(state, ()))
     if reason := lag(situation, states.current_tree(state).brokers):
         return Wait(reason)
-    if target is not None and phase == Phase.REVERTED and (idle := _idle_guests(target, situation)):
-        return StopBroker(idle)
-    return Done()
+    return _leave_tidy(situation.running, situation) or Done()
 
 
 def _conflict(target: Target, situation: Situation) -> str | None:
@@ -189,20 +190,18 @@ def _finish(target: Target, situation: Situation) -> Step:
     state = situation.state
     if reason := lag(situation, [member.id for member in state.members]):
         return Wait(reason)
+    return _leave_tidy({*target.before, *target.brokers}, situation) or Done(stayed(target, situation))
+
+
+def _leave_tidy(brokers: Collection[str], situation: Situation) -> Command | None:
+    """Write the network file anew, then stop those of some brokers that run without being members, and have no clients."""
     if not situation.file_is_current:
-        return WriteNetworkFile(state)
-    if idle := _idle_guests(target, situation):
-        return StopBroker(idle)
-    return Done(stayed(target, situation))
-
-
-def _idle_guests(target: Target, situation: Situation) -> str | None:
-    """A running broker of the network before the change that is no member and has no clients."""
+        return WriteNetworkFile(situation.state)
     observation, members = situation.observation, {member.id for member in situation.state.members}
-    for id in sorted({*target.before, *target.brokers} - members):
+    for id in sorted(set(brokers) - members):
         broker = observation.brokers.get(id)
         if id in situation.running and (broker is None or not broker.clients):
-            return id
+            return StopBroker(id)
     return None
 
 
