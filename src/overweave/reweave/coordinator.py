@@ -9,7 +9,7 @@ invariants, with the checks that keep them:
 - A broker leaves the tree only as a leaf without clients, twice in a row (`occupied`), and stops only after that.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -91,6 +91,8 @@ Step = Command | Wait | Done | Failed
 def next_step(target: Target, situation: Situation) -> Step:
     """The next step towards the target."""
     state = situation.state
+    if others := rivals(situation):
+        return _settle_rivals(target, state, others)
     if reason := _conflict(target, situation):
         return Failed(reason)
     if state.change == target.change and state.version.phase in states.IN_PROGRESS:
@@ -107,6 +109,8 @@ def next_abort_step(situation: Situation) -> Step:
     """
     state = situation.state
     phase = state.version.phase
+    if phase == Phase.PREPARED and rivals(situation):
+        return PublishState(states.taken_back(state))
     if phase in (Phase.PREPARED, Phase.USED):
         return PublishState(states.reverting(state))
     if phase == Phase.REVERTING:
@@ -119,11 +123,21 @@ def next_abort_step(situation: Situation) -> Step:
     return _leave_tidy(situation.running, situation) or Done()
 
 
+def _settle_rivals(target: Target, state: OverlayState, others: Sequence[str]) -> Step:
+    """Of changes that began at once, the one with the highest name takes all of them back, and begins again.
+
+    Each has a new tree at some brokers, so that none of them can be used. A broker cannot adopt the tree of another one instead:
+    both are the same epoch.
+    """
+    changes = sorted([state.change, *others])
+    if state.version.phase == Phase.PREPARED and target.change == changes[-1]:
+        return PublishState(states.taken_back(state))
+    return Failed(f"changes {listed(changes)} began at the same time: apply {changes[-1]!r} again, or abort")
+
+
 def _conflict(target: Target, situation: Situation) -> str | None:
     """Another change in progress."""
     state = situation.state
-    if others := rivals(situation):
-        return f"changes {listed([state.change, *others])} began at the same time: abort, then apply one of them"
     if state.version.phase == Phase.REVERTING:
         return f"change {state.change!r} is being aborted: complete that first"
     if state.change not in ("", target.change) and state.version.phase in states.IN_PROGRESS:
