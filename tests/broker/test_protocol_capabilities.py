@@ -1,12 +1,21 @@
 """Protocols may set timers, get load measurements, and open and retire links."""
 
+import contextlib
+
+import pytest
+
 from overweave.broker.core import BrokerCore
 from overweave.broker.retirement import RETIRE
 from overweave.contract.effects import CloseLink, OpenLink, RetireLink, SetTimer
+from overweave.contract.overlay_state import first_state
 from overweave.contract.stimuli import LoadMeasured, PeerConnected, TimerFired
+from overweave.errors import InvalidInput
+from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import LinkKind
+from overweave.routing import PROTOCOLS
 from overweave.routing.base import Engine
 from overweave.routing.flooding import Flooding
+from overweave.routing.registry import RoutingProtocol
 
 
 class Busy(Flooding):
@@ -74,3 +83,14 @@ def test_a_link_that_does_not_drain_is_closed_at_its_deadline_whatever_the_round
         effects = broker.handle(TimerFired(RETIRE), timers[RETIRE])
         assert effects_of(effects, CloseLink) == [CloseLink("B2")], start_s
         assert not [each for each in effects_of(effects, SetTimer) if each.name == RETIRE]
+
+
+@pytest.mark.parametrize("capability", ["ticks", "timers", "load", "match_cost"])
+def test_the_overlay_of_a_tree_protocol_with_capabilities_cannot_change(capability):
+    """Its brokers have one table, so that both trees of a change together would be an overlay with cycles."""
+    overlay = Overlay(["B1", "B2"], [("B1", "B2")])
+    given = {capability: lambda *_: ()}
+    for protocol, fits in ((RoutingProtocol(lambda *_: Engine(Flooding(), **given)), False), (PROTOCOLS["flooding"], True)):
+        broker = BrokerCore("B1", protocol.make("B1", overlay), ["B2"])
+        with contextlib.nullcontext() if fits else pytest.raises(InvalidInput, match="the overlay cannot change"):
+            broker._parts.overlay.check_suits(first_state(overlay, epoch=1))

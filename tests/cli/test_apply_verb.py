@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import io
 import json
+import os
+import signal
 import threading
 
 import msgspec
@@ -15,12 +18,13 @@ from overweave.cli.operators import operator_at, operator_of, target_of
 from overweave.cli.plan_profiles import mark
 from overweave.cli.reweave import Reweaver
 from overweave.cli.reweave_history import history_path
-from overweave.contract.overlay_state import EpochTree, first_state
+from overweave.contract.overlay_state import EpochTree, Phase, first_state
 from overweave.drivers.tcp.addresses import parse_address
+from overweave.drivers.tcp.apply import LiveApply
 from overweave.drivers.tcp.blocking import connect_blocking
 from overweave.drivers.tcp.network_file import read_network
 from overweave.drivers.tcp.operator import Operator
-from overweave.drivers.tcp.overlay_file import LiveFile, backup_paths, read_backup
+from overweave.drivers.tcp.overlay_file import LiveFile, backup_paths, locked, read_backup
 from overweave.drivers.tcp.overlay_operators import OverlayOperators
 from overweave.drivers.tcp.ports import free_ports
 from overweave.errors import OverweaveError
@@ -29,6 +33,10 @@ from overweave.planning.make import make_plan
 from overweave.planning.plan import BrokerLoad
 from overweave.planning.planned_for import PlannedFor
 from overweave.reweave.hysteresis import Limits
+from overweave.routing import registry
+from overweave.routing.base import Engine
+from overweave.routing.flooding import Flooding
+from overweave.routing.registry import RoutingProtocol
 from overweave.testing.live import running
 from overweave.testing.planning import random_problem
 
@@ -90,8 +98,9 @@ def plan_for(file, brokers, clients, publishers=None, links=(), load=0.4):
     return file.parent / "plan.json"
 
 
-def test_a_plan_is_applied_while_a_client_publishes(run, tmp_path):
-    with live(tmp_path) as (file, urls):
+@pytest.mark.parametrize("routing", ["filter", "destination", "merc"])
+def test_a_plan_is_applied_while_a_client_publishes(run, tmp_path, routing):
+    with live(tmp_path, routing=routing) as (file, urls):
         stopped, sent = threading.Event(), []
 
         def publish():
@@ -174,14 +183,77 @@ def test_plans_for_another_network_and_overloads_are_rejected_by_name(run, tmp_p
     assert "no broker answers" in err
 
 
+def test_ctrl_c_stops_after_the_current_step_and_the_same_command_resumes(run, tmp_path, monkeypatch):
+    publish = LiveApply._publish
+
+    async def interrupted(self, state, observation):
+        if state.version.phase == Phase.USED:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(0.2)  # the signal is handled here, in the middle of a step
+        await publish(self, state, observation)
+
+    with live(tmp_path) as (file, urls), connect_blocking(urls["B3"], name="far") as far, far.subscribe("[x,>=,0]"):
+        plan = plan_for(file, ("B1", "B2"), {"far": "B2"}, links=(("B1", "B2"),))
+        before = file.read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(LiveApply, "_publish", interrupted)
+            status, out, err = run("apply", plan, "--network", file, "--yes")
+        assert status == 130
+        assert "stopping after the current step" in err
+        assert out.endswith("stopped after the current step; the same command resumes\n")
+        assert file.read_bytes() == before
+        assert "overlay 1 used, epoch 1 in use" in run("apply", "--status", "--network", file).out
+        status, out, err = run("apply", plan, "--network", file, "--yes")
+        assert status == 0, err
+        assert out.startswith("resuming a change in progress\n")
+        assert "overlay 1 trimmed" in run("apply", "--status", "--network", file).out
+
+
+class Terminal(io.BytesIO):
+    def isatty(self):
+        return True
+
+
+def test_a_change_that_is_not_confirmed_changes_nothing(run, tmp_path):
+    with live(tmp_path) as (file, _):
+        plan, before = plan_for(file, ("B1", "B2"), {}, links=(("B1", "B2"),)), file.read_bytes()
+        for answer in (b"n\n", b"\n", b""):
+            status, out, err = run("apply", plan, "--network", file, stdin=Terminal(answer))
+            assert status == 1
+            assert "brokers     3 now, 2 afterwards, 1 stop" in out
+            assert "apply? [y/N] " in err
+            assert "nothing was changed" in err
+            assert file.read_bytes() == before
+            assert "overlay 0 trimmed, epoch 0 in use" in run("apply", "--status", "--network", file).out
+        status, _, err = run("apply", plan, "--network", file, stdin=Terminal(b"y\n"))
+        assert status == 0, err
+        assert len(read_network(file).overlay.ids) == 2
+
+
+def test_a_second_change_on_this_machine_is_refused(run, tmp_path):
+    with live(tmp_path) as (file, _):
+        plan = plan_for(file, ("B1", "B2"), {}, links=(("B1", "B2"),))
+        for verb in (["apply", plan], ["undo"], ["apply", "--abort"]):
+            with locked(file):
+                status, _, err = run(*verb, "--network", file, *([] if "--abort" in verb else ["--yes"]))
+            assert status == 1, verb
+            assert f"{file}: another change of this network is running" in err
+        assert run("apply", plan, "--network", file, "--yes").status == 0
+
+
 def test_a_client_that_may_publish_everything_cannot_apply(run, tmp_path):
     (tmp_path / "tokens.toml").write_text(TOKENS)
-    with live(tmp_path, '[security]\ntokens = "tokens.toml"\ntoken = "broker"\n') as (file, _):
+    with live(tmp_path, '[security]\ntokens = "tokens.toml"\ntoken = "broker"\n') as (file, urls):
         plan = plan_for(file, ("B1", "B2"), {}, links=(("B1", "B2"),))
-        for verb in (["apply", plan], ["undo"], ["apply", "--abort"], ["apply", "--status"]):
-            status, _, err = run(*verb, "--network", file, "--name", "market", "--token", "all")
+        at = ["--network", file]
+        for verb in (
+            ["apply", plan, *at], ["undo", *at], ["apply", "--abort", *at], ["apply", "--status", *at],
+            ["drain", "B1", file], ["move", "market", "--to", "B2", file], ["plan", urls["B1"], "--window", "1"],
+        ):  # fmt: skip
+            status, _, err = run(*verb, "--name", "market", "--token", "all")
             assert status == 1, verb
-            assert "control" in err
+            assert "not-allowed: client 'market~" in err, verb
+            assert "it needs the permission control" in err, verb
         status, _, _ = run("apply", "--status", "--network", file, "--name", "ops", "--token", "operate")
         assert status == 0
 
@@ -380,3 +452,15 @@ def test_the_highest_utilisation_of_each_step_is_shown(run, tmp_path):
             "utilisation predicted, highest at each step: now 60.0% (B1); new tree 60.0% (B1);"
             " 1 of 1 moves 54.5% (B3); end 54.5% (B3)\n"
         ) in out
+
+
+def test_a_protocol_for_trees_with_capabilities_is_refused(run, tmp_path, monkeypatch):
+    """Its brokers have one table for both trees, which together have cycles."""
+    flooding = Flooding()
+    ticking = RoutingProtocol(lambda *_: Engine(flooding, ticks=lambda: ()))
+    monkeypatch.setitem(registry.BUILT_IN, "ticking", ticking)
+    file = tmp_path / "network.toml"
+    file.write_text('[network]\nrouting = "ticking"\nshape = "chain"\nbrokers = 3\nport = 7400\n')
+    status, _, err = run("apply", plan_for(file, ("B1",), {}), "--network", file)
+    assert status == 2
+    assert "network.routing: 'ticking': expected a protocol whose overlay can change" in err

@@ -102,6 +102,8 @@ def test_an_abort_leads_back_from_every_phase(seed):
     assert isinstance(run(network, target, step=lambda _, found: next_abort_step(found)), Done)
     assert network.violations == []
     assert network.flooded.is_stable
+    assert network.file_is_current
+    assert network.running == {member.id for member in network.flooded.members}
     if phase in (Phase.PREPARED, Phase.USED):
         assert states.current_tree(network.flooded) == states.current_tree(before)
 
@@ -128,15 +130,20 @@ def test_another_change_in_progress_is_rejected():
     assert "'X' is in progress (1 prepared)" in found.reason
 
 
-def test_two_changes_that_began_at_once_are_seen():
+@pytest.mark.parametrize("seen_at", ["X", "Y"])
+def test_of_two_changes_that_began_at_once_one_takes_both_back(seen_at):
     network, target = random_change(random.Random(3))
-    state = states.opened(network.flooded, target, {})
-    brokers = {member.id: answer(member.id, state) for member in state.members}
-    first = next(iter(brokers))
-    brokers[first] = answer(first, msgspec.structs.replace(state, change="Y"))
-    found = next_step(target, Situation(observation=Observation(state, brokers)))
-    assert isinstance(found, Failed)
-    assert "X, Y began at the same time" in found.reason
+    first = states.opened(network.flooded, target, {})
+    by_name = {name: msgspec.structs.replace(first, change=name) for name in ("X", "Y")}
+    brokers = {member.id: answer(member.id, by_name["XY"[n % 2]]) for n, member in enumerate(first.members)}
+    now = Situation(observation=Observation(by_name[seen_at], brokers))
+    back = PublishState(states.taken_back(by_name["X"]))
+    assert next_step(msgspec.structs.replace(target, change="Y"), now) == back
+    assert next_abort_step(now) == back
+    for other in ("X", "Z"):
+        found = next_step(msgspec.structs.replace(target, change=other), now)
+        assert isinstance(found, Failed)
+        assert "X, Y began at the same time: apply 'Y' again, or abort" in found.reason
 
 
 @pytest.mark.parametrize("restarted", ["B1", "B2"])

@@ -117,7 +117,9 @@ class OverlayControl:
 
     def check_suits(self, state: OverlayState) -> None:
         """Raise an error unless the routing protocol can use a state: some need trees, some no change at all."""
-        if self._context.sync.kind is SyncKind.GRAPH:
+        kind = self._context.sync.kind
+        # Without tables per epoch, the links of both trees at once are a cycle.
+        if kind is SyncKind.GRAPH or (kind is SyncKind.TREE and self._tables is None):
             raise InvalidInput(f"the overlay cannot change under {self._context.engine.name}")
         check_state(state, acyclic=self._tables is not None)
 

@@ -80,5 +80,6 @@ def _abort(file: Path, target: Target, rate_hz: float) -> int:
         raise OverweaveError(ended.reason)
     if ended is None:
         return INTERRUPTED
-    put(b"no change is in progress\n" if not done.phases else f"aborted: {done.phases[-1][0]}\n".encode())
+    lines = [f"aborted: {done.phases[-1][0]}" if done.phases else "no change is in progress", *done.finished]
+    put("".join(f"{line}\n" for line in lines).encode())
     return 0

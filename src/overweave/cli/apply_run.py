@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from overweave.planning.problem import Problem
 
 RATE_HZ = 50.0
+_NOTHING = "the network is as planned: nothing to do\n"
 #: The interval between two lines about the progress where no terminal shows it.
 _REPORT_S = 5.0
 
@@ -53,6 +54,11 @@ class Seen(NamedTuple):
         state = self.observation.state
         return state.change == self.target.change and state.version.phase in IN_PROGRESS
 
+    @property
+    def is_done(self) -> bool:
+        """Whether the overlay and the clients are as the target has them."""
+        return self.difference.is_empty and not self.is_resumed
+
 
 class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The result of a change for programs."""
@@ -63,6 +69,8 @@ class Report(msgspec.Struct, kw_only=True, omit_defaults=True):
     moved: dict[str, str] = {}
     stayed: dict[str, str] = {}
     phases: dict[str, float] = {}
+    #: What was done after the last phase.
+    finished: list[str] = []
     duration_s: float = 0.0
 
 
@@ -92,7 +100,7 @@ class ApplyRun:
                 check_loads(seen.difference)
             self._show(seen)
             if dry_run:
-                self._put(report, "")
+                self._put(report, _NOTHING if seen.is_done else "")
                 return 0
             if not (yes or seen.difference.is_empty or _confirmed()):
                 say("nothing was changed")
@@ -107,11 +115,7 @@ class ApplyRun:
         return Seen(observation, target, difference_of(target, observation, self._rate_hz, model))
 
     def _show(self, seen: Seen) -> None:
-        if self._json:
-            return
-        if seen.difference.is_empty and not seen.is_resumed:
-            put(b"the network is as planned: nothing to do\n")
-        else:
+        if not (self._json or seen.is_done):
             resumed = "resuming a change in progress\n" if seen.is_resumed else ""
             put(f"{resumed}{difference_text(seen.difference, seen.observation, self._rate_hz)}".encode())
 
@@ -121,8 +125,8 @@ class ApplyRun:
         if ended is None:
             self._put(report, "stopped after the current step; the same command resumes\n")
             return INTERRUPTED
-        is_quiet = report.difference.is_empty and not report.moved and not report.phases
-        text = "" if is_quiet else end_text(len(report.moved), ended.stayed, report.duration_s, len(target.brokers))
+        is_quiet = report.difference.is_empty and not (report.moved or report.phases or report.finished)
+        text = _NOTHING if is_quiet else end_text(len(report.moved), ended.stayed, report.duration_s, len(target.brokers))
         self._put(report, text)
         return 0
 
@@ -134,6 +138,7 @@ class ApplyRun:
         )
         report.duration_s, report.moved = time.monotonic() - start_s, apply.moved
         report.phases = {phase: at_s - start_s for phase, at_s in apply.phases}
+        report.finished = apply.finished
         if isinstance(ended, Failed):
             raise OverweaveError(ended.reason)
         if ended is not None:
@@ -177,11 +182,13 @@ def observed(network: Credentialed, delays_s: float = 0.0) -> Observation:
 
 def check_protocol(network: Credentialed) -> None:
     """Refuse routing protocols whose overlay cannot change."""
-    name = network.network.routing
-    protocol = PROTOCOLS[name]
-    if not (protocol.acyclic or protocol.reroutes):
+    about = network.network
+    protocol = PROTOCOLS[about.routing]
+    engine = protocol.make(about.overlay.ids[0], about.overlay, options=about.routing_options)
+    if engine.epochs is None and not protocol.reroutes:
         raise InvalidInput(
-            f"network.routing: {name!r}: expected a protocol whose overlay can change; overlays with cycles cannot"
+            f"network.routing: {about.routing!r}: expected a protocol whose overlay can change: one that reroutes, or one for"
+            " trees without capabilities of its own"
         )
 
 

@@ -41,9 +41,10 @@ class SupervisedProcesses:
             task.cancel()
         await asyncio.gather(*self._starts.values(), return_exceptions=True)
 
-    async def stop(self, broker: str) -> None:
+    async def stop(self, broker: str) -> bool:
         """See `Processes.stop`."""
         await self._client.stop(broker)
+        return True
 
 
 class ToldProcesses:
@@ -65,11 +66,12 @@ class ToldProcesses:
         say(f"start broker {broker}: overweave broker --config {self._file} --id {broker} --join {contact}")
         self._started.add(broker)
 
-    async def stop(self, broker: str) -> None:
+    async def stop(self, broker: str) -> bool:
         """See `Processes.stop`."""
         say(f"broker {broker} has left the overlay: stop it")
         self._stopped.add(broker)
         self._started.discard(broker)
+        return False
 
 
 async def _accepts(url: str) -> bool:

@@ -1,18 +1,20 @@
 """``overweave undo``: the overlay and the places of clients from before the last change."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from overweave.cli.apply_run import RATE_HZ, ApplyRun, observed
+from overweave.cli.apply_run import RATE_HZ, ApplyRun
 from overweave.cli.client_options import CaFile, Certificate, Credentials, Key, Name, Token
 from overweave.cli.operators import target_of
 from overweave.contract.observation import Observation
-from overweave.drivers.tcp.overlay_file import read_backup
+from overweave.contract.overlay_state import OverlayState
+from overweave.drivers.tcp.overlay_file import has_backup, read_backup
 from overweave.errors import OverweaveError
 from overweave.reweave.states import IN_PROGRESS
-from overweave.reweave.target import Target, target_of_backup
+from overweave.reweave.target import Target, is_undo, target_of_backup, undo_of
 
 EXAMPLE = "overweave undo --network network.toml --dry-run"
 
@@ -31,19 +33,35 @@ def undo(
 ) -> int:
     """Return to the overlay and the places of clients from before the last change, while traffic flows.
 
-    The state comes from FILE.before-EPOCH, which 'overweave apply' keeps. Clients that came later stay where they can. To undo
-    an undo is to apply the plan again.
+    The state comes from FILE.before-EPOCH, which 'overweave apply' keeps. Clients that came later stay where they can. The same
+    command resumes one that was stopped, and does nothing after its end. To undo an undo is to apply the plan again.
     """
     target = target_of(network, Credentials(name, token, cafile, certificate, key))
-    state = observed(target).state
-    is_own = state.change.startswith("undo-")
-    if state.version.phase in IN_PROGRESS and state.change and not is_own:
+    return ApplyRun(network, target, partial(restored, network), rate, json=json).run(yes=yes, dry_run=dry_run)
+
+
+def restored(file: Path, found: Observation) -> Target:
+    """The target from before the last change of an observed network; an undo, complete or not, is resumed."""
+    state = found.state
+    if state.version.phase in IN_PROGRESS and state.change and not is_undo(state.change):
         raise OverweaveError(f"change {state.change!r} is in progress: complete it, or 'overweave apply --abort'")
-    # An undo in progress goes on with the state from before the change that it undoes.
-    is_resumed = is_own and state.version.phase in IN_PROGRESS
-    backup = read_backup(network, state.version.epoch - is_resumed)
+    epoch = _epoch_to_undo(file, state)
+    backup = read_backup(file, epoch)
+    later = [read_backup(file, each) for each in range(epoch + 1, state.version.epoch + 1) if has_backup(file, each)]
+    brokers = {id for each in later for id in each.network.overlay.ids}
+    return target_of_backup(backup.network.overlay, backup.clients, found, brokers)
 
-    def restored(found: Observation) -> Target:
-        return target_of_backup(backup.network.overlay, backup.clients, found)
 
-    return ApplyRun(network, target, restored, rate, json=json).run(yes=yes, dry_run=dry_run)
+def _epoch_to_undo(file: Path, state: OverlayState) -> int:
+    """The epoch whose backup is restored: that of the last change, or of the change that the last one undoes.
+
+    An undo has a backup of its own, of the network before it. To restore that would be to apply the plan again.
+    """
+    if not is_undo(state.change):
+        return state.version.epoch
+    for epoch in range(state.version.epoch, 0, -1):
+        if has_backup(file, epoch):
+            backup = read_backup(file, epoch)
+            if undo_of(backup.network.overlay, backup.clients) == state.change:
+                return epoch
+    raise OverweaveError(f"{file}: expected the network that change {state.change!r} restores, found none: undo where it began")

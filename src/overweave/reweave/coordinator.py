@@ -9,7 +9,7 @@ invariants, with the checks that keep them:
 - A broker leaves the tree only as a leaf without clients, twice in a row (`occupied`), and stops only after that.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
@@ -91,6 +91,8 @@ Step = Command | Wait | Done | Failed
 def next_step(target: Target, situation: Situation) -> Step:
     """The next step towards the target."""
     state = situation.state
+    if others := rivals(situation):
+        return _settle_rivals(target, state, others)
     if reason := _conflict(target, situation):
         return Failed(reason)
     if state.change == target.change and state.version.phase in states.IN_PROGRESS:
@@ -100,10 +102,15 @@ def next_step(target: Target, situation: Situation) -> Step:
     return _begin(target, situation)
 
 
-def next_abort_step(situation: Situation, target: Target | None = None) -> Step:
-    """The next step back to the epoch before the change in progress, whoever began it."""
+def next_abort_step(situation: Situation) -> Step:
+    """The next step back to the epoch before the change in progress, whoever began it.
+
+    All brokers that run for nothing are stopped then: a change that was stopped early may have started them.
+    """
     state = situation.state
     phase = state.version.phase
+    if phase == Phase.PREPARED and rivals(situation):
+        return PublishState(states.taken_back(state))
     if phase in (Phase.PREPARED, Phase.USED):
         return PublishState(states.reverting(state))
     if phase == Phase.REVERTING:
@@ -113,16 +120,24 @@ def next_abort_step(situation: Situation, target: Target | None = None) -> Step:
         return PublishState(states.trimmed(state, ()))
     if reason := lag(situation, states.current_tree(state).brokers):
         return Wait(reason)
-    if target is not None and phase == Phase.REVERTED and (idle := _idle_guests(target, situation)):
-        return StopBroker(idle)
-    return Done()
+    return _leave_tidy(situation.running, situation) or Done()
+
+
+def _settle_rivals(target: Target, state: OverlayState, others: Sequence[str]) -> Step:
+    """Of changes that began at once, the one with the highest name takes all of them back, and begins again.
+
+    Each has a new tree at some brokers, so that none of them can be used. A broker cannot adopt the tree of another one instead:
+    both are the same epoch.
+    """
+    changes = sorted([state.change, *others])
+    if state.version.phase == Phase.PREPARED and target.change == changes[-1]:
+        return PublishState(states.taken_back(state))
+    return Failed(f"changes {listed(changes)} began at the same time: apply {changes[-1]!r} again, or abort")
 
 
 def _conflict(target: Target, situation: Situation) -> str | None:
     """Another change in progress."""
     state = situation.state
-    if others := rivals(situation):
-        return f"changes {listed([state.change, *others])} began at the same time: abort, then apply one of them"
     if state.version.phase == Phase.REVERTING:
         return f"change {state.change!r} is being aborted: complete that first"
     if state.change not in ("", target.change) and state.version.phase in states.IN_PROGRESS:
@@ -189,20 +204,18 @@ def _finish(target: Target, situation: Situation) -> Step:
     state = situation.state
     if reason := lag(situation, [member.id for member in state.members]):
         return Wait(reason)
+    return _leave_tidy({*target.before, *target.brokers}, situation) or Done(stayed(target, situation))
+
+
+def _leave_tidy(brokers: Collection[str], situation: Situation) -> Command | None:
+    """Write the network file anew, then stop those of some brokers that run without being members, and have no clients."""
     if not situation.file_is_current:
-        return WriteNetworkFile(state)
-    if idle := _idle_guests(target, situation):
-        return StopBroker(idle)
-    return Done(stayed(target, situation))
-
-
-def _idle_guests(target: Target, situation: Situation) -> str | None:
-    """A running broker of the network before the change that is no member and has no clients."""
+        return WriteNetworkFile(situation.state)
     observation, members = situation.observation, {member.id for member in situation.state.members}
-    for id in sorted({*target.before, *target.brokers} - members):
+    for id in sorted(set(brokers) - members):
         broker = observation.brokers.get(id)
         if id in situation.running and (broker is None or not broker.clients):
-            return id
+            return StopBroker(id)
     return None
 
 

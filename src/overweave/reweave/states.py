@@ -92,6 +92,11 @@ def reverted(state: OverlayState) -> OverlayState:
     return msgspec.structs.replace(state, version=_in(state, Phase.REVERTED), members=members, trees=(tree,), current=tree.epoch)
 
 
+def taken_back(state: OverlayState) -> OverlayState:
+    """The state before a change that is prepared, and in use nowhere: the same for all changes that began at once."""
+    return msgspec.structs.replace(reverted(state), change="")
+
+
 def _old_tree(state: OverlayState) -> EpochTree:
     return min(state.trees, key=lambda tree: tree.epoch)
 

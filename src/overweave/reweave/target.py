@@ -17,6 +17,8 @@ from overweave.planning.planned_for import PlannedFor, differences
 from overweave.planning.relabel import assigned
 
 Links = tuple[tuple[str, str], ...]
+#: What the names of changes begin with that restore an earlier overlay.
+_UNDO = "undo-"
 #: Between the digest of a plan and each renamed broker in the name of a change.
 _SEPARATOR, _ARROW = " ", ">"
 #: The cost of a forbidden name: above any number of clients.
@@ -80,14 +82,36 @@ def target_of(plan: Plan, observation: Observation) -> Target:
     )
 
 
-def target_of_backup(overlay: Overlay, clients: Mapping[str, str], observation: Observation) -> Target:
-    """The target that restores an overlay with the places of its clients; those that came later stay if they can."""
-    tree = observation.state.tree(observation.state.current)
+def undo_of(overlay: Overlay, clients: Mapping[str, str]) -> str:
+    """The name of the change that restores an overlay with the places of its clients."""
     content = overlay.ids, [link.ends for link in overlay.links], sorted(clients.items())
-    links = tuple(sorted(link.ends for link in overlay.links))
-    known = {client: broker for client, broker in clients.items() if broker in overlay}
-    change = f"undo-{digest_of(msgspec.json.encode(content))}"
-    return Target(change=change, brokers=overlay.ids, links=links, clients=known, before=tree.brokers)
+    return f"{_UNDO}{digest_of(msgspec.json.encode(content))}"
+
+
+def is_undo(change: str) -> bool:
+    """Whether a change restores an earlier overlay.
+
+    >>> is_undo(undo_of(Overlay(["B1"]), {})), is_undo("")
+    (True, False)
+    """
+    return change.startswith(_UNDO)
+
+
+def target_of_backup(
+    overlay: Overlay, clients: Mapping[str, str], observation: Observation, later: Collection[str] = ()
+) -> Target:
+    """The target that restores an overlay with the places of its clients; those that came later stay if they can.
+
+    ``later`` are the brokers that the network has had since then.
+    """
+    tree = observation.state.tree(observation.state.current)
+    return Target(
+        change=undo_of(overlay, clients),
+        brokers=overlay.ids,
+        links=tuple(sorted(link.ends for link in overlay.links)),
+        clients={client: broker for client, broker in clients.items() if broker in overlay},
+        before=tuple(dict.fromkeys([*tree.brokers, *sorted(later)])),
+    )
 
 
 def is_change_of(plan: Plan, observation: Observation) -> bool:

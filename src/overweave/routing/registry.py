@@ -66,7 +66,7 @@ class RoutingProtocol:
         if not self.acyclic or engine != Engine(
             engine.routing, needs_advertisements=engine.needs_advertisements, name=engine.name
         ):
-            return engine  # epochs would have to share its capabilities
+            return engine  # epochs would have to share its capabilities: its overlay cannot change
 
         epochs = EpochRouting(partial(self._tables, broker, incarnation, options), engine.routing)
         return engine._replace(routing=epochs, ingress=partial(ByEpoch, epochs), sync=EpochSync, epochs=epochs)

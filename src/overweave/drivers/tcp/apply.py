@@ -51,8 +51,8 @@ class Processes(Protocol):
     async def start(self, broker: str, contact: str) -> None:
         """Start a broker that joins at the URL of another one."""
 
-    async def stop(self, broker: str) -> None:
-        """Stop a broker that has left the overlay."""
+    async def stop(self, broker: str) -> bool:
+        """Stop a broker that has left the overlay; False: the operator has to."""
 
 
 class OverlayFile(Protocol):
@@ -107,6 +107,8 @@ class LiveApply:
         self.moved: dict[str, str] = {}
         #: The phases that this coordinator has begun, with their times.
         self.phases: list[tuple[str, float]] = []
+        #: What it has done after the last phase.
+        self.finished: list[str] = []
         self._pending = 0
 
     def stop(self) -> None:
@@ -193,10 +195,12 @@ class LiveApply:
             case StopBroker(broker):
                 self._tell(f"stopping {broker}")
                 await self._operators.close(broker)
-                await self._processes.stop(broker)
+                if await self._processes.stop(broker):
+                    self.finished.append(f"broker {broker} stopped")
             case WriteNetworkFile(state):
                 self._tell("writing the network file")
                 self._file.write(state)
+                self.finished.append("network file written")
 
     async def _publish(self, state: OverlayState, observation: Observation) -> None:
         if state.version.epoch != observation.state.version.epoch:

@@ -63,6 +63,11 @@ def backup_paths(path: Path, epoch: int) -> tuple[Path, Path]:
     return file, file.with_name(f"{file.name}.clients")
 
 
+def has_backup(path: Path, epoch: int) -> bool:
+    """Whether the network file from before an epoch is kept."""
+    return backup_paths(path, epoch)[0].exists()
+
+
 def read_backup(path: Path, epoch: int) -> NetworkBackup:
     """The network from before an epoch."""
     file, places = backup_paths(path, epoch)

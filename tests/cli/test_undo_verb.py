@@ -1,0 +1,184 @@
+"""``overweave undo`` and ``overweave apply --abort`` against live brokers that start and stop, each also when it is killed."""
+
+import contextlib
+
+import pytest
+from live_network import live_network
+from test_apply_verb import plan_for
+
+from overweave.cli import apply, apply_run
+from overweave.cli.apply_run import observed
+from overweave.cli.client_options import Credentials
+from overweave.cli.operators import target_of
+from overweave.contract.overlay_state import Phase
+from overweave.drivers.tcp.blocking import connect_blocking
+from overweave.drivers.tcp.network_file import read_network
+from overweave.reweave.coordinator import Failed, MoveClients, PublishState, StartBroker, StopBroker, WriteNetworkFile
+from overweave.reweave.states import current_tree, links_of
+
+NOTHING = "the network is as planned: nothing to do\n"
+
+
+def present(network):
+    """The processes, the brokers and links of the tree, and the places of clients."""
+    found = observed(target_of(network.file, Credentials()))
+    tree = current_tree(found.state)
+    places = {each.name: id for id, broker in found.brokers.items() for each in broker.clients}
+    return set(network.nodes), set(tree.brokers), links_of(tree), places
+
+
+def written(network):
+    """The brokers and links of the network file."""
+    overlay = read_network(network.file).overlay
+    return set(overlay.ids), {link.ends for link in overlay.links}
+
+
+@contextlib.contextmanager
+def killed_before(monkeypatch, module, name, point):
+    """A coordinator that ends before it performs a command: one of a type, or the publication of a phase."""
+    step = getattr(module, name)
+
+    def until_killed(*arguments):
+        found = step(*arguments)
+        kind = found.state.version.phase if isinstance(found, PublishState) else type(found)
+        return Failed("killed") if kind is point else found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, name, until_killed)
+        yield
+
+
+@contextlib.contextmanager
+def clients(network):
+    """Two subscribers and a publisher, and a check that all of them still talk."""
+    urls, numbers = network.urls, iter(range(100))
+    with (
+        connect_blocking(urls["B1"], name="near") as near,
+        connect_blocking(urls["B3"], name="far") as far,
+        connect_blocking(urls["B2"], name="market") as market,
+        near.subscribe("[x,>=,0]") as at_near,
+        far.subscribe("[x,>=,0]") as at_far,
+    ):
+        market.advertise("[x,>=,0]")
+
+        def talk():
+            number = next(numbers)
+            market.publish({"x": number})
+            market.flush()
+            assert [found.get(timeout_s=10)["x"] for found in (at_near, at_far)] == [number, number]
+
+        talk()
+        yield talk
+
+
+def plan_of(network):
+    """A plan that starts B4, stops a broker, and moves clients."""
+    return plan_for(network.file, ("B1", "B2", "B4"), {"near": "B4", "far": "B1"}, {"market": "B2"}, (("B1", "B2"), ("B2", "B4")))
+
+
+@pytest.fixture
+def network(tmp_path, monkeypatch):
+    with live_network(tmp_path, monkeypatch) as made:
+        yield made
+
+
+def test_an_undo_restores_brokers_links_and_places_and_a_second_one_does_nothing(run, network):
+    with clients(network) as talk:
+        before, plan = present(network), plan_of(network)
+        assert run("apply", plan, "--network", network.file, "--yes").status == 0
+        after = present(network)
+        assert after[0] == after[1] != before[1]
+        assert after[3] != before[3]
+        talk()
+        status, out, err = run("undo", "--network", network.file, "--yes")
+        assert status == 0, err
+        assert "3 brokers" in out
+        assert present(network) == before
+        assert written(network) == before[1:3]
+        talk()
+        for options in (["--yes"], ["--dry-run"]):
+            assert run("undo", "--network", network.file, *options)[:2] == (0, NOTHING)
+            assert present(network) == before
+        assert run("apply", plan, "--network", network.file, "--yes").status == 0
+        assert present(network) == after
+        assert run("undo", "--network", network.file, "--yes").status == 0
+        assert present(network) == before
+        talk()
+
+
+@pytest.mark.parametrize("point", [Phase.USED, Phase.TRIMMED, WriteNetworkFile, StopBroker])
+def test_an_undo_that_is_killed_resumes(run, network, monkeypatch, point):
+    with clients(network) as talk:
+        before = present(network)
+        assert run("apply", plan_of(network), "--network", network.file, "--yes").status == 0
+        with killed_before(monkeypatch, apply_run, "next_step", point):
+            status, _, err = run("undo", "--network", network.file, "--yes")
+            assert (status, "killed" in err) == (1, True)
+        status, out, err = run("undo", "--network", network.file, "--yes")
+        assert status == 0, err
+        assert out.splitlines()[-1].startswith("done in ")
+        assert present(network) == before
+        assert written(network) == before[1:3]
+        talk()
+
+
+def test_an_undo_whose_backup_is_elsewhere_is_an_error(run, network):
+    assert run("apply", plan_of(network), "--network", network.file, "--yes").status == 0
+    assert run("undo", "--network", network.file, "--yes").status == 0
+    (network.file.parent / "network.toml.before-1").unlink()
+    status, _, err = run("undo", "--network", network.file, "--yes")
+    assert status == 1
+    assert "expected the network that change 'undo-" in err
+
+
+@pytest.mark.parametrize("point", [Phase.PREPARED, Phase.USED, Phase.CLOSED])
+def test_an_abort_before_the_old_tree_is_closed_leads_back_and_stops_what_was_started(run, network, monkeypatch, point):
+    with clients(network) as talk:
+        before = present(network)
+        with killed_before(monkeypatch, apply_run, "next_step", point):
+            assert run("apply", plan_of(network), "--network", network.file, "--yes").status == 1
+        assert present(network)[0] == {"B1", "B2", "B3", "B4"}
+        status, out, err = run("apply", "--abort", "--network", network.file)
+        assert status == 0, err
+        first = "no change is in progress" if point is Phase.PREPARED else "aborted: 1 reverted"
+        assert out.splitlines() == [first, "broker B4 stopped"]
+        assert present(network) == before
+        assert written(network) == before[1:3]
+        talk()
+
+
+@pytest.mark.parametrize("point", [MoveClients, Phase.TRIMMED])
+def test_an_abort_after_that_ends_the_change_and_writes_the_file(run, network, monkeypatch, point):
+    with clients(network) as talk:
+        before = present(network)
+        with killed_before(monkeypatch, apply_run, "next_step", point):
+            assert run("apply", plan_of(network), "--network", network.file, "--yes").status == 1
+        status, out, err = run("apply", "--abort", "--network", network.file)
+        assert status == 0, err
+        assert out.splitlines() == ["aborted: 1 trimmed", "network file written"]
+        found = present(network)
+        assert found[0] == found[1] == {"B1", "B2", "B3", "B4"}
+        assert written(network) == found[1:3]
+        talk()
+        assert run("undo", "--network", network.file, "--yes").status == 0
+        assert present(network) == before
+        talk()
+
+
+@pytest.mark.parametrize("point", [Phase.REVERTED, StopBroker])
+def test_an_abort_that_is_killed_resumes(run, network, monkeypatch, point):
+    before = present(network)
+    with killed_before(monkeypatch, apply_run, "next_step", Phase.CLOSED):
+        assert run("apply", plan_of(network), "--network", network.file, "--yes").status == 1
+    with killed_before(monkeypatch, apply, "next_abort_step", point):
+        assert run("apply", "--abort", "--network", network.file).status == 1
+    assert run("apply", "--abort", "--network", network.file).status == 0
+    assert present(network) == before
+
+
+def test_an_abort_of_a_change_that_only_started_brokers_stops_them(run, network, monkeypatch):
+    before = present(network)
+    with killed_before(monkeypatch, apply_run, "next_step", StartBroker):
+        assert run("apply", plan_of(network), "--network", network.file, "--yes").status == 1
+    assert present(network) == before
+    assert run("apply", "--abort", "--network", network.file)[:2] == (0, "no change is in progress\n")
