@@ -209,6 +209,9 @@ class ControlPlane:
         assert self._stale.keys() <= self._neighbours.keys()
         assert self._detached <= self._neighbours.keys()
         assert self._sync.unsynced <= self._neighbours.keys()
+        assert not self.retired
+        self._sync.validate()
+        self.settlement.validate()
 
 
 def _delays(message: Control, cause: Control) -> bool:

@@ -204,6 +204,7 @@ class Merc:
         self._subscriptions.validate()
         assert self._exchange.client_subscriptions.keys() == {id for id, _, _ in self._subscriptions.items()}
         assert self._exchange.client_advertisements.keys() == self._advertisers.keys()
+        self._exchange.validate()
         for node in self._clusters.values():
             node.validate()
         assert all(node in self._clusters.values() for node in self._links.values())
