@@ -142,6 +142,8 @@ class Engine(NamedTuple):
     epochs: "EpochPlane | None" = None
     #: Whether publications reach other brokers only if an advertisement of their client covers them.
     needs_advertisements: bool = False
+    #: The broker and its incarnation that a control message states, if it does; a broker restarts above a later one of its own.
+    known_incarnation: Callable[[Control], tuple[str, int] | None] | None = None
 
 
 class ControlDispatch:
