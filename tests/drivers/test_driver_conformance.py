@@ -184,7 +184,8 @@ class LiveClient(Live):
 
     async def _start(self):
         urls = {id: f"tcp://127.0.0.1:{port}" for id, port in zip((BROKER, OTHER), free_ports(2), strict=True)}
-        self._raw = {"": RawPeer(Connect("broker", BROKER, brokers=tuple(urls.items()))), OTHER: RawPeer(Connect("broker", OTHER))}
+        first = Connect("broker", BROKER, brokers=tuple(urls.items()))
+        self._raw = {"": RawPeer(first), OTHER: RawPeer(Connect("broker", OTHER))}
         for peer, url in (("", urls[BROKER]), (OTHER, urls[OTHER])):
             self._servers.append(await self._raw[peer].listen(url))
         identity = ClientIdentity(CLIENT, None, "key", is_named=True)
