@@ -165,7 +165,7 @@ class ByEpoch:
         return batch if new is None else _without_duplicates(batch, new)
 
     def validate(self) -> None:
-        """See `Ingress.validate`: a single epoch has no window besides the local one once a batch of it has come."""
+        """See `Ingress.validate`: no epoch shares the window of local clients."""
         for window in (self._local, *self._scopes.values()):
             window.validate()
         assert all(window is not self._local for window in self._scopes.values())
