@@ -9,12 +9,16 @@ SECONDS := 180
 SEED := 1
 CHAOS_OUT := chaos-results
 
-.PHONY: help setup java demo test lint check chaos clean
+# The tests whose brokers and clients are cores in their own process.
+SIMULATED := $(addprefix tests/,broker papers pipeline reweave routing simulation testing)
+
+.PHONY: help setup java demo test validate lint check chaos clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo    see it work"
 	@echo "make test    run the tests"
+	@echo "make validate  run the simulated tests; every core checks its invariants after every stimulus"
 	@echo "make check   linters, types, layers and tests: all that CI runs"
 	@echo "make chaos   14 networks of processes under faults, 180 s each (SECONDS=, SEED=, CHAOS_OUT=)"
 	@echo "make setup   install into $(VENV) (done by the others when needed)"
@@ -38,6 +42,9 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+validate: setup
+	OVERWEAVE_VALIDATE=all $(BIN)/python -m pytest -n 2 --dist loadfile -m "not spark" $(SIMULATED)
 
 lint: setup
 	$(BIN)/ruff check

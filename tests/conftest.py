@@ -1,6 +1,13 @@
-"""What holds for all tests: examples may take their time, since kernels compile and machines are shared; one Spark session."""
+"""What holds for all tests: examples may take their time, since kernels compile and machines are shared; one Spark session.
 
+In folders of tests whose brokers and clients are cores in this process, every core validates after every stimulus. Long tests
+are validated throughout, but after so many stimuli only now and then; with OVERWEAVE_VALIDATE=all (``make validate``) nothing is
+left out.
+"""
+
+import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -10,6 +17,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("overweave", settings.get_profile(settings.get_current_profile_name()), deadline=None)
 settings.load_profile("overweave")
+#: The folders of tests with cores in this process, besides live ones.
+VALIDATED = {"broker", "papers", "pipeline", "reweave", "routing", "simulation", "testing"}
 
 
 def pytest_configure(config):
@@ -18,6 +27,19 @@ def pytest_configure(config):
         from overweave.drivers.tcp.warm import warm_up
 
         warm_up()
+
+
+@pytest.fixture(autouse=True)
+def validated(request):
+    """Have brokers and clients check all their invariants whenever something has happened to them."""
+    is_apart = any(map(request.node.get_closest_marker, ("spark", "unvalidated")))
+    if is_apart or Path(request.path).parent.name not in VALIDATED:
+        yield
+        return
+    from overweave.testing.validation import validated
+
+    with validated(everything=os.environ.get("OVERWEAVE_VALIDATE") == "all"):
+        yield
 
 
 @pytest.fixture(scope="session")

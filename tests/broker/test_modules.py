@@ -4,6 +4,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from overweave.broker.modules import with_collector
 from overweave.broker.modules.load_report import CLASS, LoadReporter, LoadReportOptions
 from overweave.contract.effects import SetTimer
@@ -146,6 +148,7 @@ def calls_of_a_batch(make_modules):
     return calls
 
 
+@pytest.mark.unvalidated
 def test_modules_that_watch_nothing_cost_publications_nothing():
     options = LoadReportOptions(every_s=1e6)
     plain = calls_of_a_batch(lambda _: {})

@@ -8,6 +8,7 @@ import pytest
 from overweave.broker.modules.self_organise import SelfOrganise, SelfOrganiseOptions
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.modules import Delivered
+from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.errors import InvalidInput
 from overweave.language.messages import Advertise, Subscribe
@@ -109,6 +110,29 @@ def test_no_more_changes_than_allowed():
 def test_options_are_checked(options, text):
     with pytest.raises(InvalidInput, match=text):
         SelfOrganiseOptions(**options)
+
+
+def test_an_overlay_changes_while_a_broker_has_more_to_do_than_it_can():
+    """The proposal and its answer pass the queue of B2, which is longer than a change may take."""
+    rate_hz = 20
+    network = Watched(
+        make_overlay("chain", brokers=3),
+        PROTOCOLS["destination"].make,
+        config=BrokerConfig(SessionConfig(window=1 << 16)),
+        own_costs={"B2": Costs(matching_delay_base_s=1.5 / rate_hz)},
+        make_modules=lambda at: {"organise": SelfOrganise(at.broker, SelfOrganiseOptions(every_s=20.0))},
+    )
+    network.add_client("p", "B1")
+    network.add_client("s", "B3")
+    network.say("p", Advertise("a", parse_filter("[x,>=,0]")))
+    network.say("s", Subscribe("s", parse_filter("[x,>=,0]")))
+    network.scheduler.run(2.0)
+    for number in range(60 * rate_hz):
+        network.publish("p", parse_publication(f"[x,{number}]"))
+        network.scheduler.run(network.scheduler.now_s + 1 / rate_hz)
+    assert network.links == {("B1", "B2"), ("B2", "B3"), ("B1", "B3")}
+    network.run_until_quiescent()
+    assert network.deliveries == {("p", number, "s"): 1 for number in range(60 * rate_hz)}
 
 
 def test_a_broker_that_restarts_is_heard_again():

@@ -27,3 +27,7 @@ class Backlogs:
             returned = (each for each in self._publishers if each not in sessions or sessions[each].caught_up)
             self._publishers.difference_update(list(returned))
         return not self._publishers and all(not sessions[each].is_behind for each in self._peers.neighbours)
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert self._publishers.isdisjoint(self._peers.neighbours)

@@ -119,6 +119,8 @@ class ClientControl:
     def validate(self) -> None:
         """Check the invariants."""
         self.registry.validate()
+        self.durability.validate()
+        assert not self.leaving or LEAVE in self._context.timers.due_s
         clients = self._sessions.keys() - self._context.peers.neighbours.keys()
         assert all(self.registry.knows(client) for client in clients)
         assert self._stale.keys() <= clients

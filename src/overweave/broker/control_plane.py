@@ -15,7 +15,6 @@ from overweave.language.headers import OverlayEpoch
 from overweave.language.messages import Advertise, Control, Subscribe
 from overweave.overlay.parts import LinkKind
 from overweave.routing.base import Output
-from overweave.routing.messages import LinkState
 
 #: Incarnations are milliseconds below this, until the year 2248: neighbours with higher ones are rejected.
 INCARNATIONS_MAX = 1 << 43
@@ -34,6 +33,7 @@ class ControlPlane:
         self._context = context
         self._routing, self._sync = context.engine.routing, context.sync
         self._sessions, self._neighbours = context.peers.sessions, context.peers.neighbours
+        self._known_incarnation = context.engine.known_incarnation or _states_none
         self.settlement = make_settlement(context.sync, context.peers, context.in_flight_acks, context.backlogs)
         #: The state of each neighbour from before its restart that it has not sent again.
         self._stale: dict[str, dict[_Key, Control]] = {}
@@ -55,19 +55,16 @@ class ControlPlane:
             self.on_sync_progress()
         elif isinstance(message, SyncEnd):
             self._on_synced(neighbour, message.overlay_epoch)
-        elif isinstance(message, LinkState) and message.incarnation >= INCARNATIONS_MAX:
-            return  # no link state of that broker itself would ever replace it
         elif isinstance(message, Control):
+            known = self._known_incarnation(message)
+            if known is not None and known[1] >= INCARNATIONS_MAX:
+                return  # no message of that broker itself would ever replace it
             self._context.counters.control_in += 1
             stale = self._stale.get(neighbour)
             if stale:
                 stale.pop(_key(message), None)
-            if (
-                isinstance(message, LinkState)
-                and message.id == self._context.id
-                and message.incarnation > self._context.incarnation
-            ):
-                self.restart_above(message.incarnation)
+            if known is not None and known[0] == self._context.id and known[1] > self._context.incarnation:
+                self.restart_above(known[1])
             self.apply(message, neighbour, ack)
 
     def apply(self, message: Control, peer: str, ack: PendingAck | None = None) -> None:
@@ -209,6 +206,13 @@ class ControlPlane:
         assert self._stale.keys() <= self._neighbours.keys()
         assert self._detached <= self._neighbours.keys()
         assert self._sync.unsynced <= self._neighbours.keys()
+        assert not self.retired
+        self._sync.validate()
+        self.settlement.validate()
+
+
+def _states_none(_: Control) -> None:
+    """No message of the protocol states the incarnation of a broker."""
 
 
 def _delays(message: Control, cause: Control) -> bool:

@@ -264,6 +264,8 @@ class BrokerCore:
     def validate(self) -> None:
         """Check the invariants of all parts."""
         self._parts.validate()
+        if self._started:
+            self._timers.validate()
 
 
 def _record(given: OverlayState, kept: object) -> OverlayRecord:

@@ -49,3 +49,9 @@ class Durability:
         """The answer to a control message that changes the journal."""
         text = f"{stable_id(message.id)!r} is not in force: the broker cannot write its journal ({self._failure})"
         return Rejected(message.id, UNAVAILABLE, text, isinstance(message, Unadvertise | Unsubscribe))
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert self._durable or not self._pending
+        assert all(number > self._persisted and acks for number, acks in self._pending.items())
+        assert all(not ack.acked or ack.expired for acks in self._pending.values() for ack in acks)

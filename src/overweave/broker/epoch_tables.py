@@ -74,6 +74,12 @@ class EpochTables:
         """The epochs of a neighbour."""
         return self._plane.epochs_of(neighbour)
 
+    def validate(self) -> None:
+        """Check the invariants: tables and synchronisation agree about epochs and neighbours."""
+        assert self._sync.epochs == set(self._plane.epochs)
+        for epoch in self._sync.epochs:
+            assert self._sync.neighbours_in(epoch) == {each for each in self._neighbours if epoch in self._plane.epochs_of(each)}
+
     def _send_snapshot(self, neighbour: str, epoch: OverlayEpoch) -> None:
         for message in self._plane.snapshot_in(epoch, neighbour):
             self._sessions[neighbour].send_control(message, self._context.step.effects)

@@ -4,7 +4,7 @@ A broker that was paused has received nothing, which proves nothing about its ne
 meanwhile. So all links have to come up again, and the broker listens for a while before it judges.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from overweave.contract.config import BrokerConfig
 
@@ -66,3 +66,9 @@ class FailureDetector:
         ]
         self._down.update(expired)
         return expired
+
+    def validate(self, neighbours: Container[str]) -> None:
+        """Check the invariants: links are those to neighbours, and one that has not come up again is down."""
+        assert all(neighbour in neighbours for several in (self._alive_s, self._down) for neighbour in several)
+        assert self.awaited <= self._down
+        assert self.tick_s is not None or not (self._alive_s or self._down)

@@ -247,6 +247,8 @@ class Forwarder:
         self._consumers.validate()
         self._deferred.validate()
         self.duplicate_acks.validate()
+        self._ingress.validate()
+        assert self._observed == (self._story.length > 0 or self._modules.watches_routed)
 
 
 def _only_transit(batch: Batch, admitted: Admitted) -> Batch | None:

@@ -152,6 +152,13 @@ class MigrationControl:
         is_deferring = context.sync.unsynced or context.deferred or context.detector.awaited
         return not (has_epochs or is_deferring) and context.backlogs.complete
 
+    def validate(self) -> None:
+        """Check the invariants: a client has one order at a time, which ends."""
+        clients = [order.client for order in self._orders.values()]
+        assert len(clients) == len(set(clients))
+        assert {*clients, *self._barriers_s} <= self._sessions.keys() - self._neighbours.keys()
+        assert not clients or MIGRATIONS in self._context.timers.due_s
+
     def _end(self, token: str, client: str, error: str | None) -> None:
         self._orders.pop(token, None)
         counters = self._context.counters

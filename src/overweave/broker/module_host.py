@@ -181,6 +181,16 @@ class ModuleHost:
         for several in (self._advertisements, self._subscriptions):
             yield from ((peer, message) for peer, messages in several.items() for message in messages.values())
 
+    def validate(self) -> None:
+        """Check the invariants: nothing is left of the step, and all state is of modules here."""
+        assert not self._depth
+        assert not self._ended
+        owners = {peer for several in (self._timers, self._orders) for peer, _ in several.values()}
+        assert owners.union(*self._watching.values()) <= self._modules.keys()
+        assert self.watches_routed == bool(self._watching[Routed])
+        assert self.watches_control == bool(self._watching[ControlApplied])
+        assert len(self._forgers) <= _FORGERS_MAX
+
     # ---- effects
 
     def _handle(self, peer: str, stimulus: ModuleStimulus) -> None:

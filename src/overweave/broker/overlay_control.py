@@ -187,8 +187,14 @@ class OverlayControl:
 
     def validate(self) -> None:
         """Check the invariants."""
+        assert self._outsiders.keys() <= self._neighbours.keys() - self._guests.keys()
+        assert not self._outsiders or OUTSIDERS in self._context.timers.due_s
+        assert all(epochs and set(epochs) <= set(self.state.epochs) for epochs in self._wanted.values())
         if self._tables is None:
+            assert not self.closing
+            assert not self._outsiders
             return
+        self._tables.validate()
         assert set(self._tables.epochs) == {*self.state.epochs, *self.closing}
         for neighbour in self._neighbours:
             if neighbour not in self._retirement:

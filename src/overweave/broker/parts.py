@@ -52,10 +52,15 @@ class BrokerParts:
 
     def validate(self) -> None:
         """Check the invariants of all parts."""
-        self.context.peers.validate()
-        self.context.engine.routing.validate()
-        for part in (self.forwarder, self.control, self.clients, self.orphans, self.overlay):
+        context = self.context
+        context.engine.routing.validate()
+        context.detector.validate(context.peers.neighbours)
+        for shared in (context.peers, context.backlogs, context.modules):
+            shared.validate()
+        for part in (self.forwarder, self.urgent, self.control, self.clients, self.orphans):
             part.validate()
+        for rest in (self.retirement, self.migration, self.overlay):
+            rest.validate()
 
 
 def make_context(

@@ -48,4 +48,5 @@ class Peers:
         """Check the invariants."""
         for session in self.sessions.values():
             session.validate()
+        self.acks.validate({session.inbound for session in self.sessions.values()})
         assert self.neighbours.keys() <= self.sessions.keys()

@@ -81,6 +81,13 @@ class LinkRetirement:
         """The link is closed."""
         self.links.pop(neighbour, None)
 
+    def validate(self) -> None:
+        """Check the invariants: links are closed, drained by both ends or not."""
+        context = self._context
+        assert self.links.keys() <= context.peers.neighbours.keys()
+        assert RETIRE in context.timers.due_s or all(link.deadline_s <= context.step.now_s for link in self.links.values())
+        assert not any(link.drained and link.peer_drained and link.starts for link in self.links.values())
+
     def _close_drained(self, neighbour: str, link: _Retired) -> None:
         if link.peer_drained and link.starts:
             link.starts = False

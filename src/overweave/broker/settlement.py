@@ -16,6 +16,7 @@ parents, subscriptions may still wait for each other in a cycle, or for a broker
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Protocol
 
 from overweave.broker.backlogs import Backlogs
@@ -45,6 +46,9 @@ class Settlement(Protocol):
 
     def expire(self, before_s: float) -> None:
         """Settle acks that have waited since before a time, where waits may form cycles."""
+
+    def validate(self) -> None:
+        """Check the invariants."""
 
 
 def make_settlement(sync: NeighbourSync, peers: Peers, in_flight: InFlightAcks, backlogs: Backlogs) -> Settlement:
@@ -91,6 +95,10 @@ class RoutingSettlement:
     def expire(self, before_s: float) -> None:
         """See `Settlement.expire`."""
 
+    def validate(self) -> None:
+        """See `Settlement.validate`."""
+        assert _all_pending(self._held)
+
     def _wait(self, ack: PendingAck) -> None:
         for earlier in self._in_flight():
             ack.wait_for(earlier)
@@ -136,6 +144,12 @@ class TreeSettlement:
 
     def expire(self, before_s: float) -> None:
         """See `Settlement.expire`; on a tree no wait forms a cycle."""
+
+    def validate(self) -> None:
+        """See `Settlement.validate`."""
+        assert len(self._chains) <= self._chains_max
+        assert _all_pending(ack for _, _, ack in self._deferred)
+        assert all(control_key(message) is not None for message, _, _ in self._deferred)
 
     def _is_synced(self, message: Control, peer: str) -> bool:
         """Whether all other neighbours are synchronised in the epoch of a message; one of a client is in all epochs."""
@@ -198,6 +212,11 @@ class GraphSettlement(TreeSettlement):
         while self._since and (self._since[0][0] < before_s or self._since[0][1].acked):
             self._since.popleft()[1].expire()
 
+    def validate(self) -> None:
+        """See `Settlement.validate`; waits expire in the order in which they began."""
+        super().validate()
+        assert all(first[0] <= second[0] for first, second in pairwise(self._since))
+
     def _wait(self, message: Control, key: ControlKey, peer: str, ack: PendingAck) -> None:
         if peer not in self._neighbours:
             self._wait_for_all(key, ack)
@@ -205,3 +224,8 @@ class GraphSettlement(TreeSettlement):
             self._wait_for_others(key, peer, ack)
         else:
             self._wait_for_attracted(key, peer, ack)
+
+
+def _all_pending(acks: Iterable[PendingAck]) -> bool:
+    """Whether acks that are held are neither released nor lost."""
+    return all(not ack.acked or ack.expired for ack in acks)

@@ -98,3 +98,12 @@ class TimerDispatch:
             rows = session.outbound.unsettled_rows()
             self._step.effects.append(Reject(session.peer, "slow-consumer", why, rows, forget=True))
             self._lifecycle.on_left(PeerLeft(session.peer))
+
+    def validate(self) -> None:
+        """Check the invariants: at the end of a step, all that is due later has a timer."""
+        acks, due_s = self._acks, self._timers.due_s
+        assert not acks.now
+        assert not acks.soon or ACKNOWLEDGE_CONTROL in due_s
+        assert not acks.later or ACKNOWLEDGE in due_s
+        assert not self._orphans.pending or ORPHANS in due_s
+        assert all(name in due_s for name, _ in self._periods_s)

@@ -50,6 +50,10 @@ class UrgentLane:
         for some, is_local in fresh_rows(self._ingress.admit(batch, None)):
             self._route(some, None, is_local)
 
+    def validate(self) -> None:
+        """Check the invariants."""
+        self._ingress.validate()
+
     def _is_of_neighbour(self, frame: UrgentFrame | UrgentMessageFrame, peer: str, session: Session) -> bool:
         """Whether a frame belongs to the present session with a neighbour. A client that sends one is rejected."""
         if peer not in self._neighbours:

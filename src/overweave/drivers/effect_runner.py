@@ -2,7 +2,7 @@
 
 Effects are carried out in the order given. A driver supplies connections, a scheduler, and one performer for each further kind
 of effect that its core may ask for; a missing or superfluous one is an error at the start, not at run time.
-`overweave.testing.drivers.check_driver` proves that all drivers mean the same.
+`overweave.testing.drivers` has the checks that all drivers mean the same.
 """
 
 from collections.abc import Callable, Iterable, Mapping

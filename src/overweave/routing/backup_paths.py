@@ -78,6 +78,14 @@ class PathSet:
             if some is not None:
                 yield some.with_tag(tag)
 
+    def validate(self) -> None:
+        """Check the invariants: backups only where there is no main path; what is held down is so for some ticks."""
+        main, backup, held = self.main.ids(), self.backup.ids(), self.hold_down.ids()
+        assert main.isdisjoint(backup)
+        assert main.isdisjoint(self._ticks_left)
+        assert held <= self._ticks_left.keys()
+        assert all(1 <= left <= self._hold_down_ticks for left in self._ticks_left.values())
+
 
 def _shortest(paths: Iterable[Path]) -> tuple[dict[int, Filter], dict[int, Filter]]:
     """The brokers of the shortest paths; and of the shortest backup paths if there are no others."""
@@ -157,3 +165,9 @@ class PathTables:
                 if main or backup or converged:
                     del lost[id]
         return found
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert self._tables.keys() == self._lost.keys()
+        for table in self._tables.values():
+            table.validate()

@@ -144,6 +144,8 @@ class Engine(NamedTuple):
     needs_advertisements: bool = False
     #: Its name in the texts of rejections.
     name: str = "this routing protocol"
+    #: The broker and its incarnation that a control message states, if it does; a broker restarts above a later one of its own.
+    known_incarnation: Callable[[Control], tuple[str, int] | None] | None = None
 
 
 class ControlDispatch:

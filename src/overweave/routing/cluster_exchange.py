@@ -70,6 +70,16 @@ class ClusterExchange:
             sends += node.unsubscribe(id) if subscription is None else node.subscribe(id, subscription)
         return sends
 
+    def validate(self) -> None:
+        """Check the invariants: after each message all routes are exported."""
+        assert not self._changed
+        assert self._suppressed.keys() <= self._clusters.keys()
+        for cluster, node in self._clusters.items():
+            assert self._suppressed.get(cluster, set()) <= node.local_advertisements.keys()
+            assert self.client_advertisements.keys() <= node.local_advertisements.keys()
+            assert self.client_subscriptions.keys() <= node.local_subscriptions.keys()
+        self.paths.validate()
+
     # ---- best routes
 
     def _best_advertisement(self, cluster: str, id: str) -> RouteEntry | None:

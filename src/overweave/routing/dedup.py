@@ -52,6 +52,11 @@ class DedupWindow:
             self._lives[whose] = marks
         return marks
 
+    def validate(self) -> None:
+        """Check the invariants: memory is bounded, and no incarnation has two rings."""
+        assert max(len(self._lives), len(self._older)) <= self._lives_max
+        assert not self._older or self._lives.keys().isdisjoint(self._older)
+
     def _clear(self, ring: bytearray, first: int, count: int) -> None:
         """Clear the bits of skipped numbers, which are those of ``window`` numbers before."""
         if count > self._mask:

@@ -16,6 +16,7 @@ from overweave.routing.cluster_node import ClusterNode
 from overweave.routing.cluster_state import ClusterEvents
 from overweave.routing.destination_table import DestinationTable
 from overweave.routing.ingress import ByDestination
+from overweave.routing.link_flooding import known_incarnation
 from overweave.routing.remote import RouteEntry
 from overweave.routing.sync import NoSync
 from overweave.routing.topology import DOWN, UP, Topology
@@ -34,7 +35,13 @@ class DestinationBased:
     def engine(self) -> Engine:
         """The protocol with its capabilities."""
         return Engine(
-            self, ByDestination.at(self._number), NoSync, links=self, match_cost=self.match_cost, needs_advertisements=True
+            self,
+            ByDestination.at(self._number),
+            NoSync,
+            links=self,
+            match_cost=self.match_cost,
+            needs_advertisements=True,
+            known_incarnation=known_incarnation,
         )
 
     @property

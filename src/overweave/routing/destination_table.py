@@ -1,6 +1,6 @@
 """The destinations of publications: subscriptions with the brokers chosen for each, and an index over them (R-PRT)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from functools import cached_property
 
 import numpy as np
@@ -37,6 +37,10 @@ class DestinationTable:
     def of(self, id: str) -> Mapping[int, Filter]:
         """The brokers of a subscription, with the filter of each."""
         return self._chosen.get(id, {})
+
+    def ids(self) -> Set[str]:
+        """The subscriptions with brokers."""
+        return self._chosen.keys()
 
     def set(self, id: str, chosen: Mapping[int, Filter]) -> None:
         """Replace the brokers of a subscription."""

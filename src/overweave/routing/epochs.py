@@ -129,7 +129,9 @@ class EpochRouting:
     def validate(self) -> None:
         """See `Routing.validate`."""
         assert self.current in self._tables
-        assert sorted(self._by_tag.values()) == sorted(self._tables)
+        assert self._by_tag == {epoch % _TAGS: epoch for epoch in self._tables}
+        assert self.is_single == (len(self._tables) == 1)
+        assert self._only is (self._tables.get(FIRST_EPOCH) if self.is_single else None)
         for epochs in self._epochs_of.values():
             assert epochs.keys() <= self._tables.keys()
         for tables in self._tables.values():

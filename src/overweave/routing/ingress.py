@@ -37,6 +37,9 @@ class Ingress(Protocol):
         this broker and new, as most are. Malformed rows raise.
         """
 
+    def validate(self) -> None:
+        """Check the invariants."""
+
 
 #: An ingress with dedup windows of a size.
 MakeIngress = Callable[[int], Ingress]
@@ -55,6 +58,10 @@ class OnceOnly:
         batch.validate_layout()
         new = batch.mark_seen(self._seen)
         return batch if new is None else _without_duplicates(batch, new)
+
+    def validate(self) -> None:
+        """See `Ingress.validate`."""
+        self._seen.validate()
 
 
 class ByDestination:
@@ -78,6 +85,10 @@ class ByDestination:
         if transit is None:
             return admitted
         return Admitted(transit, fresh_rows(admitted), admitted.duplicates if isinstance(admitted, Admitted) else None)
+
+    def validate(self) -> None:
+        """See `Ingress.validate`."""
+        self._local.validate()
 
 
 class ByCluster:
@@ -106,6 +117,11 @@ class ByCluster:
         if origin is None or not scopes:
             return self._admit_own(here, transit, scopes)
         return _admit_in_scope(here, transit, scopes[0], self._local)
+
+    def validate(self) -> None:
+        """See `Ingress.validate`."""
+        for window in (self._local, *self._scopes.values()):
+            window.validate()
 
     def _scope(self, name: Hashable) -> DedupWindow:
         scope = self._scopes.get(name)
@@ -147,6 +163,12 @@ class ByEpoch:
             batch.validate_layout()  # all else is parsed to mark the rows
         new = batch.mark_seen(self._local)
         return batch if new is None else _without_duplicates(batch, new)
+
+    def validate(self) -> None:
+        """See `Ingress.validate`: no epoch shares the window of local clients."""
+        for window in (self._local, *self._scopes.values()):
+            window.validate()
+        assert all(window is not self._local for window in self._scopes.values())
 
     def _update_scopes(self) -> None:
         epochs = self._plane.epochs

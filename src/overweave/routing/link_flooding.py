@@ -11,6 +11,11 @@ from overweave.routing.messages import LinkState
 from overweave.routing.topology import UP, Topology
 
 
+def known_incarnation(message: Control) -> tuple[str, int] | None:
+    """See `Engine.known_incarnation`: a link state has that of its broker."""
+    return (message.id, message.incarnation) if isinstance(message, LinkState) else None
+
+
 class LinkFlooding:
     """The link states that one broker floods."""
 

@@ -26,6 +26,7 @@ from overweave.routing.cluster_node import ClusterNode
 from overweave.routing.cluster_state import Withdrawals
 from overweave.routing.clusters import cluster_components, cluster_of_link
 from overweave.routing.ingress import ByCluster
+from overweave.routing.link_flooding import known_incarnation
 from overweave.routing.options import ClusterOptions
 from overweave.routing.remote import RouteEntry, Tombstones
 from overweave.routing.sync import NoSync
@@ -57,7 +58,16 @@ class Merc:
     def engine(self) -> Engine:
         """The protocol with its capabilities."""
         ingress = ByCluster.at(self._number, self._dedup_scopes)
-        return Engine(self, ingress, NoSync, self, self, match_cost=self.match_cost, needs_advertisements=True)
+        return Engine(
+            self,
+            ingress,
+            NoSync,
+            self,
+            self,
+            match_cost=self.match_cost,
+            needs_advertisements=True,
+            known_incarnation=known_incarnation,
+        )
 
     def _join(self, cluster: str) -> None:
         topology, events = Topology(self._broker, self._number, self._incarnation), self._exchange.events_of(cluster)
@@ -204,6 +214,7 @@ class Merc:
         self._subscriptions.validate()
         assert self._exchange.client_subscriptions.keys() == {id for id, _, _ in self._subscriptions.items()}
         assert self._exchange.client_advertisements.keys() == self._advertisers.keys()
+        self._exchange.validate()
         for node in self._clusters.values():
             node.validate()
         assert all(node in self._clusters.values() for node in self._links.values())

@@ -5,7 +5,7 @@ cycle, whoever restarts. On a graph a broker waits until each neighbour is synch
 """
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from typing import Protocol
 
 import msgspec
@@ -61,6 +61,9 @@ class NeighbourSync(Protocol):
     def pending_markers(self, neighbour: str) -> list[Marker]:
         """The markers that are due for a neighbour; each is returned once."""
 
+    def validate(self) -> None:
+        """Check the invariants."""
+
 
 #: A synchronisation, given whether there are ticks.
 MakeSync = Callable[[bool], NeighbourSync]
@@ -84,9 +87,10 @@ class TreeSync:
         self._unannounced.add(neighbour)
         self.unsynced.add(neighbour)
 
-    def has(self, neighbour: str) -> bool:
-        """Whether it is a neighbour."""
-        return neighbour in self._neighbours
+    @property
+    def neighbours(self) -> Set[str]:
+        """All neighbours, synchronised or not."""
+        return self._neighbours
 
     def remove(self, neighbour: str) -> None:
         """See `NeighbourSync.remove`."""
@@ -123,6 +127,11 @@ class TreeSync:
             self._synced_to.add(neighbour)
             marks.append(SyncEnd())
         return marks
+
+    def validate(self) -> None:
+        """See `NeighbourSync.validate`: advertisements come before subscriptions, in both directions."""
+        assert self._unannounced <= self.unsynced <= self._neighbours
+        assert self._synced_to <= self._announced_to <= self._neighbours
 
 
 class EpochSync:
@@ -195,9 +204,24 @@ class EpochSync:
         """See `NeighbourSync.pending_markers`; of all epochs of the neighbour."""
         marks: list[Marker] = []
         for epoch, sync in self._epochs.items():
-            if sync.has(neighbour):
+            if neighbour in sync.neighbours:
                 marks += [msgspec.structs.replace(mark, overlay_epoch=epoch) for mark in sync.pending_markers(neighbour)]
         return marks
+
+    def neighbours_in(self, epoch: OverlayEpoch) -> Set[str]:
+        """The neighbours in an epoch."""
+        return self._epochs[epoch].neighbours
+
+    @property
+    def epochs(self) -> Set[OverlayEpoch]:
+        """The open epochs."""
+        return self._epochs.keys()
+
+    def validate(self) -> None:
+        """See `NeighbourSync.validate`."""
+        for sync in self._epochs.values():
+            sync.validate()
+        assert self.unsynced == set().union(*(sync.unsynced for sync in self._epochs.values()))
 
     def _update(self) -> None:
         self.unsynced = {neighbour for sync in self._epochs.values() for neighbour in sync.unsynced}
@@ -273,6 +297,13 @@ class GraphSync(TreeSync):
             marks.append(SyncEnd())
         return marks
 
+    def validate(self) -> None:
+        """See `NeighbourSync.validate`; the second marker follows the first one."""
+        super().validate()
+        assert self._complete_to <= self._announced_to
+        assert self._ticks or not (self._complete_to or self._advertisement_ticks or self._subscription_ticks or self._hold_ticks)
+        assert min(self._advertisement_ticks, self._subscription_ticks, self._hold_ticks) >= 0
+
 
 class NoSync(TreeSync):
     """No markers: the protocol synchronises itself."""
@@ -285,3 +316,8 @@ class NoSync(TreeSync):
     def pending_markers(self, neighbour: str) -> list[Marker]:  # noqa: ARG002
         """See `NeighbourSync.pending_markers`."""
         return []
+
+    def validate(self) -> None:
+        """See `NeighbourSync.validate`: nothing ever waits."""
+        assert not self._neighbours
+        assert not self.unsynced

@@ -12,42 +12,50 @@ a diff. The commands::
     cut B1 B2 500                         close a connection for so many milliseconds
     crash B2 500                          a broker loses all but its journal for so long
     pause B2 500                          a broker does nothing for so long
+    move alice B2 s1                      order a client to move to another broker; without ids, with all its subscriptions
+    overlay B1 used 0:B1-B2 1:B2-B3,B1-B3 a broker adopts the next state of the overlay: a phase, and the links of open epochs
+    listen B2 [x,>,0]                     the module of a broker subscribes
+    urgent B1 [x,5]                       the module of a broker publishes urgent control
+    retire B1 B2                          the module of a broker retires a link
     run 100                               let so much simulated time pass; without a number, until all is settled
     clear                                 leave out what was recorded in this block so far
+
+The state of an overlay has the number of its last epoch. New publications travel in the first epoch while it is ``prepared``,
+and in the last one from ``used`` on.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from overweave.contract.config import BrokerConfig, SessionConfig
-from overweave.contract.effects import Parts
-from overweave.contract.frames import (
-    Acknowledgement,
-    BatchFrame,
-    ControlMessage,
-    Frame,
-    Hello,
-    Rejected,
-    SessionEpoch,
-    UrgentFrame,
-    UrgentMessageFrame,
+from overweave.contract.effects import Parts, RetireLink
+from overweave.contract.frames import Frame
+from overweave.contract.modules import (
+    Delivered,
+    Module,
+    ModuleEffect,
+    ModuleStimulus,
+    OperatorRequest,
+    PublishControl,
+    SendControl,
 )
+from overweave.contract.overlay_state import EpochTree, Member, OverlayState, OverlayVersion, Phase
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.nodes import Channel, Node
 from overweave.drivers.sim.supervisor import MakeModules
-from overweave.language.generations import split_generation
-from overweave.language.headers import Header, Origin
+from overweave.language.headers import OverlayEpoch
 from overweave.language.messages import Advertise, Control, Subscribe, Unadvertise, Unsubscribe
+from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import Broker, Link
 from overweave.routing import PROTOCOLS
-from overweave.routing.messages import LinkState, StateSnapshot
+from overweave.testing.frame_text import frame_text
 
 RULE = "----"
+#: The module of each broker that commands address.
+_MODULE = "script"
 _LINK_DELAY_S = 0.001
-#: Header fields that say nothing about routing here: who sent a row and when is shown in other ways.
-_UNSHOWN = ("publisher", "sequence", "published_at_s", "life", "hops", "ttl", "priority")
 
 
 def run_script(text: str, make_modules: MakeModules = lambda _: {}) -> str:
@@ -82,9 +90,12 @@ class _Runner:
             "cut": lambda words, _: self._net.cut_link((words[0], words[1]), _seconds(words[2])),
             "crash": lambda words, _: self._net.crash(words[0], _seconds(words[1])),
             "pause": lambda words, _: self._net.pause(words[0], _seconds(words[1])),
+            "move": lambda words, _: self._net.move(words[0], words[1], tuple(words[2:]) or None),
+            "overlay": lambda words, _: self._net.change_overlay(words[0], _overlay_state(words[1], words[2:])),
             "run": self._run,
             "clear": lambda _, __: self._lines.clear(),
             **{kind: self._say(kind) for kind in ("advertise", "unadvertise", "subscribe", "unsubscribe")},
+            **{kind: self._ask(kind) for kind in ("listen", "urgent", "retire")},
         }
 
     @property
@@ -129,6 +140,12 @@ class _Runner:
 
         return say
 
+    def _ask(self, kind: str) -> Callable[[list[str], str], None]:
+        def ask(words: list[str], rest: str) -> None:
+            self._net.ask(words[0], _MODULE, kind, rest.partition(" ")[2].encode())
+
+        return ask
+
     def _publish(self, words: list[str], rest: str) -> None:
         self._net.publish(words[0], *map(parse_publication, rest.partition(" ")[2].split("; ")))
 
@@ -151,9 +168,13 @@ class _Recorded(SimulatedNetwork):
             make,  # type: ignore[arg-type]
             costs=Costs(link_delay_s=_LINK_DELAY_S),
             config=config,
-            make_modules=make_modules,
+            make_modules=lambda at: {**make_modules(at), _MODULE: _Asked(at.broker, self._received)},
             on_delivery=self._delivered,
         )
+
+    def move(self, client: str, to: str, subscriptions: tuple[str, ...] | None) -> None:
+        """Order a client to move."""
+        self.client_processes.migrate(client, to, subscriptions=subscriptions)
 
     def make_channel(self, source: Node, target: Node) -> Channel:
         """One that writes down what is sent on it."""
@@ -161,12 +182,37 @@ class _Recorded(SimulatedNetwork):
 
     def record(self, source: str, target: str, frame: Frame) -> None:
         """Write down a frame that is sent."""
-        self._write(f"{self.scheduler.now_s * 1e3:.0f} {source} -> {target} {_frame_text(frame)}")
+        self._write(f"{self.scheduler.now_s * 1e3:.0f} {source} -> {target} {frame_text(frame)}")
 
     def _delivered(self, parts: Parts) -> None:
         for subscription, batch in parts:
             rows = " ".join(f"{publisher}:{sequence}" for publisher, _, sequence in batch.identities())
             self._write(f"{self.scheduler.now_s * 1e3:.0f} delivered to {subscription}: {rows}")
+
+    def _received(self, module: str, publication: Publication) -> None:
+        self._write(f"{self.scheduler.now_s * 1e3:.0f} module {module} gets {publication}")
+
+
+class _Asked(Module):
+    """The module of each broker: it subscribes, publishes and retires links when it is asked to."""
+
+    watches = ()
+
+    def __init__(self, broker: str, received: Callable[[str, Publication], None]) -> None:
+        self._broker, self._received = broker, received
+
+    def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterator[ModuleEffect]:  # noqa: ARG002
+        """See `Module.handle`."""
+        if isinstance(stimulus, Delivered):
+            self._received(f"{self._broker}/{_MODULE}", stimulus.publish.publication)
+        elif isinstance(stimulus, OperatorRequest):
+            text = stimulus.body.decode()
+            if stimulus.kind == "listen":
+                yield SendControl(Subscribe(f"{self._broker}/{_MODULE}", parse_filter(text)))
+            elif stimulus.kind == "urgent":
+                yield PublishControl(parse_publication(text), urgent=True)
+            else:
+                yield RetireLink(text)
 
 
 class _RecordedChannel(Channel):
@@ -187,80 +233,17 @@ def _broker(id: str, clusters: str | None) -> Broker:
     return Broker(id) if first is None else Broker(id, cluster=first, other_clusters=tuple(map(str, others)))
 
 
+def _overlay_state(phase: str, epochs: Sequence[str]) -> OverlayState:
+    """A state from a phase and its epochs, as in ``0:B1-B2,B2-B3``."""
+    trees = []
+    for number, _, text in (epoch.partition(":") for epoch in epochs):
+        links = tuple((a, b) for a, _, b in (link.partition("-") for link in text.split(",")))
+        trees.append(EpochTree(OverlayEpoch(int(number)), tuple(sorted({end for link in links for end in link})), links))
+    ids = sorted({id for tree in trees for id in tree.brokers})
+    version = OverlayVersion(trees[-1].epoch, Phase[phase.upper()])
+    current = trees[0 if version.phase is Phase.PREPARED else -1].epoch
+    return OverlayState(version, tuple(Member(id, number=n) for n, id in enumerate(ids)), tuple(trees), current, "script")
+
+
 def _seconds(milliseconds: str) -> float:
     return int(milliseconds) / 1e3
-
-
-# ---- frames as text
-
-
-def _frame_text(frame: Frame) -> str:
-    match frame:
-        case Hello():
-            heard = " confirmed" if frame.confirmed else ""
-            epochs = f"{_epoch_text(frame.epoch)}/{_epoch_text(frame.peer_epoch)}"
-            return f"hello {epochs} ack={frame.acknowledged} next={frame.expected}{heard}"
-        case Acknowledgement():
-            ranges = "".join(f" {start}..{end - 1}" for start, end in frame.ranges)
-            unmatched = f" unmatched={frame.unmatched}" if frame.unmatched else ""
-            return f"ack={frame.acknowledged} next={frame.expected}{ranges}{unmatched}"
-        case BatchFrame() | UrgentFrame():
-            rows = "; ".join(
-                f"{publish.header.publisher}:{publish.header.sequence} {publish.publication}{_header_text(publish.header)}"
-                for publish in frame.batch.publishes()
-            )
-            if isinstance(frame, UrgentFrame):
-                return f"urgent publish {rows}"
-            return f"#{frame.sequence} ack={frame.acknowledged} publish {rows}"
-        case UrgentMessageFrame():
-            return f"urgent {frame.message.module} {frame.message.kind}"
-        case _:
-            return f"#{frame.sequence} ack={frame.acknowledged} {_word_text(frame.message)}"
-
-
-def _epoch_text(epoch: SessionEpoch) -> str:
-    return f"{epoch.incarnation}.{epoch.number}"
-
-
-def _word_text(word: ControlMessage) -> str:
-    kind = str(type(word).__struct_config__.tag)
-    match word:
-        case Advertise() | Subscribe():
-            return f"{kind} {_id_text(word.id)} {word.filter}{_header_text(word.header)}"
-        case Unadvertise() | Unsubscribe():
-            return f"{kind} {_id_text(word.id)}{_header_text(word.header)}"
-        case LinkState():
-            pending = f" pending={'+'.join(word.pending)}" if word.pending else ""
-            return (
-                f"{kind} {word.id} {word.incarnation}.{word.version} up={'+'.join(word.up)}{pending}{_header_text(word.header)}"
-            )
-        case StateSnapshot():
-            entries = _joined(f"{id} {filter}{' backup' if backup else ''}" for id, filter, _, backup, _ in word.entries)
-            answers = "" if word.answers is None else f" answers={'+'.join(id for id, _ in word.answers)}"
-            return f"{kind} {word.id}: {entries}{answers}{' asks' if word.asks else ''}{_header_text(word.header)}"
-        case Rejected():
-            return f"{kind} {_id_text(word.id)}: {word.code}"
-        case _:
-            return kind
-
-
-def _id_text(id: str) -> str:
-    stable, generation = split_generation(id)
-    return f"{stable} generation={generation}" if generation else stable
-
-
-def _header_text(header: Header) -> str:
-    default = Header()
-    shown = [name for name in header.__struct_fields__ if name not in _UNSHOWN]
-    changed = [(name, getattr(header, name)) for name in shown if getattr(header, name) != getattr(default, name)]
-    return f" {{{', '.join(f'{name}={_value_text(value)}' for name, value in changed)}}}" if changed else ""
-
-
-def _value_text(value: object) -> str:
-    if isinstance(value, Origin):
-        return f"{value.broker}@{value.epoch.incarnation}.{value.epoch.number}"
-    return "+".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
-
-
-def _joined(parts: Iterable[str]) -> str:
-    return "; ".join(parts) or "nothing"

@@ -46,3 +46,9 @@ class ClientAttachment:
     def greeting(self) -> list[ControlMessage]:
         """All registrations, for a broker without state."""
         return [*self.registered.values(), SyncEnd()]
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert self.peer == self.session.peer
+        assert all(id == each.id for id, each in self.registered.items())
+        self.session.validate()

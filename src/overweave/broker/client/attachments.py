@@ -67,3 +67,11 @@ class Attachments:
     def unmatched(self) -> int:
         """The number of settled publications without a matching subscription."""
         return self._unmatched_before + sum([each.session.peer_unmatched for each in self.by_peer.values()])
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        for peer, each in self.by_peer.items():
+            assert peer == each.peer
+            assert each.session.outbound.window == self._window
+            each.validate()
+        self._ack_scheduler.validate({each.session.inbound for each in self})

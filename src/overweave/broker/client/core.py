@@ -264,14 +264,28 @@ class ClientCore:
         if acks_due.now:
             acks_due.flush_now(effects)
         if acks_due.later and ACKNOWLEDGE not in self._timers:
-            self._set_timer(effects, ACKNOWLEDGE, now_s + config.acknowledge_delay_s)
+            _set_timer(self._timers, effects, ACKNOWLEDGE, now_s + config.acknowledge_delay_s)
         if config.retransmit_s is not None:
-            self._set_timer(effects, RETRANSMIT, now_s + config.retransmit_s)
+            _set_timer(self._timers, effects, RETRANSMIT, now_s + config.retransmit_s)
         if self._migrations.active:
-            self._set_timer(effects, MIGRATE, now_s + self._migrations.REPEAT_S)
+            _set_timer(self._timers, effects, MIGRATE, now_s + self._migrations.REPEAT_S)
         return effects
 
-    def _set_timer(self, effects: list[Effect], name: str, at_s: float) -> None:
-        if name not in self._timers:
-            self._timers.add(name)
-            effects.append(SetTimer(name, at_s))
+    def validate(self) -> None:
+        """Check the invariants of all parts, after a stimulus or an action."""
+        for part in (self._attachments, self._publishing, self._migrations, self._failover):
+            part.validate()
+        self._seen.validate()
+        assert 0 <= self.settled_publications() <= self._sequence - self._first_sequence
+        acks_due, timers = self._ack_scheduler, self._timers
+        assert not acks_due.now
+        assert not acks_due.later or ACKNOWLEDGE in timers
+        assert self._config.retransmit_s is None or not timers or RETRANSMIT in timers
+        assert not self._migrations.active or MIGRATE in timers
+
+
+def _set_timer(timers: set[str], effects: list[Effect], name: str, at_s: float) -> None:
+    """Set a timer, unless it is set."""
+    if name not in timers:
+        timers.add(name)
+        effects.append(SetTimer(name, at_s))

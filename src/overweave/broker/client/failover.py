@@ -48,3 +48,8 @@ class Failover:
                 each.withdraw(other, effects)
         make = Advertise if kind is Advertise else Subscribe
         to.send(make(self._migrations.next_generation(old), old.filter), effects)
+
+    def validate(self) -> None:
+        """Check the invariants: publishing is paused for advertisements, or for a migration."""
+        assert self.barrier is None or self._publishing.paused
+        assert self.barrier is not None or not self._publishing.paused or self._migrations.active

@@ -303,6 +303,26 @@ class Migrations:
                 self._attachments.remove(attachment)
                 effects.append(Detach(attachment.peer))
 
+    def validate(self) -> None:
+        """Check the invariants: homes stay attached, and each registration is at one home, unless it is moving."""
+        current, attachments, moving = self._current, self._attachments, set[str]()
+        assert self.active == (current is not None or bool(self._leaving))
+        for home in (self.home, self._publishing.home):
+            assert attachments.get(home.peer) is home
+            assert home not in self._leaving
+        assert all(attachments.get(each.peer) is each and not each.registered for each in self._leaving)
+        if current is not None:
+            current.validate()
+            assert current.source not in self._leaving
+            assert current.target not in self._leaving
+            assert self._publishing.paused or current.phase in (Phase.ATTACHING, Phase.SUBSCRIBING)
+            moving = {split_generation(old.id)[0] for old, _ in (*current.subscriptions, *current.advertisements)}
+        homes: dict[tuple[type, str], ClientAttachment] = {}
+        for attachment in attachments if len(attachments.by_peer) > 1 else ():
+            for each in attachment.registered.values():
+                id = split_generation(each.id)[0]
+                assert homes.setdefault((type(each), id), attachment) is attachment or id in moving, id
+
 
 def _send_result(source: ClientAttachment, result: MigrationResult, effects: list[Effect]) -> None:
     source.session.outbound.send_control(result, effects)

@@ -48,6 +48,16 @@ class Migration:
         is_stream = self.order.barrier is BarrierKind.STREAM and bool(self.subscriptions)
         return self.phase is Phase.SUBSCRIBING and is_stream and not self.stream_ended
 
+    def validate(self) -> None:
+        """Check the invariants: each phase has its barrier and its deadline, and has moved no more than it may have."""
+        phase = self.phase
+        assert (self.barrier is None) == (phase is Phase.ATTACHING)
+        assert self.deadline_s is not None or phase is Phase.REVERTING
+        assert phase is Phase.SUBSCRIBING or not self.subscriptions
+        assert phase in (Phase.ADVERTISING, Phase.REVERTING) or not self.advertisements
+        assert bool(self.error) == (phase is Phase.REVERTING)
+        assert not self.requested or self.order.barrier is BarrierKind.STREAM
+
 
 def not_moved(current: Migration) -> list[Registration]:
     """The advertisements that are still at the old broker alone."""

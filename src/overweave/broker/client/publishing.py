@@ -107,3 +107,9 @@ class Publishing:
         if self._paused:
             self._barriers.append(made)
         return made
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert self._paused_rows == sum(batch.count for batch in self._paused or ())
+        assert self.paused or not self._barriers
+        assert not any(barrier.settled for barrier in self._barriers)

@@ -43,6 +43,9 @@ CLASS = "OVERLAY_CHANGE"
 PERIOD, LOOK, LATE = "period", "look", "late"
 #: How often to look whether a link works, and how long a change may take.
 _LOOK_S, _LATE_S = 0.05, 5.0
+#: A proposal and its answer do not wait behind data, or a busy overlay could not change; if one is lost, the change is late. All
+#: else stays behind the link states of its sender: who gives up a link or lets the next one go ahead must know them.
+_URGENT = ("propose", "answer")
 
 
 class SelfOrganiseOptions(msgspec.Struct, frozen=True):
@@ -296,7 +299,7 @@ class SelfOrganise(Module):
         # No publication has an infinite value.
         cost = min(lose, 1e300)
         said = {"class": CLASS, "sender": self._broker, "to": to, "what": what, "count": count, "lose": cost, "drop": drop}
-        return PublishControl(Publication(said))
+        return PublishControl(Publication(said), urgent=what in _URGENT)
 
 
 def _is(name: str, value: str) -> Predicate:

@@ -50,3 +50,7 @@ class AckScheduler:
     def _flush_one(self, inbound: "Inbound", effects: list[Effect]) -> None:
         self.later.pop(inbound, None)
         inbound.acknowledge(effects, self.selective)
+
+    def validate(self, inbounds: "set[Inbound]") -> None:
+        """Check the invariants: only present sessions acknowledge."""
+        assert all(several.keys() <= inbounds for several in (self.now, self.soon, self.later))

@@ -44,3 +44,7 @@ class Backoff:
             return False
         self._pause = self._left = min(2 * self._pause, PAUSE_MAX)
         return True
+
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert 1 <= self._left <= self._pause <= PAUSE_MAX

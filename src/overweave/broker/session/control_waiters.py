@@ -1,5 +1,7 @@
 """Control waiters: acks that wait until a peer has settled control messages."""
 
+from collections.abc import Iterable
+
 from overweave.broker.pending_ack import ControlKey, PendingAck, control_key
 from overweave.broker.session.in_flight import InFlight
 from overweave.contract.frames import ControlMessage
@@ -34,6 +36,10 @@ class Waiters:
         acks, self._acks = self._acks, []
         return acks
 
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert all(not ack.acked or ack.expired for ack in self._acks)
+
 
 class ControlWaiters:
     """The acks that wait for control in flight to one peer."""
@@ -67,3 +73,13 @@ class ControlWaiters:
         """Detach the acks of the withdrawn subscription, if it is the latest subscription in flight on its tree."""
         latest = self._latest.get((Subscribe, message.header.tree, message.header.overlay_epoch))
         return latest.detach() if latest is not None and latest.id == message.id else []
+
+    def validate(self, entries: Iterable[InFlight]) -> None:
+        """Check the invariants: acks wait for messages in flight or blocked, and are pending until then."""
+        if not self._latest:
+            return
+        present = {id(entry.ack) for entry in entries}
+        for key, latest in self._latest.items():
+            assert latest.key == key
+            assert id(latest) in present
+            latest.validate()

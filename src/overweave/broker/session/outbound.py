@@ -237,6 +237,9 @@ class Outbound:
         acks = (entry.ack for entry in chain(self.in_flight, self.blocked))
         assert self.buffer.bytes == sum(ack.bytes for ack in acks if isinstance(ack, BufferedBytes))
         self._barriers.validate()
+        self._backoff.validate()
+        self.buffer.validate()
+        self.waiters.validate(chain(self.in_flight, self.blocked))
 
     def _is_full(self) -> bool:
         return self._window_used >= self.window or self._window_bytes_used >= self._window_bytes

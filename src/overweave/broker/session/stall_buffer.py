@@ -34,6 +34,11 @@ class StallBuffer:
             ack.release()
         return buffered
 
+    def validate(self) -> None:
+        """Check the invariants."""
+        assert self.bytes >= 0
+        assert not self.active or self.bytes < self._bytes_max
+
 
 class BufferedBytes:
     """The bytes of one batch in a stall buffer."""
