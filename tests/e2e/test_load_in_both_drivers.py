@@ -29,7 +29,8 @@ class Totals:
 
     def __init__(self):
         self.rows = self.bytes = self.sent_bytes = self.busy_s = self.window_s = 0.0
-        self.subscriptions = 0
+        self.input_busy_s = self.cpu_busy_s = self.waited_s = 0.0
+        self.subscriptions = self.queue_length = 0
         self._last_s = None
 
     def add(self, now_s, load):
@@ -39,7 +40,10 @@ class Totals:
             self.bytes += load.put_bytes_per_s * period_s
             self.sent_bytes += load.sent_bytes_per_s * period_s
             self.window_s += load.window_s - period_s
-            self.subscriptions = load.subscriptions
+            self.subscriptions, self.queue_length = load.subscriptions, load.queue_length
+            self.input_busy_s += load.input_ratio * period_s
+            self.cpu_busy_s += load.cpu_ratio * period_s
+            self.waited_s += load.input_delay_s * load.input_hz * period_s
             self.busy_s += load.input_hz * period_s * load.matching_delay_s
         self._last_s = now_s
 
@@ -126,6 +130,13 @@ def test_rows_bytes_and_busy_time_agree_within_five_percent(monkeypatch):
     assert other.sent_bytes == pytest.approx(one.sent_bytes, rel=0.05)
     assert one.sent_bytes == pytest.approx(one.bytes, rel=0.05)
     assert one.subscriptions == other.subscriptions == 1
+    for name in ("input_busy_s", "cpu_busy_s"):
+        assert getattr(one, name) == pytest.approx(COUNT * SERVICE_S, rel=0.05)
+        assert getattr(other, name) == pytest.approx(COUNT * SERVICE_S, rel=0.05)
+    # Publications come one by one, so that none waits for another. The output of the simulator has no bandwidth here.
+    assert one.waited_s == pytest.approx(0.0, abs=1e-9)
+    assert other.waited_s / COUNT < SERVICE_S / 2
+    assert one.queue_length == other.queue_length == 0
     # Windows are those of the measurements, on a busy machine too.
     assert one.window_s == pytest.approx(0.0, abs=1e-9)
     assert other.window_s == pytest.approx(0.0, abs=0.2)

@@ -1,6 +1,7 @@
 """Orders of migrations at live brokers: permissions, forged frames, lists of clients, and orderers that leave."""
 
 import asyncio
+import logging
 
 import pytest
 
@@ -44,7 +45,7 @@ def operator(settings, name=None, token=None):
     return Operator(parse_address(settings["B1"].listen), None, name, token)
 
 
-def test_an_order_needs_the_permission_control(secured, capsys):
+def test_an_order_needs_the_permission_control(secured, caplog):
     async def scenario():
         async with running(secured) as nodes, connect(secured["B1"].listen, name="reader", token="read") as reader:
             await reader.subscribe("[class,eq,'A']").__aenter__()
@@ -59,8 +60,16 @@ def test_an_order_needs_the_permission_control(secured, capsys):
                 assert nodes["B1"].core.statistics().migrations_failed == 0
                 assert "is not a client of B1" in await ops.migrate("nobody", "B2")
                 assert nodes["B1"].core.statistics().migrations_failed == 1
+                assert "broker 'B9'" in await ops.migrate("reader", "B9")
 
-    asyncio.run(scenario())
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    refused = [record.fields for record in caplog.records if record.getMessage() == "refused"]
+    assert [(each["peer"], each["code"]) for each in refused] == [("reader", "not-allowed")] * 2
+    assert refused[0]["text"].startswith("client 'reader' may not order 'reader' to move to 'B2'")
+    rejected = [record.fields for record in caplog.records if record.getMessage() == "order-rejected"]
+    assert [(each["peer"], each["client"]) for each in rejected] == [("ops", "'reader'")]
+    assert rejected[0]["text"].startswith("broker 'B9': expected one of the network")
 
 
 def test_a_client_may_not_order_another_client_without_the_permission(secured):

@@ -51,6 +51,28 @@ def test_samples_add_up_to_the_metrics():
     assert all(each.delay_s_mean <= each.delay_s_p99 <= metrics.delay_s.max for each in with_delays)
 
 
+def test_migrations_modules_and_the_load_have_series():
+    move = [{"clients": ["P1", "P1.*"], "to": "B3", "at_s": 3, "over_s": 2}]
+    metrics, samples = sampled(move=move)
+    assert metrics.moves > 3
+    assert sum(each.migrations_completed for each in samples) == metrics.moves
+    assert sum(each.migrations_failed for each in samples) == metrics.moves_failed
+    assert all((each.undeliverable, each.unadvertised, each.forged) == (0, 0, 0) for each in samples)
+    measured = [each for each in samples if each.broker == "B2" and each.load]
+    assert len(measured) >= 9
+    assert any(each.load["input_hz"] > 0 and each.load["input_ratio"] > 0 for each in measured)
+    assert {"output_busy", "queue_length", "output_delay_s_B1", "output_ratio"} <= measured[-1].load.keys()
+
+
+def test_the_control_of_modules_has_series():
+    modules = {"self_organise": {"every_s": 2.0, "degree_max": 4}}
+    chain = {"shape": "chain", "brokers": 6}
+    _, samples = sampled(routing={"protocol": "destination"}, overlay=chain, modules=modules)
+    sent, received = (sum(each.modules.get(f"self_organise_{way}", 0) for each in samples) for way in ("out", "in"))
+    assert sent == received > 50
+    assert sent <= sum(each.control_out for each in samples)
+
+
 def test_sampling_changes_nothing():
     assert sampled(0.1)[0] == simulate(scenario_of(DOCUMENT))
 
@@ -84,7 +106,8 @@ def test_files_are_csv_or_parquet_by_suffix(capfdbinary, tmp_path):
     table = pyarrow.csv.read_csv(tmp_path / "load.csv")
     assert sum(table["deliveries"].to_pylist()) == json.loads(out)["deliveries"]
     assert table["time_s"].to_pylist()[:4] == [0.5, 0.5, 0.5, 1.0]
-    assert any(name.startswith("table_") for name in table.column_names)
+    for prefix in ("table_", "load_"):
+        assert any(name.startswith(prefix) for name in table.column_names)
     assert run(capfdbinary, file, "--series", tmp_path / "dir")[0] == 0
     table = pyarrow.parquet.read_table(tmp_path / "dir" / "small-seed-1.parquet")
     assert sum(table["deliveries"].to_pylist()) == json.loads(out)["deliveries"]

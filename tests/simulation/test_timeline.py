@@ -134,6 +134,23 @@ def test_clients_move_without_losing_anything():
     assert {record.broker for record in records if record.client == "P1.1" and record.published_at_s > 17} <= {"B3"}
 
 
+@pytest.mark.parametrize(("client", "part", "moved"), [("P1", "publishing", True), ("P1", "subscriptions", False)])
+def test_a_part_of_a_client_moves(client, part, moved):
+    rest = {"publishing": "subscriptions", "subscriptions": "publishing"}[part]
+    base, _, _ = run()
+    found, records, _ = run(move=[{"clients": [client], "to": "B3", "at_s": 3, rest: False}])
+    assert (found.moves, found.deliveries) == (1, base.deliveries)
+    first = {
+        record.broker for record in records if record.publisher == client and record.hops == 0 and record.published_at_s > 17
+    }
+    assert (first == {"B3"}) is moved
+
+
+def test_a_move_of_nothing():
+    with pytest.raises(InvalidInput, match=r"move\[0\].subscriptions: expected true if publishing is false"):
+        run(move=[{"clients": ["P1"], "to": "B3", "at_s": 3, "subscriptions": False, "publishing": False}])
+
+
 def test_a_move_to_an_unknown_broker():
     document = DOCUMENT | {"move": [{"clients": ["P1"], "to": "B9", "at_s": 3}]}
     with pytest.raises(InvalidInput, match=r"move\[0\].to: unknown broker 'B9', the nearest known one is"):

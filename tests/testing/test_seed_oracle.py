@@ -116,7 +116,7 @@ def test_who_is_cut_off_is_excused_and_nobody_else():
     scenario = draw(1, protocol="destination", classes=())
     chain = type(scenario)(**{name: getattr(scenario, name) for name in scenario.__struct_fields__} | {"overlay": draw_chain()})
     network = SimulatedNetwork(chain.overlay, PROTOCOLS["destination"].make, 1, config=chain.config)
-    reach = Reach(chain, network, until_s=40.0)
+    reach = Reach(chain.overlay, "destination", chain.config.link_timeout_s, network, until_s=40.0)
     network.scheduler.run(10.0)
     network.cut_link(("B1", "B2"), for_s=3.0)
     network.scheduler.run(40.0)

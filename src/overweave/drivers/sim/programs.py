@@ -89,7 +89,10 @@ class ClientPrograms:
         elif isinstance(action.entry, Rate):
             self._change_rate(action.client, action.entry)
         elif isinstance(action.entry, Move) and action.client in self._network.clients():
-            self._network.client_processes.migrate(action.client, action.entry.to)
+            parts = None if action.entry.subscriptions else ()
+            self._network.client_processes.migrate(
+                action.client, action.entry.to, subscriptions=parts, publishing=action.entry.publishing
+            )
 
     def _leave(self, client: str) -> None:
         """Leave when everything is settled, as a client does that closes; a crashed client has left already."""

@@ -1,6 +1,7 @@
 """Time series of a simulation: one row of measures per broker and interval."""
 
 from array import array
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -9,11 +10,17 @@ import numpy as np
 
 from overweave.broker.counters import Statistics
 from overweave.contract.records import Record
+from overweave.contract.stimuli import LoadMeasured
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.utilisation import offered_work
 
 #: Counters of `Statistics` whose growth is a measure.
-_COUNTERS = ("publications_in", "publications_out", "publications_to_clients", "control_in", "control_out", "duplicates")
+_COUNTERS = (
+    "publications_in", "publications_out", "publications_to_clients", "control_in", "control_out", "duplicates",
+    "undeliverable", "unadvertised", "forged", "migrations_completed", "migrations_failed",
+)  # fmt: skip
+#: Values of `LoadMeasured` that are not its fields.
+_RATIOS = ("input_ratio", "output_ratio", "cpu_ratio")
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +45,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     control_in: int | None = None
     control_out: int | None = None
     duplicates: int | None = None
+    undeliverable: int | None = None
+    unadvertised: int | None = None
+    forged: int | None = None
+    migrations_completed: int | None = None
+    migrations_failed: int | None = None
     #: Deliveries to subscriptions of its clients, and their delays; None without deliveries.
     deliveries: int | None = None
     delay_s_mean: float | None = None
@@ -48,6 +60,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     #: Entries of routing tables, in all and by table.
     table_entries: int | None = None
     tables: dict[str, int] = {}
+    #: Control of modules, by module and direction.
+    modules: dict[str, int] = {}
+    #: The last measurement of the load; empty before the first.
+    load: dict[str, float] = {}
 
 
 class SeriesSampler:
@@ -89,8 +105,11 @@ class SeriesSampler:
         before, station = self._statistics.get(id), self._network.station(id)
         delays_s = np.array(self._delays_s.get(id, ()))
         has_delays = len(delays_s) > 0
-        core = self._network.broker(id)
+        core, meter = self._network.broker(id), self._network.nodes[id].meter
+        modules, modules_before = _by_module(now), {} if before is None else _by_module(before)
         return {
+            "modules": {name: _growth(count, modules_before.get(name)) for name, count in modules.items()},
+            "load": {} if meter is None or not meter.measured.window_s else _load_values(meter.measured),
             **{name: _growth(getattr(now, name), None if before is None else getattr(before, name)) for name in _COUNTERS},
             "queue_length": None if station is None else station.queue_length(),
             "unsettled": sum(now.unsettled.values()),
@@ -102,6 +121,22 @@ class SeriesSampler:
             "table_entries": sum(now.tables.values()),
             "tables": now.tables,
         }
+
+
+def _by_module(statistics: Statistics) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for each in statistics.module_traffic:
+        counts[f"{each.module}_in"] += each.received
+        counts[f"{each.module}_out"] += each.sent
+    return dict(counts)
+
+
+def _load_values(load: LoadMeasured) -> dict[str, float]:
+    """The known numbers of a measurement, with the delay of each output."""
+    values = {name: getattr(load, name) for name in (*load.__struct_fields__, *_RATIOS)}
+    outputs = values.pop("output_delays_s")
+    values |= {f"output_delay_s_{peer or 'clients'}": delay_s for peer, delay_s in outputs.items()}
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def _growth(now: int, before: int | None) -> int:

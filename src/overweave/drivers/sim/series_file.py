@@ -21,6 +21,12 @@ _TYPES: dict[type, pyarrow.DataType] = {
     bool: pyarrow.bool_(),
     str: pyarrow.string(),
 }
+#: The fields with one column for each key: the prefix of the columns, and their type.
+_DICTIONARIES = {
+    "tables": ("table_", pyarrow.int64()),
+    "modules": ("module_", pyarrow.int64()),
+    "load": ("load_", pyarrow.float64()),
+}
 #: Rows that are held as objects.
 _ROWS = 10_000
 
@@ -80,13 +86,15 @@ class SeriesWriter:
 
     def _pack(self) -> None:
         rows, self._rows = self._rows, []
-        fields = [field for field in msgspec.structs.fields(Sample) if field.name != "tables"]
+        fields = [field for field in msgspec.structs.fields(Sample) if field.name not in _DICTIONARIES]
         columns: dict[str, Any] = {
             field.name: pyarrow.array([getattr(row, field.name) for row in rows], type=_TYPES[_plain(field.type)])
             for field in fields
         }
-        for name in sorted({name for row in rows for name in row.tables}):
-            columns[f"table_{name}"] = pyarrow.array([row.tables.get(name) for row in rows], type=pyarrow.int64())
+        for field_name, (prefix, type) in _DICTIONARIES.items():
+            values = [getattr(row, field_name) for row in rows]
+            for name in sorted({name for each in values for name in each}):
+                columns[prefix + name] = pyarrow.array([each.get(name) for each in values], type=type)
         self._batches.append(pyarrow.table(columns))
 
 

@@ -43,6 +43,9 @@ class Move(msgspec.Struct, frozen=True, kw_only=True):
     to: str
     at_s: float
     over_s: float = 0.0
+    #: Whether the subscriptions move, and the publishing side.
+    subscriptions: bool = True
+    publishing: bool = True
 
 
 Entry = Join | Leave | Rate | Move
@@ -93,6 +96,8 @@ class Timeline:
             _check_rate(path, entry)
             chosen = _chosen(f"{path}.publishers", entry.publishers, self._clients.publishers)
         else:
+            if isinstance(entry, Move) and not entry.subscriptions and not entry.publishing:
+                raise InvalidInput(f"{path}.subscriptions: expected true if publishing is false, got false")
             chosen = _chosen(f"{path}.clients", entry.clients, [*self._clients.publishers, *self._clients.subscribers])
         for place, client in enumerate(chosen):
             yield TimedAction(entry.at_s + over_s * place / len(chosen), kind, client, entry, path)

@@ -230,6 +230,12 @@ class JournalFile:
             raise
 
 
+def read_journal(directory: Path, broker: str) -> Journal:
+    """The durable entries of a journal that a broker may have open: the file is neither locked nor changed."""
+    file = JournalFile(directory, broker)
+    return file._restore(file._read())
+
+
 def reason(error: BaseException) -> str:
     """The text of an error, for people.
 

@@ -15,7 +15,7 @@ ROUTING = ("filter", "simple", "flooding", "identity-peer", "covering-peer", "id
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the options name; 1 if anything is lost, repeated, wrong or left."""
+    """Run what the options name; 1 if anything is lost, repeated, wrong, left, or slower than ordered."""
     options = _parser().parse_args(arguments)
     failed = False
     if options.migrations:
@@ -40,7 +40,7 @@ def _print(title: str, report: Report) -> bool:
         found = np.percentile(report.durations_s, [50, 95, 100])
         print(f"  durations: median {found[0]:.3f} s, p95 {found[1]:.3f} s, longest {found[2]:.3f} s")
     if report.published_hz:
-        print(f"  {report.published_hz:,.0f} deliveries per second")
+        print(f"  {report.published_hz:,.0f} publications and {report.delivered_hz:,.0f} deliveries per second")
     print(
         f"  {verdict.due:,} deliveries due: {verdict.lost:,} lost, {verdict.repeated:,} repeated, {verdict.wrong:,} wrong, "
         f"{verdict.overtaken:,} behind a later one"

@@ -20,6 +20,8 @@ PUBLISHERS, SUBSCRIBERS = ("p0", "p1"), ("s0", "s1")
 _WITHIN_S = 240.0
 #: The delay after a rejected order: a client may be a slow consumer on a busy machine.
 _RETRY_S = 1.0
+#: The least published rate, as a share of the ordered one.
+_RATE_SHARE = 0.95
 
 
 class Report(msgspec.Struct):
@@ -32,13 +34,29 @@ class Report(msgspec.Struct):
     failures: list[str] = []
     #: The time from each order to its result.
     durations_s: list[float] = []
+    #: Publications per second, and deliveries.
     published_hz: float = 0.0
+    delivered_hz: float = 0.0
     seconds: float = 0.0
 
     @property
     def failed(self) -> bool:
         """Whether anything is wrong."""
         return self.verdict.failed or bool(self.failures)
+
+    def measure_rates(self, published: int, seconds: float, rate_hz: float) -> None:
+        """Set the rates of some seconds of traffic; clearly fewer publications than ordered are a failure.
+
+        >>> report = Report(Verdict())
+        >>> report.measure_rates(9_600, 1.0, 10_000.0)
+        >>> report.measure_rates(9_400, 1.0, 10_000.0)
+        >>> report.failures
+        ['9,400 publications per second, expected at least 95% of 10,000']
+        """
+        self.published_hz, self.delivered_hz = published / seconds, self.verdict.due / seconds
+        if self.published_hz < _RATE_SHARE * rate_hz:
+            text = f"{self.published_hz:,.0f} publications per second, expected at least {_RATE_SHARE:.0%} of {rate_hz:,.0f}"
+            self.failures.append(text)
 
 
 def overlay_for(routing: str) -> Overlay:
@@ -83,9 +101,9 @@ async def run(moves: int, rate_hz: float, seed: int, routing: str = "filter") ->
                 await asyncio.sleep(_RETRY_S)
         if report.migrations < 2 * moves:
             report.failures += report.rejected
-        traffic_s = time.monotonic() - traffic_s
+        published, traffic_s = await made.published(), time.monotonic() - traffic_s
         report.verdict = await made.check()
-        report.published_hz = report.verdict.due / traffic_s
+        report.measure_rates(published, traffic_s, rate_hz)
         if (settled := await made.settled_homes(_WITHIN_S)) != homes:
             report.failures.append(f"clients are at {settled}, expected {homes}")
         report.failures += [*await made.leave(), *made.mistakes()]

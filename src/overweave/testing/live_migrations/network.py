@@ -9,8 +9,10 @@ from typing import Self
 
 import msgspec
 
+from overweave.contract.overlay_state import OverlayRecord
 from overweave.contract.requests import ClientEntry
 from overweave.drivers.tcp.addresses import parse_address
+from overweave.drivers.tcp.journal import JournalFile, read_journal
 from overweave.drivers.tcp.monitor import MonitorError, fetch_snapshot
 from overweave.drivers.tcp.operator import Operator
 from overweave.drivers.tcp.ports import free_ports
@@ -25,6 +27,8 @@ from overweave.testing.live_migrations.client import ClientOrders, Command, Resp
 ARRIVE_S = 20.0
 #: How long brokers keep the session of a client that has crashed.
 EXPIRY_S = 10.0
+#: The directory of the journals, in that of the network.
+STATE = "state"
 
 
 class ClientProcess:
@@ -76,12 +80,20 @@ class ClientProcess:
         return 0
 
 
+def left_in_journal(directory: Path, broker: str) -> str | None:
+    """What is wrong with the journal of a broker when all clients have left; the broker may run."""
+    if not JournalFile(directory, broker).path.exists():
+        return f"{broker} has no journal in {directory}"
+    left = [id for (_, id), value in read_journal(directory, broker).items() if not isinstance(value, OverlayRecord)]
+    return f"the journal of {broker} has {len(left)} registrations: {left[:3]}" if left else None
+
+
 class LiveNetwork:
     """Brokers and clients; an asynchronous context manager."""
 
     def __init__(self, overlay: Overlay, directory: Path, routing: str = "filter") -> None:
         self.overlay, self.directory = overlay, directory
-        settings = network_settings(overlay, routing=routing, state=directory / "state", session_expiry_s=EXPIRY_S)
+        settings = network_settings(overlay, routing=routing, state=directory / STATE, session_expiry_s=EXPIRY_S)
         ports = dict(zip(overlay.ids, free_ports(len(overlay.ids)), strict=True))
         self._metrics = {id: f"127.0.0.1:{port}" for id, port in ports.items()}
         self.settings = {id: msgspec.structs.replace(each, metrics=self._metrics[id]) for id, each in settings.items()}
@@ -148,6 +160,11 @@ class LiveNetwork:
         """Publish at a rate from now on, divided among the publishers; 0: flush, and pause."""
         publishers = self._publishers()
         await asyncio.gather(*(each.ask(Command(rate_hz=rate_hz / len(publishers))) for each in publishers))
+
+    async def published(self) -> int:
+        """The number of publications so far, of all kinds; of the present life of each publisher."""
+        each = [((await publisher.ask(Command())).published, len(publisher.orders.kinds)) for publisher in self._publishers()]
+        return sum(numbers * kinds for numbers, kinds in each)
 
     async def check(self) -> Verdict:
         """Pause the publishers, and wait until everything acknowledged has arrived, or it is late."""
@@ -236,6 +253,8 @@ class LiveNetwork:
         left = {name: size for name, size in snapshot.statistics.tables.items() if size}
         if left or snapshot.migrations or any(snapshot.statistics.unsettled.values()):
             yield f"{broker} has {left}, unsettled {snapshot.statistics.unsettled}, migrations {snapshot.migrations}"
+        if text := left_in_journal(self.directory / STATE, broker):
+            yield text
 
     def mistakes(self) -> list[str]:
         """The errors that brokers have logged."""

@@ -10,41 +10,42 @@ import itertools
 import msgspec
 
 from overweave.drivers.sim.network import SimulatedNetwork
+from overweave.overlay.graph import Overlay
 from overweave.testing.paths import Ends, cluster_of_links, reachable
-from overweave.testing.seeds.scenario import Scenario
 
 STEP_S = 0.05
 
 
 class _Look(msgspec.Struct, frozen=True):
+    #: Open links between brokers that are not paused.
     links: frozenset[Ends]
     #: Brokers that run, with their incarnation.
     lives: frozenset[tuple[str, int]]
 
 
 class Reach:
-    """The open links and running brokers at each step of a run."""
+    """The open links and running brokers at each step of a run of a protocol that routes around failures."""
 
-    def __init__(self, scenario: Scenario, network: SimulatedNetwork, until_s: float) -> None:
-        overlay = scenario.overlay
+    def __init__(self, overlay: Overlay, protocol: str, link_timeout_s: float, network: SimulatedNetwork, until_s: float) -> None:
         self._network, self._until_s = network, until_s
-        self._link_timeout_s = scenario.config.link_timeout_s
+        self._link_timeout_s = link_timeout_s
         #: To notice a change and tell everybody; and to arrive, with some detours.
         self._notice_s, self._arrive_s = 0.5 + 3 * self._link_timeout_s, 2.0 + 3 * self._link_timeout_s
         self._looks: list[_Look] = []
-        self._cluster = cluster_of_links(overlay, by_cluster=scenario.protocol == "merc")
+        self._cluster = cluster_of_links(overlay, by_cluster=protocol == "merc")
         self._found: dict[tuple[str, int, int], frozenset[str]] = {}
         self._look()
 
-    def excuses(self, one: str, other: str, at_s: float) -> bool:
-        """Whether a publication from one broker to another may be lost."""
+    def excuses(self, one: str, other: str, at_s: float, settled_s: float | None = None) -> bool:
+        """Whether a publication from one broker to another may be lost; it may have waited until it was settled."""
         first = max(0, int((at_s - self._notice_s) / STEP_S))
-        last = int((at_s + self._arrive_s) / STEP_S) + 2
+        last = int((max(at_s, settled_s or at_s) + self._arrive_s) / STEP_S) + 2
         return self._was_noticed(first, last) and other not in self._reachable(one, first, last)
 
     def _look(self, _: object = None) -> None:
         network = self._network
-        links = frozenset(ends for ends in network.connections() if ends in self._cluster)
+        paused = {id for id in network.running() if network.nodes[id].frozen}
+        links = frozenset(ends for ends in network.connections() if ends in self._cluster and not paused & set(ends))
         self._looks.append(_Look(links, frozenset((id, network.incarnation(id)) for id in network.running())))
         if network.scheduler.now_s < self._until_s:
             network.scheduler.at(len(self._looks) * STEP_S, self._look)

@@ -72,7 +72,8 @@ class _Run:
         )  # fmt: skip
         self._poll_s = max(scenario.link_delay_s / 2, 0.001)
         watched_until_s = HEALED_S + 10.0
-        self._reach = Reach(scenario, network, watched_until_s) if PROTOCOLS[scenario.protocol].reroutes else None
+        about = scenario.overlay, scenario.protocol, scenario.config.link_timeout_s
+        self._reach = Reach(*about, network, watched_until_s) if PROTOCOLS[scenario.protocol].reroutes else None
         self.history = History()
         self._plans = {plan.id: plan for plan in scenario.clients}
         self._filters: dict[str, Filter] = {}
