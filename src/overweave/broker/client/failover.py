@@ -51,5 +51,4 @@ class Failover:
 
     def validate(self) -> None:
         """Check the invariants: publishing is paused for advertisements, or for a migration."""
-        assert self.barrier is None or self._publishing.paused
-        assert self.barrier is not None or not self._publishing.paused or self._migrations.active
+        assert self._publishing.awaited is not None or not self._publishing.paused or self._migrations.active

@@ -52,8 +52,8 @@ class Migration:
         """Check the invariants: each phase has its barrier and its deadline, and has moved no more than it may have."""
         phase = self.phase
         assert (self.barrier is None) == (phase is Phase.ATTACHING)
-        assert self.deadline_s is not None or phase is Phase.REVERTING
-        assert phase is Phase.SUBSCRIBING or not self.subscriptions
+        assert self.deadline_s is not None
+        assert phase is not Phase.ATTACHING or not self.subscriptions
         assert phase in (Phase.ADVERTISING, Phase.REVERTING) or not self.advertisements
         assert bool(self.error) == (phase is Phase.REVERTING)
         assert not self.requested or self.order.barrier is BarrierKind.STREAM

@@ -111,5 +111,6 @@ class Publishing:
     def validate(self) -> None:
         """Check the invariants."""
         assert self._paused_rows == sum(batch.count for batch in self._paused or ())
+        assert self.paused or self.awaited is None
         assert self.paused or not self._barriers
         assert not any(barrier.settled for barrier in self._barriers)
