@@ -183,3 +183,13 @@ def test_orders_are_rejected_until_publishing_goes_on(brokers):
     brokers.send("B2", Migrate("t", "B3", None, True, BarrierKind.STREAM))
     assert brokers.control("B2", MigrationResult) == [MigrationResult("t", "the client has just lost a broker")]
     assert brokers.control("B2", SyncEnd)
+
+
+def test_an_order_with_a_long_id_gets_a_short_error():
+    """A broker would refuse the client for a long one."""
+    brokers = Brokers()
+    brokers.connect("B1")
+    brokers.send("B1", Migrate("m", "B2", ("x" * 10_000,), True, BarrierKind.STREAM))
+    (result,) = brokers.control("B1", MigrationResult)
+    assert result.error.startswith("the client has no subscription 'xxx")
+    assert len(result.error) == 1000

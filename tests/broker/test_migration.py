@@ -35,6 +35,22 @@ def test_a_client_cannot_flood_the_network_with_barriers():
     assert barriers(chain(), 5, 0.2) == 5
 
 
+def test_many_clients_cannot_flood_the_network_with_barriers():
+    network, counted, names = chain(), [], [f"c{number}" for number in range(150)]
+    for name in names:
+        network.add_client(name, "B1")
+    network.scheduler.run(1.0)
+    network.broker("B2")._parts.migration.on_barrier = lambda peer, barrier: counted.append(barrier)
+    for seconds in (0.0, 0.5, 1.5):
+        network.scheduler.run(2.0 + seconds)
+        for name in names:
+            effects = []
+            network.client(name)._attachments["B1"].session.outbound.send_control(BarrierRequest("t", "B3"), effects)
+            network.nodes[name].run(effects)
+    network.scheduler.run(4.0)
+    assert len(counted) == 200
+
+
 @pytest.mark.parametrize("protocol", ["destination", "filter-general"])
 def test_no_barrier_is_passed_on_where_the_overlay_may_have_cycles(protocol):
     """One of them would travel for ever, and multiply at every broker with three links."""

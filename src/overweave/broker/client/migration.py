@@ -31,6 +31,8 @@ _DEADLINES_S = {
 }
 #: The longest wait for a broker to settle the last withdrawals before the client detaches from it.
 _DETACH_S = 30.0
+#: The most characters of an error in a result.
+_ERROR_MAX = 1000
 
 
 class Migrations:
@@ -287,4 +289,6 @@ class Migrations:
 
 
 def _send_result(source: ClientAttachment, result: MigrationResult, effects: list[Effect]) -> None:
-    source.session.outbound.send_control(result, effects)
+    """Send the result of an order; brokers refuse longer texts of errors."""
+    error = None if result.error is None else result.error[:_ERROR_MAX]
+    source.session.outbound.send_control(MigrationResult(result.token, error), effects)
