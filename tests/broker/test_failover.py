@@ -3,6 +3,7 @@
 import pytest
 
 from overweave.broker.client import ClientCore
+from overweave.broker.client.migration import MIGRATE
 from overweave.broker.session import AckScheduler, EpochCounter, Session
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Attach, Detach, SendFrame
@@ -16,7 +17,7 @@ from overweave.contract.frames import (
     MigrationResult,
     SyncEnd,
 )
-from overweave.contract.stimuli import FailOver, FrameArrived, PeerConnected, PeerDisconnected
+from overweave.contract.stimuli import FailOver, FrameArrived, PeerConnected, PeerDisconnected, TimerFired
 from overweave.language.generations import split_generation
 from overweave.language.messages import Advertise, Subscribe, Unsubscribe
 from overweave.language.publications import Publication
@@ -106,6 +107,17 @@ def publish(brokers, count):
         brokers.do(brokers.client.publish([Publication({"n": number})], 0.0))
 
 
+def settle_all(brokers, peer):
+    """A broker that has held everything settles it."""
+    session, effects = brokers._sessions[peer], []
+    brokers.holds.discard(peer)
+    for number in range(session.inbound._settled, session.inbound.expected):
+        session.inbound.settle(number, 1)
+    session.acknowledge(effects)
+    for each in effects:
+        brokers.do(brokers.client.handle(FrameArrived(peer, each.frame), 0.0))
+
+
 def generations(messages):
     return [split_generation(each.id) for each in messages]
 
@@ -129,14 +141,7 @@ def test_everything_goes_to_the_other_broker_and_unsettled_publications_are_sent
         assert (stable, generation > 0) == (id, True)
     assert brokers.numbers("B2") == [], "the advertisement is not in force"
     assert not barrier.settled
-    session = brokers._sessions["B2"]
-    brokers.holds.clear()
-    effects = []
-    for number, _ in enumerate(brokers.received["B2"]):
-        session.inbound.settle(number, 1)
-    session.acknowledge(effects)
-    for each in effects:
-        brokers.do(client.handle(FrameArrived("B2", each.frame), 0.0))
+    settle_all(brokers, "B2")
     assert brokers.numbers("B2") == [2, 3, 4, 5]
     assert barrier.settled
     assert (client.settled_publications(), client.unsettled_rows()) == (6, 0)
@@ -193,3 +198,40 @@ def test_an_order_with_a_long_id_gets_a_short_error():
     (result,) = brokers.control("B1", MigrationResult)
     assert result.error.startswith("the client has no subscription 'xxx")
     assert len(result.error) == 1000
+
+
+def test_nothing_waits_for_the_target_of_a_failed_migration(brokers):
+    """The target has the new subscriptions, which it never settles, and one of the application."""
+    client = brokers.client
+    brokers.send("B1", Migrate("t", "B2", None, True, BarrierKind.STREAM))
+    brokers.holds.add("B2")
+    brokers.connect("B2")
+    brokers.lose("B2")
+    publish(brokers, 2)
+    assert client.barrier().settled, "nothing but the migration needs the target"
+    brokers.do(client.send_control(Subscribe("c/s2", FILTER), 0.0))
+    barrier = client.barrier()
+    assert not barrier.settled
+    brokers.do(client.send_control(Unsubscribe("c/s2"), 0.0))
+    for now_s in (0.0, 121.0, 122.0, 160.0):
+        brokers.do(client.handle(TimerFired(MIGRATE), now_s))
+    assert client.peers() == ["B1"]
+    assert Detach("B2") in brokers.effects
+    assert barrier.settled
+
+
+def test_a_barrier_waits_for_what_a_failover_registers_again(brokers):
+    """The client publishes at another broker than the one that fails."""
+    client = brokers.client
+    brokers.send("B1", Migrate("t", "B2", (), True, BarrierKind.STREAM))
+    brokers.connect("B2")
+    assert (client.broker, sorted(client.peers())) == ("B2", ["B1", "B2"])
+    brokers.lose("B1")
+    brokers.do(client.send_control(Subscribe("c/s2", FILTER), 0.0))
+    barrier = client.barrier()
+    brokers.holds.add("B2")
+    brokers.fail_over("B1", "B2")
+    assert {id for id, _ in generations(brokers.control("B2", Subscribe))} == {"c/s1", "c/s2"}
+    assert not barrier.settled, "the subscription is not in force"
+    settle_all(brokers, "B2")
+    assert barrier.settled

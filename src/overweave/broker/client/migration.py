@@ -285,6 +285,7 @@ class Migrations:
             if barrier.settled or (deadline_s is not None and now_s > deadline_s):
                 del self._leaving[attachment]
                 self._attachments.remove(attachment)
+                self._publishing.forget(attachment, [])  # there were only withdrawals left
                 effects.append(Detach(attachment.peer))
 
 
