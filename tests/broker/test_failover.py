@@ -1,5 +1,7 @@
 """Failover in the core of a client: registrations, unsettled publications and barriers go to another broker."""
 
+from itertools import count
+
 import pytest
 
 from overweave.broker.client import ClientCore
@@ -10,11 +12,13 @@ from overweave.contract.effects import Attach, Detach, SendFrame
 from overweave.contract.frames import (
     Acknowledgement,
     BarrierKind,
+    BarrierRequest,
     BatchFrame,
     ControlFrame,
     Hello,
     Migrate,
     MigrationResult,
+    StreamEnd,
     SyncEnd,
 )
 from overweave.contract.stimuli import FailOver, FrameArrived, PeerConnected, PeerDisconnected, TimerFired
@@ -32,7 +36,7 @@ class Brokers:
 
     def __init__(self):
         self.client = ClientCore("c", "B1", SessionConfig(acknowledge_every=1))
-        self._sessions, self.effects = {}, []
+        self._sessions, self.effects, self._incarnations = {}, [], count(7)
         #: What each broker has received: control messages and sequence numbers of publications.
         self.received, self.holds = {}, set()
 
@@ -47,7 +51,7 @@ class Brokers:
                     queue += self.client.handle(FrameArrived(effect.peer, answer.frame), 0.0)
 
     def connect(self, peer):
-        self._sessions[peer] = Session("c", EpochCounter(len(self._sessions) + 7), SessionConfig(), AckScheduler())
+        self._sessions[peer] = Session("c", EpochCounter(next(self._incarnations)), SessionConfig(), AckScheduler())
         self.received.setdefault(peer, [])
         effects = []
         self._sessions[peer].connect(effects)
@@ -107,10 +111,11 @@ def publish(brokers, count):
         brokers.do(brokers.client.publish([Publication({"n": number})], 0.0))
 
 
-def settle_all(brokers, peer):
+def settle_all(brokers, peer, holds_next=False):
     """A broker that has held everything settles it."""
     session, effects = brokers._sessions[peer], []
-    brokers.holds.discard(peer)
+    if not holds_next:
+        brokers.holds.discard(peer)
     for number in range(session.inbound._settled, session.inbound.expected):
         session.inbound.settle(number, 1)
     session.acknowledge(effects)
@@ -235,3 +240,35 @@ def test_a_barrier_waits_for_what_a_failover_registers_again(brokers):
     assert not barrier.settled, "the subscription is not in force"
     settle_all(brokers, "B2")
     assert barrier.settled
+
+
+def test_a_stream_ends_only_by_a_barrier_behind_the_present_subscriptions(brokers):
+    """The new broker restarts, and gets the subscriptions anew: a barrier from before says nothing about these."""
+    brokers.send("B1", Migrate("t", "B2", None, False, BarrierKind.STREAM))
+    brokers.connect("B2")
+    (early,) = brokers.control("B2", BarrierRequest)
+    brokers.lose("B2")
+    brokers.connect("B2")
+    late = brokers.control("B2", BarrierRequest)[-1]
+    assert len(set(generations(brokers.control("B2", Subscribe)))) == 2, "before and after"
+    brokers.send("B1", StreamEnd(early.token))
+    assert brokers.control("B1", MigrationResult) == []
+    brokers.send("B1", StreamEnd(late.token))
+    assert brokers.control("B1", MigrationResult) == [MigrationResult("t")]
+
+
+def test_a_stream_does_not_end_while_the_new_broker_has_no_subscriptions(brokers):
+    brokers.send("B1", Migrate("t", "B2", None, False, BarrierKind.STREAM))
+    brokers.holds.add("B2")
+    brokers.connect("B2")
+    settle_all(brokers, "B2", holds_next=True)
+    (early,) = brokers.control("B2", BarrierRequest)
+    brokers.lose("B2")
+    brokers.connect("B2")
+    brokers.send("B1", StreamEnd(early.token))
+    assert brokers.control("B1", Unsubscribe) == []
+    settle_all(brokers, "B2")
+    assert brokers.control("B1", Unsubscribe) == []
+    late = brokers.control("B2", BarrierRequest)[-1]
+    brokers.send("B1", StreamEnd(late.token))
+    assert brokers.control("B1", Unsubscribe) == [Unsubscribe("c/s1")]

@@ -96,7 +96,7 @@ class Migrations:
 
     def stream_ended(self, token: str) -> None:
         """The old broker has sent all that was routed without the new subscriptions."""
-        if self._current is not None and self._current.order.token == token:
+        if self._current is not None and self._current.attempt == token:
             self._current.stream_ended = True
 
     def withdraw(self, message: Unadvertise | Unsubscribe, effects: list[Effect]) -> None:
@@ -213,6 +213,7 @@ class Migrations:
             current.subscriptions.append((old, new))
             target.send(new, effects)
         current.barrier, current.target_epoch = target.session.outbound.barrier(), target.session.peer_epoch
+        current.begin_attempt(self._generation)
 
     def _next_generation(self, registration: Registration) -> int:
         self._generation = max(self._generation, split_generation(registration.id)[1] + 1)
@@ -220,7 +221,7 @@ class Migrations:
 
     def _request_barrier(self, current: Migration, effects: list[Effect]) -> None:
         outbound = current.target.session.outbound
-        outbound.send_control_in_turn(BarrierRequest(current.order.token, current.source.broker), effects)
+        outbound.send_control_in_turn(BarrierRequest(current.attempt, current.source.broker), effects)
         current.barrier, current.requested = outbound.barrier(), True
 
     def _drain(self, current: Migration, effects: list[Effect]) -> None:
