@@ -139,7 +139,7 @@ class MigrationControl:
     def _send_barrier(self, barrier: MigrationBarrier, origin: str) -> None:
         """Send a barrier in all other directions: where a broker is, routing need not know."""
         if self._is_whole():
-            for neighbour in self._neighbours:
+            for neighbour in self._context.peers.established():  # for others they would pile up: clients ask again
                 if neighbour != origin and self._context.is_linked(neighbour):
                     self._sessions[neighbour].send_control(barrier, self._context.step.effects)
 
