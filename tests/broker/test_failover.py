@@ -1,22 +1,27 @@
 """Failover in the core of a client: registrations, unsettled publications and barriers go to another broker."""
 
+from itertools import count
+
 import pytest
 
 from overweave.broker.client import ClientCore
+from overweave.broker.client.migration import MIGRATE
 from overweave.broker.session import AckScheduler, EpochCounter, Session
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Attach, Detach, SendFrame
 from overweave.contract.frames import (
     Acknowledgement,
     BarrierKind,
+    BarrierRequest,
     BatchFrame,
     ControlFrame,
     Hello,
     Migrate,
     MigrationResult,
+    StreamEnd,
     SyncEnd,
 )
-from overweave.contract.stimuli import FailOver, FrameArrived, PeerConnected, PeerDisconnected
+from overweave.contract.stimuli import FailOver, FrameArrived, PeerConnected, PeerDisconnected, TimerFired
 from overweave.language.generations import split_generation
 from overweave.language.messages import Advertise, Subscribe, Unsubscribe
 from overweave.language.publications import Publication
@@ -31,7 +36,7 @@ class Brokers:
 
     def __init__(self):
         self.client = ClientCore("c", "B1", SessionConfig(acknowledge_every=1))
-        self._sessions, self.effects = {}, []
+        self._sessions, self.effects, self._incarnations = {}, [], count(7)
         #: What each broker has received: control messages and sequence numbers of publications.
         self.received, self.holds = {}, set()
 
@@ -46,7 +51,7 @@ class Brokers:
                     queue += self.client.handle(FrameArrived(effect.peer, answer.frame), 0.0)
 
     def connect(self, peer):
-        self._sessions[peer] = Session("c", EpochCounter(len(self._sessions) + 7), SessionConfig(), AckScheduler())
+        self._sessions[peer] = Session("c", EpochCounter(next(self._incarnations)), SessionConfig(), AckScheduler())
         self.received.setdefault(peer, [])
         effects = []
         self._sessions[peer].connect(effects)
@@ -106,6 +111,18 @@ def publish(brokers, count):
         brokers.do(brokers.client.publish([Publication({"n": number})], 0.0))
 
 
+def settle_all(brokers, peer, holds_next=False):
+    """A broker that has held everything settles it."""
+    session, effects = brokers._sessions[peer], []
+    if not holds_next:
+        brokers.holds.discard(peer)
+    for number in range(session.inbound._settled, session.inbound.expected):
+        session.inbound.settle(number, 1)
+    session.acknowledge(effects)
+    for each in effects:
+        brokers.do(brokers.client.handle(FrameArrived(peer, each.frame), 0.0))
+
+
 def generations(messages):
     return [split_generation(each.id) for each in messages]
 
@@ -129,14 +146,7 @@ def test_everything_goes_to_the_other_broker_and_unsettled_publications_are_sent
         assert (stable, generation > 0) == (id, True)
     assert brokers.numbers("B2") == [], "the advertisement is not in force"
     assert not barrier.settled
-    session = brokers._sessions["B2"]
-    brokers.holds.clear()
-    effects = []
-    for number, _ in enumerate(brokers.received["B2"]):
-        session.inbound.settle(number, 1)
-    session.acknowledge(effects)
-    for each in effects:
-        brokers.do(client.handle(FrameArrived("B2", each.frame), 0.0))
+    settle_all(brokers, "B2")
     assert brokers.numbers("B2") == [2, 3, 4, 5]
     assert barrier.settled
     assert (client.settled_publications(), client.unsettled_rows()) == (6, 0)
@@ -185,3 +195,82 @@ def test_orders_are_rejected_until_publishing_goes_on(brokers):
         MigrationResult("t", "publishing is paused until its advertisements are in force at B2")
     ]
     assert brokers.control("B2", SyncEnd)
+
+
+def test_an_order_with_a_long_id_gets_a_short_error():
+    """A broker would refuse the client for a long one."""
+    brokers = Brokers()
+    brokers.connect("B1")
+    brokers.send("B1", Migrate("m", "B2", ("x" * 10_000,), True, BarrierKind.STREAM))
+    (result,) = brokers.control("B1", MigrationResult)
+    assert result.error.startswith("the client has no subscription 'xxx")
+    assert len(result.error) == 1000
+
+
+def test_nothing_waits_for_the_target_of_a_failed_migration(brokers):
+    """The target has the new subscriptions, which it never settles, and one of the application."""
+    client = brokers.client
+    brokers.send("B1", Migrate("t", "B2", None, True, BarrierKind.STREAM))
+    brokers.holds.add("B2")
+    brokers.connect("B2")
+    brokers.lose("B2")
+    publish(brokers, 2)
+    assert client.barrier().settled, "nothing but the migration needs the target"
+    brokers.do(client.send_control(Subscribe("c/s2", FILTER), 0.0))
+    barrier = client.barrier()
+    assert not barrier.settled
+    brokers.do(client.send_control(Unsubscribe("c/s2"), 0.0))
+    for now_s in (0.0, 121.0, 122.0, 160.0):
+        brokers.do(client.handle(TimerFired(MIGRATE), now_s))
+    assert client.peers() == ["B1"]
+    assert Detach("B2") in brokers.effects
+    assert barrier.settled
+
+
+def test_a_barrier_waits_for_what_a_failover_registers_again(brokers):
+    """The client publishes at another broker than the one that fails."""
+    client = brokers.client
+    brokers.send("B1", Migrate("t", "B2", (), True, BarrierKind.STREAM))
+    brokers.connect("B2")
+    assert (client.broker, sorted(client.peers())) == ("B2", ["B1", "B2"])
+    brokers.lose("B1")
+    brokers.do(client.send_control(Subscribe("c/s2", FILTER), 0.0))
+    barrier = client.barrier()
+    brokers.holds.add("B2")
+    brokers.fail_over("B1", "B2")
+    assert {id for id, _ in generations(brokers.control("B2", Subscribe))} == {"c/s1", "c/s2"}
+    assert not barrier.settled, "the subscription is not in force"
+    settle_all(brokers, "B2")
+    assert barrier.settled
+
+
+def test_a_stream_ends_only_by_a_barrier_behind_the_present_subscriptions(brokers):
+    """The new broker restarts, and gets the subscriptions anew: a barrier from before says nothing about these."""
+    brokers.send("B1", Migrate("t", "B2", None, False, BarrierKind.STREAM))
+    brokers.connect("B2")
+    (early,) = brokers.control("B2", BarrierRequest)
+    brokers.lose("B2")
+    brokers.connect("B2")
+    late = brokers.control("B2", BarrierRequest)[-1]
+    assert len(set(generations(brokers.control("B2", Subscribe)))) == 2, "before and after"
+    brokers.send("B1", StreamEnd(early.token))
+    assert brokers.control("B1", MigrationResult) == []
+    brokers.send("B1", StreamEnd(late.token))
+    assert brokers.control("B1", MigrationResult) == [MigrationResult("t")]
+
+
+def test_a_stream_does_not_end_while_the_new_broker_has_no_subscriptions(brokers):
+    brokers.send("B1", Migrate("t", "B2", None, False, BarrierKind.STREAM))
+    brokers.holds.add("B2")
+    brokers.connect("B2")
+    settle_all(brokers, "B2", holds_next=True)
+    (early,) = brokers.control("B2", BarrierRequest)
+    brokers.lose("B2")
+    brokers.connect("B2")
+    brokers.send("B1", StreamEnd(early.token))
+    assert brokers.control("B1", Unsubscribe) == []
+    settle_all(brokers, "B2")
+    assert brokers.control("B1", Unsubscribe) == []
+    late = brokers.control("B2", BarrierRequest)[-1]
+    brokers.send("B1", StreamEnd(late.token))
+    assert brokers.control("B1", Unsubscribe) == [Unsubscribe("c/s1")]

@@ -4,6 +4,7 @@ import pytest
 
 from overweave.contract.config import BrokerConfig
 from overweave.contract.frames import BarrierRequest, MigrationBarrier
+from overweave.contract.stimuli import PeerDisconnected
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
@@ -33,6 +34,36 @@ def chain():
 def test_a_client_cannot_flood_the_network_with_barriers():
     assert barriers(chain(), 100, 0.01) <= 11
     assert barriers(chain(), 5, 0.2) == 5
+
+
+def test_barriers_do_not_pile_up_for_a_neighbour_without_a_connection():
+    network = chain()
+    network.add_client("c", "B1")
+    network.scheduler.run(1.0)
+    core = network.broker("B1")
+    core.handle(PeerDisconnected("B2"), 1.0)
+    for number in range(9):
+        effects = []
+        network.client("c")._attachments["B1"].session.outbound.send_control(BarrierRequest("t", "B3"), effects)
+        network.nodes["c"].run(effects)
+        network.scheduler.run(1.2 + 0.2 * number)
+    assert core.unsettled_outbound_rows("B2") == 0
+
+
+def test_many_clients_cannot_flood_the_network_with_barriers():
+    network, counted, names = chain(), [], [f"c{number}" for number in range(150)]
+    for name in names:
+        network.add_client(name, "B1")
+    network.scheduler.run(1.0)
+    network.broker("B2")._parts.migration.on_barrier = lambda peer, barrier: counted.append(barrier)
+    for seconds in (0.0, 0.5, 1.5):
+        network.scheduler.run(2.0 + seconds)
+        for name in names:
+            effects = []
+            network.client(name)._attachments["B1"].session.outbound.send_control(BarrierRequest("t", "B3"), effects)
+            network.nodes[name].run(effects)
+    network.scheduler.run(4.0)
+    assert len(counted) == 200
 
 
 @pytest.mark.parametrize("protocol", ["destination", "filter-general"])

@@ -29,7 +29,7 @@ from overweave.contract.modules import (
     Watch,
 )
 from overweave.contract.records import Decision
-from overweave.contract.stimuli import FrameArrived, TimerFired
+from overweave.contract.stimuli import FrameArrived, PeerDisconnected, TimerFired
 from overweave.contract.wire import HEAD, decode, encode
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
@@ -146,6 +146,16 @@ def test_messages_keep_their_order():
     made_network, made = network(CHAIN, {"B1": [(1.0, sent)]})
     made_network.scheduler.run(2.0)
     assert [each.body for each in made["B2"].of(NeighbourMessage)] == [bytes([number]) for number in range(50)]
+
+
+def test_messages_do_not_pile_up_for_a_neighbour_without_a_connection():
+    sent = [SendToNeighbour("B2", "hi", bytes([number])) for number in range(50)]
+    made_network, _ = network(CHAIN, {"B1": [(1.0, sent)]})
+    made_network.scheduler.run(0.9)
+    core = made_network.broker("B1")
+    core.handle(PeerDisconnected("B2"), 0.9)
+    made_network.scheduler.run(1.5)
+    assert core.unsettled_outbound_rows("B2") == 0
 
 
 def test_messages_have_a_wire_form():

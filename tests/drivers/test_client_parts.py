@@ -5,8 +5,12 @@ import asyncio
 import pytest
 
 from overweave.batches.row_codec import encode_rows
+from overweave.contract.effects import Detach
 from overweave.drivers.tcp import outbox as outbox_module
+from overweave.drivers.tcp.addresses import Address
+from overweave.drivers.tcp.attachment import ClientIdentity
 from overweave.drivers.tcp.client import Receipt, connect
+from overweave.drivers.tcp.client_host import ClientHost
 from overweave.drivers.tcp.outbox import Outbox
 from overweave.language.headers import Header
 from overweave.language.messages import Publish
@@ -39,6 +43,30 @@ def test_publish_rows_is_a_deprecated_name():
             assert await client.flush() == Receipt(1, 1)
 
     asyncio.run(asyncio.wait_for(work(), 60))
+
+
+class NoReader:
+    """A receiver of no publications."""
+
+    def deliver(self, effect):
+        """See `DeliveryHandler`."""
+
+    def notify(self):
+        """See `DeliveryHandler`."""
+
+
+def test_whoever_waits_for_a_broker_that_the_client_leaves_checks_again():
+    """The other brokers may be silent then."""
+
+    async def work():
+        host = ClientHost(Address("127.0.0.1", 1), None, ClientIdentity("c", None, "key", is_named=False), NoReader())
+        waiting = asyncio.create_task(host.wait_for_progress())
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        host.attachments.detach(Detach(""))
+        await asyncio.wait_for(waiting, 5)
+
+    asyncio.run(work())
 
 
 def test_a_broker_that_restarted_its_core_can_reload_its_tokens():

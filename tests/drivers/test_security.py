@@ -11,7 +11,15 @@ import trustme
 from overweave.batches.objects import Rows
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
-from overweave.contract.frames import BatchFrame, ControlFrame, Rejected, SessionEpoch, UrgentFrame
+from overweave.contract.frames import (
+    BarrierRequest,
+    BatchFrame,
+    ControlFrame,
+    MigrationResult,
+    Rejected,
+    SessionEpoch,
+    UrgentFrame,
+)
 from overweave.drivers.tcp.admission import check_frame
 from overweave.drivers.tcp.certificates import common_name
 from overweave.drivers.tcp.client_keys import claim_name
@@ -271,6 +279,26 @@ def test_clients_cannot_reject_anything():
     frame = ControlFrame(EPOCH, EPOCH, 0, 0, Rejected("c/1", "code", "text"))
     with pytest.raises(Refused, match="bad-frame: expected a control message of a client"):
         check_frame(frame, "c", Permissions(("*",), ("*",)), 0, 10, 0)
+
+
+@pytest.mark.parametrize(
+    ("what", "most", "message"),
+    [
+        ("token", 512, lambda text: BarrierRequest(text, "B2")),
+        ("broker", 255, lambda text: BarrierRequest("t", text)),
+        ("token", 512, lambda text: MigrationResult(text)),
+        ("error", 4096, lambda text: MigrationResult("t", text)),
+    ],
+)
+def test_texts_in_messages_of_migrations_are_short(what, most, message):
+    """Brokers add to a request for a barrier: a neighbour would refuse the longest of them, and the link again and again."""
+
+    def check(text):
+        check_frame(ControlFrame(EPOCH, EPOCH, 0, 0, message(text)), "c", Permissions((), ()), 0, 10, 0)
+
+    check("ä" * (most // 2))
+    with pytest.raises(Refused, match=rf"bad-frame: {what} of a migration: expected at most {most:,} bytes, got"):
+        check("ä" * (most // 2 + 1))
 
 
 def test_clients_cannot_use_the_urgent_lane():

@@ -8,6 +8,7 @@ import pytest
 
 from overweave.broker.backlogs import Backlogs
 from overweave.broker.client import migration
+from overweave.broker.session.inbound import Inbound
 from overweave.broker.settlement import RoutingSettlement
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.drivers.sim.costs import Costs
@@ -150,6 +151,20 @@ def test_the_backlog_of_a_crashed_publisher_ends_with_its_session(protocol):
     network.crash("B1", 0.5)
     network.scheduler.run(network.scheduler.now_s + 0.6)
     order = network.client_processes.migrate("s", "B5")
+    network.scheduler.run(network.scheduler.now_s + 60.0)
+    assert network.migrations[order.token] is None
+
+
+@pytest.mark.parametrize("protocol", ["filter", "destination"])
+def test_a_publisher_cannot_announce_a_backlog_and_keep_it(protocol, monkeypatch):
+    """Its hello has a next sequence number that it never reaches."""
+    network = made(protocol, config=BrokerConfig(CONFIG.session, heartbeat_s=0.5))
+    hello, liar = Inbound.hello, network.client("p")._attachments["B1"].session.inbound
+    monkeypatch.setattr(Inbound, "hello", lambda self, number: hello(self, 2**64 - 1 if self is liar else number))
+    network.crash("B1", 0.5)
+    network.scheduler.run(network.scheduler.now_s + 5.0)
+    assert not network.broker("B1")._context.backlogs.complete
+    order = network.client_processes.migrate("s", "B1")
     network.scheduler.run(network.scheduler.now_s + 60.0)
     assert network.migrations[order.token] is None
 

@@ -2,30 +2,44 @@
 
 A part of the network may have them already, so that brokers there drop the second copy. Hence subscriptions may not move
 meanwhile: what has not reached the old home would be routed to the new one alone, and dropped on the way there.
+
+Neighbours are trusted to send again what they have announced. A client is not: it has a limited time from its first connection.
 """
 
 from overweave.broker.peers import Peers
+from overweave.broker.step import StepContext
+
+#: The time of a publisher for its backlog, from its first connection to this incarnation.
+BACKLOG_S = 30.0
 
 
 class Backlogs:
     """The peers of one broker that have not sent everything again."""
 
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-        #: The publishers in the journal that have not returned since this broker started.
+    def __init__(self, peers: Peers, step: StepContext) -> None:
+        self._peers, self._step = peers, step
+        #: The publishers in the journal that have not returned since this broker started, and the deadlines of those who do.
         self._publishers: set[str] = set()
+        self._deadlines_s: dict[str, float] = {}
 
     def expect(self, client: str) -> None:
         """A client of the earlier incarnation has advertised."""
         self._publishers.add(client)
 
+    def on_connected(self, peer: str) -> None:
+        """A peer has connected."""
+        if peer in self._publishers:
+            self._deadlines_s.setdefault(peer, self._step.now_s + BACKLOG_S)
+
     @property
     def complete(self) -> bool:
         """Whether all neighbours that have connected, and all publishers, have sent everything again."""
-        sessions = self._peers.sessions
-        if self._publishers:
-            returned = (each for each in self._publishers if each not in sessions or sessions[each].caught_up)
-            self._publishers.difference_update(list(returned))
+        sessions, now_s = self._peers.sessions, self._step.now_s
+        for client in list(self._publishers):
+            is_late = now_s > self._deadlines_s.get(client, now_s)
+            if is_late or client not in sessions or sessions[client].caught_up:
+                self._publishers.discard(client)
+                self._deadlines_s.pop(client, None)
         return not self._publishers and all(not sessions[each].is_behind for each in self._peers.neighbours)
 
     def validate(self) -> None:

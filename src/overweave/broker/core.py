@@ -220,8 +220,8 @@ class BrokerCore:
         return self._registry.count(kind, client)
 
     def is_registered(self, client: str, message: Control) -> bool:
-        """Whether a client has a registration under the id of this message."""
-        return self._registry.has(client, message)
+        """Whether a message is about a registration that a client has, or moves an advertisement to another generation."""
+        return self._registry.has(client, message) or self._registry.moves(client, message)
 
     def clients(self) -> list[str]:
         """All clients with a session or registrations, connected or not."""

@@ -31,6 +31,7 @@ class PeerLifecycle:
             self._parts.consumers.reconnected(self._sessions[peer], self._context.step.now_s)
         elif stimulus.guest:
             self._parts.overlay.on_connected(stimulus)
+        self._context.backlogs.on_connected(peer)
         self._sessions[peer].connect(self._context.step.effects)
 
     def on_disconnected(self, stimulus: PeerDisconnected) -> None:

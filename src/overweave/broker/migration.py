@@ -24,8 +24,8 @@ from overweave.routing.sync import SyncKind
 
 #: The timer of orders, and the longest wait for the result of one: longer than all waits of a client.
 MIGRATIONS, _RESULT_S = "migrations", 200.0
-#: The least time between two barriers of a client: each goes to all brokers.
-_BARRIER_S = 0.1
+#: The least time between two barriers of a client, and the most of all clients in a second: each goes to all brokers.
+_BARRIER_S, _BARRIERS_HZ_MAX = 0.1, 100
 #: How clients of a broker move, by the overlays that its routing is for; they do not move where waits may form cycles.
 _BARRIERS = {SyncKind.TREE: BarrierKind.STREAM, SyncKind.BY_ROUTING: BarrierKind.SWEEP}
 
@@ -45,6 +45,8 @@ class MigrationControl:
         self._orders: dict[str, _Order] = {}
         #: When each client last got a barrier.
         self._barriers_s: dict[str, float] = {}
+        #: When clients last began to get barriers for a second, and how many they have got since.
+        self._second_s, self._barriers = float("-inf"), 0
 
     def __len__(self) -> int:
         return len(self._orders)
@@ -111,16 +113,23 @@ class MigrationControl:
                 text = f"expected no request for a barrier under {self._context.engine.name}"
                 self._context.step.effects.append(Reject(client, "bad-frame", text))
                 return
-            now_s = self._context.step.now_s
-            if now_s - self._barriers_s.get(client, float("-inf")) < _BARRIER_S:
-                return  # it asks again
-            self._barriers_s[client] = now_s
-            self._send_barrier(MigrationBarrier(message.token, client, message.broker), "")
+            if self._may_have_barrier(client):  # else it asks again
+                self._send_barrier(MigrationBarrier(message.token, client, message.broker), "")
         elif isinstance(message, MigrationResult):
             self._consumers.end_move(self._sessions[client], message.token)  # also of an order that was given up
             order = self._orders.get(message.token)
             if order is not None and order.client == client:
                 self._end(message.token, client, message.error)
+
+    def _may_have_barrier(self, client: str) -> bool:
+        now_s = self._context.step.now_s
+        if now_s - self._second_s >= 1.0:
+            self._second_s, self._barriers = now_s, 0
+        if now_s - self._barriers_s.get(client, float("-inf")) < _BARRIER_S or self._barriers >= _BARRIERS_HZ_MAX:
+            return False
+        self._barriers_s[client] = now_s
+        self._barriers += 1
+        return True
 
     def on_barrier(self, neighbour: str, barrier: MigrationBarrier) -> None:
         """Pass a barrier on, or end the stream to the client that waits for it."""
@@ -136,7 +145,7 @@ class MigrationControl:
     def _send_barrier(self, barrier: MigrationBarrier, origin: str) -> None:
         """Send a barrier in all other directions: where a broker is, routing need not know."""
         if self._is_whole():
-            for neighbour in self._neighbours:
+            for neighbour in self._context.peers.established():  # for others they would pile up: clients ask again
                 if neighbour != origin and self._context.is_linked(neighbour):
                     self._sessions[neighbour].send_control(barrier, self._context.step.effects)
 

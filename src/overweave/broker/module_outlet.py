@@ -40,9 +40,9 @@ class BrokerOutlet(NamedTuple):
             self.forwarder.publish_local(batch, module)
 
     def send_message(self, neighbour: str, message: ModuleMessage, urgent: bool) -> None:
-        """Send a message to a module of a neighbour; without a link it is dropped."""
+        """Send a message to a module of a neighbour; without a connection it is dropped: modules do not wait for ever."""
         peers, counters = self.context.peers, self.context.counters
-        if neighbour not in peers.neighbours:
+        if neighbour not in peers.neighbours or not peers.sessions[neighbour].established:
             return
         session, effects = peers.sessions[neighbour], self.context.step.effects
         if urgent:

@@ -79,7 +79,7 @@ def make_context(
         step=step,
         timers=Timers(step),
         peers=peers,
-        backlogs=Backlogs(peers),
+        backlogs=Backlogs(peers, step),
         sync=sync,
         detector=detector,
         deferred=DeferredMessages(step),

@@ -61,6 +61,10 @@ class Registry:
         """Whether a client has a registration under the id of this message."""
         return (kind_of(message), message.id) in self._clients.get(client, ())
 
+    def moves(self, client: str, message: Control) -> bool:
+        """Whether a client advertises under an id that it has in one other generation, which it withdraws next."""
+        return isinstance(message, Advertise) and self._owners.get(("advertisement", stable_id(message.id))) == (client, 1)
+
     def keys_of(self, client: str) -> list[tuple[str, str]]:
         """Kind and id of each registration of a client."""
         return list(self._clients[client])

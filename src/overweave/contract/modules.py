@@ -218,10 +218,10 @@ class PublishControl(msgspec.Struct, frozen=True):
 
 
 class SendToNeighbour(msgspec.Struct, frozen=True):
-    """Send a message to the same module of a neighbour; without a link to that broker it is dropped.
+    """Send a message to the same module of a neighbour; without a connection to that broker it is dropped.
 
     Messages arrive in order, but are lost if the link fails or either end restarts. An ``urgent`` one overtakes data, and is also
-    lost without a connection. ``kind`` is the type of the message, by which it is counted.
+    lost with the connection. ``kind`` is the type of the message, by which it is counted.
     """
 
     neighbour: str

@@ -145,8 +145,9 @@ class ClientCore:
         return [] if attachment is None else list(attachment.registered.values())
 
     def barrier(self) -> ClientBarrier:
-        """A barrier behind everything sent so far."""
-        return self._publishing.barrier([(each, each.session.outbound.barrier()) for each in self._attachments])
+        """A barrier behind everything sent so far, without what only a migration has sent: its target may stay away."""
+        needed = [each for each in self._attachments if not self._migrations.is_secondary(each)]
+        return self._publishing.barrier([(each, each.session.outbound.barrier()) for each in needed])
 
     def unsettled_rows(self) -> int:
         """The number of publications and control messages that brokers have not settled."""

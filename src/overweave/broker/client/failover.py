@@ -34,6 +34,7 @@ class Failover:
             self._publishing.requeue(failed)
             self._publishing.home = to
             self._publishing.resume_behind(to.session.outbound.barrier())
+        self._publishing.forget(failed, [(to, to.session.outbound.barrier())])
         self._attachments.remove(failed)
         effects.append(Detach(failed.peer))
 

@@ -32,6 +32,8 @@ _DEADLINES_S = {
 }
 #: The longest wait for a broker to settle the last withdrawals before the client detaches from it.
 _DETACH_S = 30.0
+#: The most characters of an error in a result.
+_ERROR_MAX = 1000
 
 
 class Migrations:
@@ -96,7 +98,7 @@ class Migrations:
 
     def stream_ended(self, token: str) -> None:
         """The old broker has sent all that was routed without the new subscriptions."""
-        if self._current is not None and self._current.order.token == token:
+        if self._current is not None and self._current.attempt == token:
             self._current.stream_ended = True
 
     def withdraw(self, message: Unadvertise | Unsubscribe, effects: list[Effect]) -> None:
@@ -216,6 +218,7 @@ class Migrations:
             current.subscriptions.append((old, new))
             target.send(new, effects)
         current.barrier, current.target_epoch = target.session.outbound.barrier(), target.session.peer_epoch
+        current.begin_attempt(self._generation)
 
     def _next_generation(self, registration: Registration) -> int:
         self._generation = max(self._generation, split_generation(registration.id)[1] + 1)
@@ -223,7 +226,7 @@ class Migrations:
 
     def _request_barrier(self, current: Migration, effects: list[Effect]) -> None:
         outbound = current.target.session.outbound
-        outbound.send_control_in_turn(BarrierRequest(current.order.token, current.source.broker), effects)
+        outbound.send_control_in_turn(BarrierRequest(current.attempt, current.source.broker), effects)
         current.barrier, current.requested = outbound.barrier(), True
 
     def _drain(self, current: Migration) -> None:
@@ -301,6 +304,7 @@ class Migrations:
             if barrier.settled or (deadline_s is not None and now_s > deadline_s):
                 del self._leaving[attachment]
                 self._attachments.remove(attachment)
+                self._publishing.forget(attachment, [])  # there were only withdrawals left
                 effects.append(Detach(attachment.peer))
 
     def validate(self) -> None:
@@ -325,4 +329,6 @@ class Migrations:
 
 
 def _send_result(source: ClientAttachment, result: MigrationResult, effects: list[Effect]) -> None:
-    source.session.outbound.send_control(result, effects)
+    """Send the result of an order; brokers refuse longer texts of errors."""
+    error = None if result.error is None else result.error[:_ERROR_MAX]
+    source.session.outbound.send_control(MigrationResult(result.token, error), effects)

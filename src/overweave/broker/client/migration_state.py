@@ -32,10 +32,17 @@ class Migration:
         self.barrier: Barrier | None = None
         #: The epoch of the new broker when it got the subscriptions.
         self.target_epoch = NO_EPOCH
-        #: Whether a barrier between the brokers is requested, and whether it has arrived.
+        #: The token of the barriers between the brokers, other than those before the new broker restarted; whether one is
+        #: requested, and whether one has arrived.
+        self.attempt = ""
         self.requested = self.stream_ended = False
         #: Why it failed, while publishing returns to the old broker.
         self.error = ""
+
+    def begin_attempt(self, generation: int) -> None:
+        """The new broker gets the subscriptions, perhaps again: barriers of before were not behind them."""
+        self.attempt = f"{self.order.token}#{generation}"
+        self.requested = self.stream_ended = False
 
     @property
     def target_restarted(self) -> bool:
@@ -69,7 +76,8 @@ def has_all(current: Migration) -> bool:
     """Whether all publications that were routed without the new subscriptions have arrived."""
     if not current.subscriptions:
         return True
-    return current.stream_ended if current.order.barrier is BarrierKind.STREAM else is_settled(current.barrier)
+    # Also with the end of the stream: a new broker that has restarted since may have to get the subscriptions again.
+    return is_settled(current.barrier) and (current.stream_ended or current.order.barrier is not BarrierKind.STREAM)
 
 
 def is_settled(barrier: Barrier | None) -> bool:

@@ -35,6 +35,11 @@ class ClientBarrier:
         self._paused = True
         return True
 
+    def replace(self, left: ClientAttachment, parts: list[tuple[ClientAttachment, Barrier]]) -> None:
+        """Wait for other parts, not for a broker that the client has left."""
+        waits = any(each is left and not part.settled for each, part in self._parts)
+        self._parts = [each for each in self._parts if each[0] is not left] + (parts if waits else [])
+
 
 class Publishing:
     """Where a client publishes; while paused, publications are buffered."""
@@ -99,6 +104,11 @@ class Publishing:
         batches = [each for each, _ in failed.session.outbound.reclaim() if isinstance(each, Batch)]
         self._paused.extendleft(reversed(batches))
         self._paused_rows += sum(each.count for each in batches)
+
+    def forget(self, left: ClientAttachment, parts: list[tuple[ClientAttachment, Barrier]]) -> None:
+        """The client has left a broker; what barriers still wait for there is behind other ``parts`` now, if anywhere."""
+        for each in self._all:
+            each.replace(left, parts)
 
     def barrier(self, parts: list[tuple[ClientAttachment, Barrier]]) -> ClientBarrier:
         """A barrier behind the given ones and behind buffered publications."""

@@ -23,6 +23,8 @@ from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsub
 from overweave.language.values import excerpt
 
 _PLAIN = Header()
+#: The most bytes of texts in messages of migrations: brokers send requests for barriers on to all brokers, in longer frames.
+_TOKEN_BYTES_MAX, _BROKER_BYTES_MAX, _ERROR_BYTES_MAX = 512, 255, 4096
 #: Characters without a glyph that count as printable: joiners, fillers and variation selectors.
 _INVISIBLE = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]")
 
@@ -69,7 +71,10 @@ def _check_batch(frame: BatchFrame, client: str, rights: Permissions, life: int)
 
 def _check_control(frame: ControlFrame, client: str, rights: Permissions) -> None:
     message = frame.message
-    if isinstance(message, SyncEnd | BarrierRequest | MigrationResult):
+    if isinstance(message, BarrierRequest | MigrationResult):
+        _check_migration(message)
+        return
+    if isinstance(message, SyncEnd):
         return
     if not isinstance(message, Advertise | Unadvertise | Subscribe | Unsubscribe) or message.header != _PLAIN:
         raise Refused("bad-frame", "expected a control message of a client")
@@ -82,6 +87,17 @@ def _check_control(frame: ControlFrame, client: str, rights: Permissions) -> Non
         raise Refused(
             "not-allowed", f"client {client!r} may not {what} {excerpt(str(message.filter))}; {_allowed(what, classes)}"
         )
+
+
+def _check_migration(message: BarrierRequest | MigrationResult) -> None:
+    texts = [("token", message.token, _TOKEN_BYTES_MAX)]
+    if isinstance(message, BarrierRequest):
+        texts.append(("broker", message.broker, _BROKER_BYTES_MAX))
+    else:
+        texts.append(("error", message.error or "", _ERROR_BYTES_MAX))
+    for what, text, most in texts:
+        if (size := len(text.encode())) > most:
+            raise Refused("bad-frame", f"{what} of a migration: expected at most {most:,} bytes, got {size:,}")
 
 
 def _allowed(what: str, classes: tuple[str, ...]) -> str:

@@ -127,6 +127,7 @@ class Attachments:
             attachment.close()
             self._client.notices.reset(effect.peer)
             self._update_window()
+            self._client.on_progress()  # nobody may wait for that broker any more
 
     def fail_over(self, failed: Attachment, to: Attachment) -> None:
         """Leave a broker that stays away for another one."""
