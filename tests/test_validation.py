@@ -40,7 +40,7 @@ def register_twice(client):
 
 def leave_home(client):
     home = client._migrations.home
-    client._migrations._leaving[home] = home.session.outbound.barrier(), None
+    client._migrations._leaving.add(home)
     client._migrations.active = True
     client._timers.add("migrate")
 

@@ -11,10 +11,10 @@ so that any failure leads back to it. The sum of all deadlines is below the long
 
 from overweave.broker.client.attachment import ClientAttachment, Registration
 from overweave.broker.client.attachments import Attachments
+from overweave.broker.client.detachments import Detachments
 from overweave.broker.client.migration_state import Migration, Phase, has_all, is_settled, not_moved
 from overweave.broker.client.publishing import Publishing
-from overweave.broker.session import Barrier
-from overweave.contract.effects import Attach, Detach, Effect
+from overweave.contract.effects import Attach, Effect
 from overweave.contract.frames import BarrierRequest, Migrate, MigrationResult, Rejected
 from overweave.language.generations import at_generation, split_generation
 from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
@@ -30,8 +30,6 @@ _DEADLINES_S = {
     Phase.ADVERTISING: 10.0,
     Phase.REVERTING: 10.0,
 }
-#: The longest wait for a broker to settle the last withdrawals before the client detaches from it.
-_DETACH_S = 30.0
 #: The most characters of an error in a result.
 _ERROR_MAX = 1000
 
@@ -47,38 +45,36 @@ class Migrations:
         self._current: Migration | None = None
         #: Whether a migration is in progress, or an attachment is given up; read at every stimulus.
         self.active = False
-        #: The attachments to give up, with a barrier behind the last message there, and a deadline.
-        self._leaving: dict[ClientAttachment, tuple[Barrier, float | None]] = {}
+        self._leaving = Detachments(attachments, publishing)
         self._generation = 0
 
     # ---- orders
 
     def begin(self, order: Migrate, source: ClientAttachment, effects: list[Effect]) -> None:
         """Begin a migration that a broker has ordered; another one in progress is not disturbed."""
-        current = self._current
-        if current is not None:
-            if current.order.token != order.token:
-                error = f"another migration is in progress, to {current.order.to}"
-                _send_result(source, MigrationResult(order.token, error), effects)
+        if self._current is not None and self._current.order.token == order.token:
             return
-        if self._publishing.paused:
-            error = f"publishing is paused until its advertisements are in force at {self._publishing.home.broker}"
+        if (error := self._error(order, source)) is not None:
             _send_result(source, MigrationResult(order.token, error), effects)
-            return
-        if order.to == source.broker or source in self._leaving:
-            where = order.to if order.to == source.broker else self.home.broker
-            _send_result(source, MigrationResult(order.token, f"the client is at {where} already"), effects)
-            return
-        known = {split_generation(each.id)[0] for attachment in self._attachments for each in attachment.of_kind(Subscribe)}
-        if unknown := sorted({*(order.subscriptions or ())} - known):
-            _send_result(source, MigrationResult(order.token, f"the client has no subscription {unknown[0]!r}"), effects)
             return
         target = self._attachments.at(order.to)
         if target is None:
             target = self._attachments.add(order.to)
             effects.append(Attach(order.to, source.peer))
-        self._leaving.pop(target, None)
+        self._leaving.cancel(target)
         self._current, self.active = Migration(order, source, target), True
+
+    def _error(self, order: Migrate, source: ClientAttachment) -> str | None:
+        """Why an order cannot be carried out."""
+        if self._current is not None:
+            return f"another migration is in progress, to {self._current.order.to}"
+        if self._publishing.paused:
+            return f"publishing is paused until its advertisements are in force at {self._publishing.home.broker}"
+        if order.to == source.broker or source in self._leaving:
+            return f"the client is at {order.to if order.to == source.broker else self.home.broker} already"
+        known = {split_generation(each.id)[0] for attachment in self._attachments for each in attachment.of_kind(Subscribe)}
+        unknown = sorted({*(order.subscriptions or ())} - known)
+        return f"the client has no subscription {unknown[0]!r}" if unknown else None
 
     def attach_failed(self, peer: str, reason: str, effects: list[Effect]) -> None:
         """The driver cannot connect to a broker."""
@@ -130,7 +126,7 @@ class Migrations:
         elif current is not None and current.target is failed and current.phase is not Phase.REVERTING:
             self._fail(current, f"{failed.broker} has failed", effects)
         for each in (failed, to):
-            self._leaving.pop(each, None)
+            self._leaving.cancel(each)
 
     def next_generation(self, registration: Registration) -> str:
         """The id of a registration with a generation of its own."""
@@ -155,7 +151,7 @@ class Migrations:
                 current.deadline_s = now_s + _DEADLINES_S[current.phase]
             elif now_s > current.deadline_s:
                 self._expire(current, effects)
-        self._detach(effects, now_s)
+        self._leaving.advance(effects, now_s)
         self.active = self._current is not None or bool(self._leaving)
 
     def _step(self, current: Migration, effects: list[Effect]) -> bool:
@@ -294,18 +290,7 @@ class Migrations:
         for attachment in (current.source, current.target):
             is_needed = attachment.registered or attachment in (self.home, self._publishing.home)
             if not is_needed and attachment is self._attachments.get(attachment.peer):
-                self._leaving[attachment] = attachment.session.outbound.barrier(), None
-
-    def _detach(self, effects: list[Effect], now_s: float) -> None:
-        """Detach from brokers that have settled the last messages, or do not answer."""
-        for attachment, (barrier, deadline_s) in list(self._leaving.items()):
-            if deadline_s is None:
-                self._leaving[attachment] = barrier, now_s + _DETACH_S
-            if barrier.settled or (deadline_s is not None and now_s > deadline_s):
-                del self._leaving[attachment]
-                self._attachments.remove(attachment)
-                self._publishing.forget(attachment, [])  # there were only withdrawals left
-                effects.append(Detach(attachment.peer))
+                self._leaving.add(attachment)
 
     def validate(self) -> None:
         """Check the invariants: homes stay attached, and each registration is at one home, unless it is moving."""
@@ -314,7 +299,7 @@ class Migrations:
         for home in (self.home, self._publishing.home):
             assert attachments.get(home.peer) is home
             assert home not in self._leaving
-        assert all(attachments.get(each.peer) is each and not each.registered for each in self._leaving)
+        self._leaving.validate()
         if current is not None:
             current.validate()
             assert current.source not in self._leaving
