@@ -5,7 +5,6 @@ counts as several.
 from functools import lru_cache
 
 from overweave.overlay.graph import Overlay
-from overweave.overlay.parts import Broker
 
 #: The cluster of brokers that belong to none.
 _WHOLE = "*"
@@ -41,10 +40,11 @@ def cluster_components(overlay: Overlay) -> dict[str, dict[str, str]]:
 def cluster_of_link(overlay: Overlay, one: str, other: str) -> str:
     """The first cluster that both ends of a link belong to, or else one of its own. Brokers that joined later are in none.
 
+    >>> from overweave.overlay.parts import Broker
     >>> overlay = Overlay([Broker("B1", cluster="C1"), Broker("B2", cluster="C2"), Broker("B3", cluster="C1")])
     >>> [cluster_of_link(overlay, *ends) for ends in (("B3", "B1"), ("B2", "B1"), ("N1", "B2"), ("N2", "N1"))]
     ['C1', 'B1-B2', 'B2-N1', '*']
     """
-    ends = sorted((one, other), key=lambda id: (overlay.position(id) if id in overlay else len(overlay.ids), id))
+    ends = sorted((one, other), key=lambda end: (overlay.position(end) if end in overlay else len(overlay.ids), end))
     first, second = ((overlay.broker(end).clusters if end in overlay else ()) or (_WHOLE,) for end in ends)
     return next((cluster for cluster in first if cluster in second), "-".join(ends))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator
 from overweave.broker.core import BrokerCore
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.generations import stable_id
-from overweave.language.messages import Subscribe
+from overweave.language.messages import Advertise, Subscribe
 from overweave.language.predicates import Filter
 from overweave.language.relations import covers
 from overweave.routing.cluster_node import ClusterNode
@@ -41,6 +41,7 @@ def entries(broker: BrokerCore, protocol: str) -> list[Entry]:
         is_merged = protocol in _MERGED and peer not in clients
         learned: list[Entry] = []
         for message in routing.learned_from(peer):
+            assert isinstance(message, Advertise | Subscribe)
             is_subscription = isinstance(message, Subscribe)
             name = "" if is_merged and (is_subscription or protocol != "filter") else stable_id(message.id)
             learned.append((peer, "subscription" if is_subscription else "advertisement", name, message.filter))
