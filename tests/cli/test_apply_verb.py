@@ -481,6 +481,8 @@ def test_a_protocol_for_trees_with_capabilities_is_refused(run, tmp_path, monkey
     status, _, err = run("apply", plan_for(file, ("B1",), {}), "--network", file)
     assert status == 2
     assert "network.routing: 'ticking': expected a protocol whose overlay can change" in err
+
+
 def test_a_plan_does_not_know_clusters(run, tmp_path):
     file = tmp_path / "network.toml"
     file.write_text('[network]\nrouting = "merc"\nshape = "clustered-chain"\nbrokers = 5\nport = 7400\n')

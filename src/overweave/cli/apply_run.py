@@ -191,8 +191,8 @@ def check_protocol(network: Credentialed) -> None:
             f"network.routing: {about.routing!r}: expected a protocol whose overlay can change: one that reroutes, or one for"
             " trees without capabilities of its own"
         )
-    if issubclass(protocol.options, ClusterOptions) and network.network.overlay.clusters:
-        raise InvalidInput(f"network.routing: {name!r}: expected no clusters, a plan does not know them")
+    if issubclass(protocol.options, ClusterOptions) and about.overlay.clusters:
+        raise InvalidInput(f"network.routing: {about.routing!r}: expected no clusters, a plan does not know them")
 
 
 def preferred_of(observation: Observation) -> tuple[str, ...]:

@@ -161,9 +161,11 @@ class _Run:
         network = self._network
         network.scheduler.run(network.scheduler.now_s + _EXPIRY_S)  # sessions of crashed clients expire
         fresh = SimulatedNetwork(Overlay(target.brokers, target.links), PROTOCOLS[self._protocol].make)
-        for client in network.clients():
-            for broker in {*network._table.clients[client]} & {*target.brokers}:
-                fresh.add_client(client, broker)
+        for client, homes in network._table.clients.items():
+            if len(homes) != 1:
+                yield f"{client} is at {list(homes)}"
+            if places := sorted({*homes} & {*target.brokers}):
+                fresh.add_client(client, places[0])
         for client, message in self._traffic.registered():
             if client in fresh.clients():
                 fresh.say(client, message)
