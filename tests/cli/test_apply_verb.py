@@ -310,6 +310,23 @@ def test_continuous_planning_observes_and_acts_within_its_limits(tmp_path):
             assert acting.round().action == "held"
 
 
+def test_a_plan_that_moves_more_clients_than_the_budget_is_not_applied(tmp_path):
+    with live(tmp_path) as (file, urls):
+        plan = plan_for(file, ("B1",), {"one": "B1", "other": "B1"})
+        network = target_of(file, Credentials())
+        with (
+            connect_blocking(urls["B1"], name="one") as one,
+            connect_blocking(urls["B3"], name="other") as other,
+            one.subscribe("[x,>=,0]"),
+            other.subscribe("[x,>=,0]"),
+        ):
+            poor = Reweaver(plan, file, network, Limits(saving_min=0.2, moves_per_hour_max=0), 50.0, act=True).round()
+            assert (poor.action, poor.reason) == ("held", "1 moves exceed the 0 that are left of this hour's budget")
+            assert len(read_network(file).overlay.ids) == 3
+            rich = Reweaver(plan, file, network, Limits(saving_min=0.2, moves_per_hour_max=1), 50.0, act=True).round()
+            assert (rich.action, rich.moves_last_hour) == ("acted", 1)
+
+
 def test_a_change_that_fails_counts_for_the_budget_of_moves(tmp_path, monkeypatch):
     def fail(*_):
         raise OverweaveError("no space left")
@@ -464,3 +481,11 @@ def test_a_protocol_for_trees_with_capabilities_is_refused(run, tmp_path, monkey
     status, _, err = run("apply", plan_for(file, ("B1",), {}), "--network", file)
     assert status == 2
     assert "network.routing: 'ticking': expected a protocol whose overlay can change" in err
+
+
+def test_a_plan_does_not_know_clusters(run, tmp_path):
+    file = tmp_path / "network.toml"
+    file.write_text('[network]\nrouting = "merc"\nshape = "clustered-chain"\nbrokers = 5\nport = 7400\n')
+    status, _, err = run("apply", plan_for(file, ("B1",), {}), "--network", file)
+    assert status == 2
+    assert "network.routing: 'merc': expected no clusters, a plan does not know them" in err

@@ -15,6 +15,7 @@ from overweave.language.syntax import parse_filter
 from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
+from overweave.testing import observations
 from overweave.testing.observations import observe
 
 FILTER = parse_filter("[x,>,0]")
@@ -200,6 +201,13 @@ def test_requests_of_an_unknown_kind_are_rejected():
 def test_the_command_that_counts_messages():
     found = observe(100)
     assert (found.observed, found.missing, found.messages, found.parts) == (100, 0, 198, 0)
+
+
+@pytest.mark.parametrize(("changes", "status"), [({}, 0), ({"messages": 79}, 1), ({"observed": 39}, 1), ({"parts": 1}, 1)])
+def test_the_command_fails_on_any_other_number_of_messages(changes, status, monkeypatch):
+    found = msgspec.structs.replace(observe(40), **changes)
+    monkeypatch.setattr(observations, "observe", lambda _: found)
+    assert observations.main(["--brokers", "40"]) == status
 
 
 def test_an_observation_during_a_change_travels_in_the_tree_of_the_asked_broker():

@@ -31,6 +31,7 @@ from overweave.reweave.states import IN_PROGRESS, current_tree
 from overweave.reweave.step_loads import ProfileModel
 from overweave.reweave.target import Target
 from overweave.routing import PROTOCOLS
+from overweave.routing.options import ClusterOptions
 
 if TYPE_CHECKING:
     from overweave.planning.problem import Problem
@@ -190,6 +191,8 @@ def check_protocol(network: Credentialed) -> None:
             f"network.routing: {about.routing!r}: expected a protocol whose overlay can change: one that reroutes, or one for"
             " trees without capabilities of its own"
         )
+    if issubclass(protocol.options, ClusterOptions) and about.overlay.clusters:
+        raise InvalidInput(f"network.routing: {about.routing!r}: expected no clusters, a plan does not know them")
 
 
 def preferred_of(observation: Observation) -> tuple[str, ...]:

@@ -12,7 +12,12 @@ _WHOLE = "*"
 
 @lru_cache(maxsize=16)
 def cluster_components(overlay: Overlay) -> dict[str, dict[str, str]]:
-    """Of all brokers, each cluster with the name of the part of it that its links lead to from there."""
+    """Of all brokers, each cluster with the name of the part of it that its links lead to from there.
+
+    Without clusters all brokers are in one, whatever the links: those may change, and brokers may join.
+    """
+    if not overlay.clusters:
+        return {id: {_WHOLE: _WHOLE} for id in overlay.ids}
     within: dict[tuple[str, str], list[str]] = {}
     for link in overlay.links:
         cluster = cluster_of_link(overlay, *link.ends)
@@ -33,7 +38,13 @@ def cluster_components(overlay: Overlay) -> dict[str, dict[str, str]]:
 
 
 def cluster_of_link(overlay: Overlay, one: str, other: str) -> str:
-    """The first cluster that both ends of a link belong to, or else one of its own."""
-    ends = sorted((one, other), key=overlay.position)
-    first, second = (overlay.broker(end).clusters or (_WHOLE,) for end in ends)
+    """The first cluster that both ends of a link belong to, or else one of its own. Brokers that joined later are in none.
+
+    >>> from overweave.overlay.parts import Broker
+    >>> overlay = Overlay([Broker("B1", cluster="C1"), Broker("B2", cluster="C2"), Broker("B3", cluster="C1")])
+    >>> [cluster_of_link(overlay, *ends) for ends in (("B3", "B1"), ("B2", "B1"), ("N1", "B2"), ("N2", "N1"))]
+    ['C1', 'B1-B2', 'B2-N1', '*']
+    """
+    ends = sorted((one, other), key=lambda end: (overlay.position(end) if end in overlay else len(overlay.ids), end))
+    first, second = ((overlay.broker(end).clusters if end in overlay else ()) or (_WHOLE,) for end in ends)
     return next((cluster for cluster in first if cluster in second), "-".join(ends))

@@ -4,6 +4,7 @@ On a tree it takes a request and an answer for each link (THESIS 6.1.1), and one
 """
 
 import argparse
+import sys
 import time
 
 import msgspec
@@ -26,6 +27,22 @@ class Round(msgspec.Struct, frozen=True):
     parts: int
     simulated_s: float
     real_s: float
+
+    @property
+    def expected(self) -> int:
+        """The messages of a tree, beside the parts."""
+        return 2 * (self.brokers - 1)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all brokers were observed, with the messages that this takes and no others.
+
+        >>> Round(3, 3, 0, 5, 1, 0.1, 0.1).is_complete, Round(3, 3, 0, 6, 1, 0.1, 0.1).is_complete
+        (True, False)
+        >>> Round(3, 2, 1, 4, 0, 0.1, 0.1).is_complete
+        False
+        """
+        return self.observed == self.brokers and self.messages - self.parts == self.expected
 
 
 def observe(brokers: int, degree: int = 4, link_s: float = 0.001, seed: int = 1) -> Round:
@@ -50,17 +67,18 @@ def observe(brokers: int, degree: int = 4, link_s: float = 0.001, seed: int = 1)
     )  # fmt: skip
 
 
-def main() -> None:
-    """Print the cost of one observation."""
+def main(arguments: list[str]) -> int:
+    """Print the cost of one observation; 1 if a broker is missing, or if it took other than 2(n - 1) messages and the parts."""
     parser = argparse.ArgumentParser(description="Count the messages of one observation of a simulated tree of brokers.")
     parser.add_argument("--brokers", type=int, default=1000)
-    found = observe(parser.parse_args().brokers)
+    found = observe(parser.parse_args(arguments).brokers)
     print(
         f"{found.observed:,} of {found.brokers:,} brokers observed, {found.missing} missing: {found.messages:,} messages,"
         f" of which {found.parts:,} are further parts; {found.simulated_s:.2f} s simulated, {found.real_s:.1f} s of CPU"
     )
-    print(f"2(n - 1) = {2 * (found.brokers - 1):,}")
+    print(f"2(n - 1) = {found.expected:,}: {'as expected' if found.is_complete else 'FAILED'}")
+    return int(not found.is_complete)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

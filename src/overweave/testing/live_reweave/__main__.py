@@ -11,7 +11,8 @@ import msgspec
 
 from overweave.testing.live_reweave.acting import ActingScenario
 from overweave.testing.live_reweave.network import Size
-from overweave.testing.live_reweave.scenario import Options, Report, Scenario
+from overweave.testing.live_reweave.results import Report
+from overweave.testing.live_reweave.scenario import Options, Scenario
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from overweave.contract.observation import Observation
 from overweave.drivers.tcp.network_file import read_network
 from overweave.errors import OverweaveError
-from overweave.testing.live_reweave.commands import plan_live
+from overweave.reweave.hysteresis import BUDGET_S
+from overweave.testing.live_reweave.commands import observed, plan_live
 from overweave.testing.live_reweave.network import GROUPS
+from overweave.testing.live_reweave.results import Report
 from overweave.testing.live_reweave.scenario import Scenario, verdict_text
 
 #: How many times the rate of others a hot publisher has.
@@ -39,6 +42,32 @@ class _Line(msgspec.Struct):
     moves_last_hour: int = 0
 
 
+class Places:
+    """The brokers of clients as observations show them; what `reweave` says of its moves does not count."""
+
+    def __init__(self) -> None:
+        self._at: dict[str, set[str]] | None = None
+        #: The moves that each observation showed, with its time.
+        self._moves: list[tuple[float, int]] = []
+
+    def see(self, observation: Observation, now_s: float) -> None:
+        """Count the clients that are at a broker where they were not before."""
+        found: dict[str, set[str]] = {}
+        for id, broker in observation.brokers.items():
+            for client in broker.clients:
+                found.setdefault(client.name, set()).add(id)
+        if self._at is not None:
+            self._moves.append((now_s, sum(len(at - self._at.get(name, at)) for name, at in found.items())))
+        self._at = {**(self._at or {}), **found}
+
+    @property
+    def moves_max(self) -> int:
+        """The most moves in any time of the budget."""
+        return max(
+            (sum(count for at_s, count in self._moves if end_s - BUDGET_S < at_s <= end_s) for end_s, _ in self._moves), default=0
+        )
+
+
 class Reweaving:
     """``overweave reweave --act``, and the plans that it follows."""
 
@@ -48,10 +77,12 @@ class Reweaving:
         self._process: asyncio.subprocess.Process | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.decisions: list[Decision] = []
+        self.places, self._looking = Places(), asyncio.Lock()
         self.plans, self.rejected = 0, list[str]()
 
     async def start(self) -> None:
         """Plan and follow from now on."""
+        await self.look()
         command = [sys.executable, "-m", "overweave", "reweave", str(self._plan), "--network", str(self._scenario.file), "--act"]
         command += ["--every", f"{_EVERY_S:g}", "--saving", f"{_SAVING:g}", "--cooldown", f"{_COOLDOWN_S:g}"]
         command += ["--moves", f"{self._moves_max}", "--json"]
@@ -69,12 +100,18 @@ class Reweaving:
         except TimeoutError:
             self._process.kill()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks[0].result()
         return self._process.returncode
 
     @property
     def acted(self) -> list[Decision]:
         """The changes that were made."""
         return [each for each in self.decisions if each.action == "acted"]
+
+    async def look(self) -> None:
+        """Observe where clients are."""
+        async with self._looking:
+            self.places.see(await observed(self._scenario.file), time.monotonic())
 
     async def _read(self) -> None:
         assert self._process is not None
@@ -83,6 +120,8 @@ class Reweaving:
             found = msgspec.json.decode(line, type=_Line)
             self.decisions.append(Decision(time.monotonic(), found.action, found.reason, found.moves, found.moves_last_hour))
             print(f"       reweave: {found.action}: {found.reason}", flush=True)
+            if found.action != "held":
+                await self.look()
 
     async def _replan(self) -> None:
         """Plan the network again and again; while it is being changed it cannot be planned."""
@@ -109,7 +148,9 @@ class ActingScenario(Scenario):
             turns.append(now_s)
             await self.network.publish(options.size.rate_hz, self._weights(len(turns)))
             print(f"       group {len(turns) % GROUPS} is hot", flush=True)
-            await asyncio.sleep(min(options.every_s, start_s + options.act_s - now_s))
+            await reweaving.look()
+            end_s = min(now_s + options.every_s, start_s + options.act_s)
+            await asyncio.sleep(max(end_s - time.monotonic(), 0.0))
         await self._results(reweaving, turns)
 
     def _weights(self, turn: int) -> Sequence[float]:
@@ -120,15 +161,11 @@ class ActingScenario(Scenario):
         status = await reweaving.stop()
         acted = reweaving.acted
         text = f"{reweaving.plans} plans, {len(reweaving.rejected)} rejected; {len(acted)} changes; exit status {status}"
-        report.add("reweave --act", bool(acted) and status in (0, 130), text)
-        for number, (turn_s, next_s) in enumerate(zip(turns, [*turns[1:], end_s], strict=True), 1):
-            within = [each for each in acted if turn_s <= each.at_s < next_s]
-            last_s = within[-1].at_s - turn_s if within else 0.0
-            is_calm = not within or next_s - within[-1].at_s >= CALM_S
-            moves = [each.moves or 0 for each in within]
-            report.add(f"turn {number}", is_calm, f"{len(within)} changes with {moves} moves, the last after {last_s:.0f} s")
-        moved = max((each.moves_last_hour for each in reweaving.decisions), default=0)
-        report.add("budget of moves", moved <= self.options.moves_max, f"{moved} of {self.options.moves_max} in an hour")
+        report.add("reweave --act", status in (0, 130), text)
+        add_turns(report, [each.at_s for each in acted], turns, end_s)
+        await reweaving.look()
+        reported = max((each.moves_last_hour for each in reweaving.decisions), default=0)
+        add_budget(report, reweaving.places, reported, self.options.moves_max)
         measured = await self.network.measured()
         report.add(
             "publishers", True, f"longest delay {measured.delay_max_s:.2f} s, longest pause {max(measured.pauses_s):.2f} s"
@@ -137,3 +174,21 @@ class ActingScenario(Scenario):
         report.add("oracle", not verdict.failed, verdict_text(verdict))
         running = await self.brokers.running()
         report.add("brokers", len(running) <= self.options.size.brokers, f"{len(running)} run: {', '.join(sorted(running))}")
+
+
+def add_turns(report: Report, acted_s: Sequence[float], turns: Sequence[float], end_s: float) -> None:
+    """A change ends some time before the next turn, and most turns have one: no plan is for the symbols before."""
+    acting = 0
+    for number, (turn_s, next_s) in enumerate(zip(turns, [*turns[1:], end_s], strict=True), 1):
+        within = [at_s for at_s in acted_s if turn_s <= at_s < next_s]
+        acting += bool(within)
+        is_calm = not within or next_s - within[-1] >= CALM_S
+        text = f"{len(within)} changes, the last after {within[-1] - turn_s:.0f} s" if within else "no change"
+        report.add(f"turn {number}", is_calm, text)
+    report.add("turns with a change", acting > len(turns) / 2, f"{acting} of {len(turns)}")
+
+
+def add_budget(report: Report, places: Places, reported: int, moves_max: int) -> None:
+    """The moves that observations show are within the budget, whatever `reweave` says of them."""
+    text = f"{places.moves_max} of {moves_max} in an hour, as observed; {reported} as reported"
+    report.add("budget of moves", places.moves_max <= moves_max, text)

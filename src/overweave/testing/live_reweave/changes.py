@@ -13,11 +13,10 @@ from overweave.errors import OverweaveError
 from overweave.testing.live_reweave.brokers import SingleBrokers
 from overweave.testing.live_reweave.commands import Run
 from overweave.testing.live_reweave.network import LiveNetwork
+from overweave.testing.live_reweave.results import PHASES
 
-#: The phases in which a broker is killed, as `apply` names them.
-PHASES = ("starting", "prepared", "used", "closed", "moving clients", "writing", "trimmed", "stopping")
-#: The earliest kill of `apply`, before its first line, and how long a killed broker is away.
-_KILL_S_MIN, _AWAY_S = -0.5, (0.0, 1.5)
+#: The earliest kill of `apply`, before its first line, how long a killed broker is away, and the latest kill in a phase.
+_KILL_S_MIN, _AWAY_S, _INTO_S = -0.5, (0.0, 1.5), 0.1
 _ERRORS_MAX = 3
 
 
@@ -44,7 +43,9 @@ class Applier:
 
     def __init__(self, network: LiveNetwork, dice: random.Random, on_line: Callable[[str], None] = lambda _: None) -> None:
         self._network, self._dice, self._report_line = network, dice, on_line
+        #: The phases in which a broker is still to be killed, and the present one.
         self._phases: set[str] = set()
+        self._phase = ""
         self._killing, self._tasks = asyncio.Lock(), set[asyncio.Task[None]]()
         self._applied = Applied()
 
@@ -74,17 +75,23 @@ class Applier:
     def _on_line(self, line: str) -> None:
         self._report_line(line)
         self._network.brokers.on_line(line)
-        for phase in [each for each in self._phases if each in line.split(";")[0]]:
-            self._phases.discard(phase)
-            self._tasks.add(asyncio.create_task(self._kill(phase)))
+        self._phase = next((each for each in PHASES if each in line.split(";")[0]), self._phase)
+        if self._phase in self._phases:
+            self._phases.discard(self._phase)
+            self._tasks.add(asyncio.create_task(self._kill(self._phase)))
 
     async def _kill(self, phase: str) -> None:
-        """Kill a broker, never two at the same time: together they may lose publications (docs/guarantees.md)."""
+        """Kill a broker, never two at the same time: together they may lose publications (docs/guarantees.md).
+
+        If the phase is over when it is its turn, no broker is killed.
+        """
         brokers = self._network.brokers
         assert isinstance(brokers, SingleBrokers)
         async with self._killing:
-            await asyncio.sleep(self._dice.uniform(0.0, 0.3))
+            await asyncio.sleep(self._dice.uniform(0.0, _INTO_S))
             running = await brokers.running()
+            if self._phase != phase:
+                return
             victim = self._dice.choice(running)
             self._applied.broker_kills[phase] = victim
             await brokers.kill(victim, self._dice.uniform(*_AWAY_S))

@@ -15,7 +15,7 @@ from overweave.drivers.tcp.warm import warm_up
 from overweave.testing.counts import Verdict
 from overweave.testing.line_process import requests, respond
 from overweave.testing.live_reweave.orders import ClientOrders, Command, Places, Response, Subscriber, Window
-from overweave.testing.live_reweave.publishers import TimedPublisher
+from overweave.testing.live_reweave.publishers import TimedPublisher, watch_pauses
 from overweave.testing.live_reweave.subscribers import Churn, CountingSubscription, Delays
 
 #: Clients that enter at the same time, and examples of failures in one response.
@@ -31,6 +31,7 @@ class Clients:
         self._subscriptions: list[CountingSubscription] = []
         self._delays = Delays()
         self._churn: Churn | None = None
+        self._watch: asyncio.Task[None] | None = None
 
     async def enter(self) -> None:
         """Connect all, and return when advertisements and subscriptions are in force."""
@@ -55,6 +56,8 @@ class Clients:
         await asyncio.gather(*(publisher(*each) for each in orders.publishers), *map(subscriber, orders.subscribers))
         known = sorted({interest.publisher for each in orders.subscribers for interest in each.interests})
         self._churn = Churn(clients, known, self._delays, orders.seed) if clients else None
+        if self._publishers:
+            self._watch = asyncio.create_task(watch_pauses(self._publishers.values()))
 
     async def _connect(self, name: str, url: str) -> Client:
         client = ow.connect(url, name=name, failover_s=self._orders.failover_s)
@@ -62,6 +65,8 @@ class Clients:
 
     async def perform(self, command: Command) -> Response:
         """Do as commanded."""
+        if self._watch is not None and self._watch.done():
+            self._watch.result()
         for publisher in self._publishers.values():
             publisher.check()
         if self._churn is not None:
@@ -74,7 +79,7 @@ class Clients:
         if command.measure:
             self._delays.clear()
             for publisher in self._publishers.values():
-                publisher.longest_pause_s = 0.0
+                publisher.forget_pauses()
         return self._response(command)
 
     def _response(self, command: Command) -> Response:
@@ -104,6 +109,8 @@ class Clients:
 
     def stop(self) -> None:
         """Publish and read no more."""
+        if self._watch is not None:
+            self._watch.cancel()
         for publisher in self._publishers.values():
             for task in publisher.tasks:
                 task.cancel()

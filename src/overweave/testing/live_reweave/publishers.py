@@ -1,13 +1,40 @@
-"""The publishers of a process: each publishes on a schedule, notes when, and measures the pauses between two publications."""
+"""The publishers of a process: each publishes on a schedule and notes when; their pauses are measured."""
 
 import asyncio
 import time
 from bisect import bisect_left, bisect_right
+from collections.abc import Collection
 
 from overweave.drivers.tcp.client import Client
 from overweave.testing.live_reweave.orders import SLOTS, Places, Window
 
 _TICK_S, _FLUSH_EVERY_S = 0.01, 0.2
+#: The interval between two looks at the publishers.
+_LOOK_S = 0.005
+
+
+class PauseMeter:
+    """The longest time in which the publications of a client were buffered: `publish` returns meanwhile.
+
+    >>> meter = PauseMeter()
+    >>> for now_s, is_paused in ((7.0, False), (7.005, True), (7.01, True), (7.305, False)):
+    ...     meter.look(now_s, is_paused=is_paused)
+    >>> round(meter.longest_s, 3)
+    0.305
+    """
+
+    def __init__(self) -> None:
+        self._since_s: float | None = None
+        self.longest_s = 0.0
+
+    def look(self, now_s: float, *, is_paused: bool) -> None:
+        """Take into account whether publications are buffered now; a pause may have begun any time since the last look."""
+        if self._since_s is None and is_paused:
+            self._since_s = now_s - _LOOK_S
+        if self._since_s is not None:
+            self.longest_s = max(self.longest_s, now_s - self._since_s)
+        if not is_paused:
+            self._since_s = None
 
 
 class TimedPublisher:
@@ -22,7 +49,7 @@ class TimedPublisher:
         #: The times of acknowledgements, with the number of publications that are acknowledged.
         self._acknowledged_s: list[float] = []
         self._acknowledged: list[int] = []
-        self.longest_pause_s = 0.0
+        self._longest_wait_s, self._meter = 0.0, PauseMeter()
         self.tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -36,6 +63,19 @@ class TimedPublisher:
         self._due_s, self._last_s = time.time() + (self._interval_s or 0.0), 0.0
         if self._interval_s is None:
             await self._acknowledge()
+
+    @property
+    def longest_pause_s(self) -> float:
+        """The longest pause: publications were buffered, or `publish` did not return in time."""
+        return max(self._meter.longest_s, self._longest_wait_s)
+
+    def forget_pauses(self) -> None:
+        """Begin the measurement anew; a pause that lasts counts from its beginning."""
+        self._meter.longest_s = self._longest_wait_s = 0.0
+
+    def look(self) -> None:
+        """See whether publications are buffered."""
+        self._meter.look(time.monotonic(), is_paused=self.client.host.core.homes.is_paused)
 
     def places(self, window: Window) -> Places:
         """The places of a window."""
@@ -61,7 +101,7 @@ class TimedPublisher:
             await self.client.publish({"from": self.client.name, "slot": place % SLOTS, "n": place // SLOTS})
             ended_s = time.time()
             if self._last_s and self._interval_s is not None:
-                self.longest_pause_s = max(self.longest_pause_s, ended_s - self._last_s - self._interval_s)
+                self._longest_wait_s = max(self._longest_wait_s, ended_s - self._last_s - self._interval_s)
             self._last_s = ended_s
             if self._interval_s is not None:
                 self._due_s += self._interval_s
@@ -77,3 +117,11 @@ class TimedPublisher:
         if not self._acknowledged or count >= self._acknowledged[-1]:
             self._acknowledged_s.append(time.time())
             self._acknowledged.append(count)
+
+
+async def watch_pauses(publishers: Collection[TimedPublisher]) -> None:
+    """Look at publishers again and again."""
+    while True:
+        for publisher in publishers:
+            publisher.look()
+        await asyncio.sleep(_LOOK_S)

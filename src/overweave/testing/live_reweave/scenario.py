@@ -20,12 +20,11 @@ from overweave.testing.live_reweave.brokers import SingleBrokers, UpBrokers, mis
 from overweave.testing.live_reweave.changes import Applied, Applier, is_complete
 from overweave.testing.live_reweave.network import LiveNetwork, Measured, Size
 from overweave.testing.live_reweave.orders import SLOTS
+from overweave.testing.live_reweave.results import CHANGE_S_MAX, TOLERANCE, Report, is_brief, pause_p99_s, phases_left
 
-#: The limits of the issue: publishers pause at most this long, and a change takes at most this long.
-PAUSE_S_MAX, CHANGE_S_MAX = 0.25, 60.0
-#: The tolerance of predicted inputs.
-TOLERANCE = 0.1
 _EXPIRY_S, _WIRE_BYTES = 10.0, 18
+#: The most changes to kill a broker in each phase.
+_CHANGES_MAX = 6
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,31 +53,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     verbose: bool = False
 
 
-class Row(msgspec.Struct, frozen=True):
-    """A line of the result."""
-
-    step: str
-    ok: bool
-    text: str
-
-
-class Report(msgspec.Struct):
-    """The result of a run."""
-
-    rows: list[Row] = []
-    seconds: float = 0.0
-
-    @property
-    def failed(self) -> bool:
-        """Whether any line is a failure."""
-        return not all(row.ok for row in self.rows)
-
-    def add(self, step: str, ok: bool, text: str) -> None:
-        """Add a line, and print it."""
-        self.rows.append(Row(step, ok, text))
-        print(f"{'ok    ' if ok else 'FAILED'} {step:<28} {text}", flush=True)
-
-
 class Scenario:
     """One run in a directory."""
 
@@ -93,6 +67,8 @@ class Scenario:
         self.report = Report()
         self._applier = Applier(self.network, self._dice, self._say)
         self._kills_left = options.kill_apply
+        #: The brokers that were killed in each change, by phase.
+        self._broker_kills: list[dict[str, str]] = []
 
     async def run(self) -> Report:
         """The whole run."""
@@ -144,10 +120,21 @@ class Scenario:
         while True:
             await self._change(plan, f"change {rounds + 1}", with_away=rounds == 0)
             rounds += 1
-            if not (options.back and rounds < 2) and self._kills_left <= 0:
-                return
+            if not (options.back and rounds < 2) and self._kills_left <= 0 and not self._has_phases_left(rounds):
+                break
             seen = await commands.observed(self.file)
             plan = self._reverse(first, seen) if rounds % 2 else self._again(first, seen)
+        if options.kill_brokers:
+            self._add_broker_kills()
+
+    def _has_phases_left(self, rounds: int) -> bool:
+        return self.options.kill_brokers and rounds < _CHANGES_MAX and bool(phases_left(self._broker_kills))
+
+    def _add_broker_kills(self) -> None:
+        left = phases_left(self._broker_kills)
+        count = sum(map(len, self._broker_kills))
+        text = f"{count} in {len(self._broker_kills)} changes; " + (f"none while {', '.join(left)}" if left else "in each phase")
+        self.report.add("kills of brokers", not left, text)
 
     async def _plan(self, seen: Observation) -> Plan:
         options = self.options
@@ -238,15 +225,14 @@ class Scenario:
             f"{len(plan.brokers)} brokers after {own_s:.1f} s (command {applied.seconds:.1f} s), {applied.moved} moved; {phases}"
         )
         self.report.add(name, is_quick and not applied.errors, "; ".join([text, *applied.errors]))
-        pause_s = float(np.percentile(during.pauses_s, 99))
-        is_calm = not is_plain or pause_s <= PAUSE_S_MAX
-        self.report.add(f"{name}: publishers", is_calm, _text(during))
+        self.report.add(f"{name}: publishers", not is_plain or is_brief(during.pauses_s), _text(during))
         if self.options.kill_apply:
             kills = ", ".join(f"{where} {count}" for where, count in sorted(applied.kills.items()))
             self.report.add(f"{name}: kills of apply", True, f"{applied.kills.total()} ({kills}); {self._kills_left} left")
         if self.options.kill_brokers:
+            self._broker_kills.append(applied.broker_kills)
             kills = ", ".join(f"{phase} {victim}" for phase, victim in applied.broker_kills.items())
-            self.report.add(f"{name}: kills of brokers", bool(applied.broker_kills), kills)
+            self.report.add(f"{name}: kills of brokers", True, kills or "none")
 
     async def _measure(self, plan: Plan, applied: Applied) -> None:
         """Compare the inputs of brokers with the loads of the plan."""
@@ -272,7 +258,7 @@ class Scenario:
 def _text(measured: Measured) -> str:
     pauses = np.array(measured.pauses_s)
     return (
-        f"pause p99 {np.percentile(pauses, 99) * 1000:.0f} ms, median {np.median(pauses) * 1000:.0f} ms; "
+        f"pause p99 {pause_p99_s(measured.pauses_s) * 1000:.0f} ms, median {np.median(pauses) * 1000:.0f} ms; "
         f"delay p99 {measured.delay_p99_s * 1000:.0f} ms, longest {measured.delay_max_s * 1000:,.0f} ms"
     )
 
