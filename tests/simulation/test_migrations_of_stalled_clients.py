@@ -1,12 +1,14 @@
 """Clients that stall around an order to move: their publishers wait, and nothing that is settled gets lost."""
 
+import numpy as np
 import pytest
 
+from overweave.broker.client.received import ReceivedPublications
 from overweave.broker.slow_consumers import SlowConsumerPolicy
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
-from overweave.language.messages import Advertise, Subscribe
+from overweave.language.messages import Advertise, Subscribe, Unsubscribe
 from overweave.language.syntax import parse_filter, parse_publication
 from overweave.overlay.shapes import make_overlay
 from overweave.routing import PROTOCOLS
@@ -29,7 +31,7 @@ class Stall:
         )
         self.network.add_client("p", "B1")
         self.network.add_client("s", "B3")
-        self.network.say("p", Advertise("p/a", parse_filter("[x,>=,0]")))
+        self.network.say("p", Advertise("p/a", parse_filter("[x,>=,0],[k,>=,0]")))
         self.network.say("s", Subscribe("s/1", parse_filter("[x,>=,0]")))
         self.network.run_until_quiescent()
         self.published = 0
@@ -39,7 +41,7 @@ class Stall:
         while self.network.scheduler.now_s < end_s:
             for _ in range(round(RATE_HZ * STEP_S) if publishing else 0):
                 if self.network.client("p").unsettled_rows() < WINDOW:
-                    self.network.publish("p", parse_publication(f"[x,{self.published}]"))
+                    self.network.publish("p", parse_publication(f"[x,{self.published}],[k,{self.published % 2}]"))
                     self.published += 1
             self.network.scheduler.run(self.network.scheduler.now_s + STEP_S)
 
@@ -79,9 +81,46 @@ def test_publishers_wait_for_a_client_that_stalls_around_an_order(protocol, firs
     assert meanwhile < 2 * WINDOW
 
 
+def only_the_window(received, batch):
+    """Older publications count as seen."""
+    new = batch.mark_seen(received._window)
+    return np.arange(batch.count) if new is None else new
+
+
+def lost_while_split(protocol):
+    """How many are lost to a client with subscriptions at two brokers that stalls: both buffer for it."""
+    stall = Stall(protocol)
+    for number, other in enumerate((0, 1)):
+        stall.network.say("s", Subscribe(f"s/{number + 2}", parse_filter(f"[x,>=,0],[k,=,{other}]")))
+    stall.network.say("s", Unsubscribe("s/1"))
+    stall.network.run_until_quiescent()
+    order = stall.network.client_processes.migrate("s", "B2", subscriptions=("s/3",), publishing=False)
+    stall.run(1.0)
+    assert stall.network.migrations[order.token] is None
+    assert len(stall.network.client("s").peers()) == 2
+    stall.network.nodes["s"].pause_reading()
+    stall.run(1.0)
+    stall.network.nodes["s"].resume_reading()
+    stall.run(1.0)
+    stall.run(30.0, publishing=False)
+    assert max(stall.network.deliveries.values()) == 1
+    return stall.published - len(stall.delivered())
+
+
+@pytest.mark.parametrize("protocol", ["filter", "destination"])
+def test_a_client_at_two_brokers_gets_what_both_have_buffered(protocol):
+    assert lost_while_split(protocol) == 0
+
+
+def test_with_a_dedup_window_alone_a_client_at_two_brokers_loses_publications(monkeypatch):
+    monkeypatch.setattr(ReceivedPublications, "new_rows", only_the_window)
+    assert lost_while_split("filter") > WINDOW
+
+
 @pytest.mark.parametrize("protocol", ["filter", "destination"])
 def test_with_a_buffer_publications_are_lost(protocol, monkeypatch):
     monkeypatch.setattr(SlowConsumerPolicy, "begin_move", lambda *_: None)
+    monkeypatch.setattr(ReceivedPublications, "new_rows", only_the_window)
     stall = Stall(protocol)
     stall.stall_and_move("stall", 0.0)
     assert len(stall.delivered()) < stall.published - WINDOW

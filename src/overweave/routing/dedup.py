@@ -41,6 +41,11 @@ class DedupWindow:
         ring[at] |= bit
         return True
 
+    def is_older(self, publisher: str, life: int, sequence: int) -> bool:
+        """Whether a number is below the window of its incarnation, so that it counts as seen though it may not be."""
+        marks = self._lives.get((publisher, life)) or self._older.get((publisher, life))
+        return marks is not None and sequence < marks[0][0] - self._mask
+
     def window_of(self, publisher: str, life: int, sequence: int) -> tuple[list[int], bytearray]:
         """The highest number of an incarnation and its ring of bits; a new one begins before ``sequence``."""
         whose = publisher, life

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from overweave.batches.base import Batch
+from overweave.batches.base import Batch, Rows64
 from overweave.batches.objects import Rows
 from overweave.broker.client.attachment import ClientAttachment
 from overweave.broker.client.attachments import Attachments
@@ -17,6 +17,7 @@ from overweave.broker.client.failover import Failover
 from overweave.broker.client.homes import Homes
 from overweave.broker.client.migration import MIGRATE, Migrations
 from overweave.broker.client.publishing import ClientBarrier, Publishing
+from overweave.broker.client.received import ReceivedPublications
 from overweave.broker.session import AckScheduler
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Deliver, Effect, Rejection, SetTimer
@@ -76,6 +77,7 @@ class ClientCore:
         #: By group: the deliveries of a group's subscriptions are merged.
         self._subscriptions: Index | None = None
         self._seen = DedupWindow(2 * self._config.window)
+        self._received = ReceivedPublications(self._seen)
         #: Its incarnation as a publisher, and the sequence number of its next publication.
         self.life = life
         self._sequence = self._first_sequence = first_sequence
@@ -251,7 +253,11 @@ class ClientCore:
         effects.append(Rejection(stable_id(rejected.id), rejected.code, rejected.text, rejected.withdrawal))
 
     def _deliver(self, batch: Batch, effects: list[Effect]) -> None:
-        new = batch.mark_seen(self._seen)
+        if len(self._attachments.by_peer) > 1:
+            new: Rows64 | None = self._received.new_rows(batch)
+        else:
+            self._received.clear()
+            new = batch.mark_seen(self._seen)
         if self._subscriptions is None or (new is not None and not len(new)):
             return
         if new is not None:
