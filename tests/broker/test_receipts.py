@@ -119,7 +119,7 @@ def test_what_is_settled_out_of_order_is_counted_in_order():
     broker.acknowledge(effects)
     assert (effects[-1].frame.acknowledged, effects[-1].frame.unmatched) == (8, 4)
     client.on_acknowledgement(effects[-1].frame, [])
-    assert (client.peer_unmatched, client.outbound.unsettled_window_rows()) == (4, 0)
+    assert (client.peer_unmatched, client.outbound.unsettled_windowed_rows()) == (4, 0)
 
 
 def test_contents_that_go_out_do_not_settle_what_is_still_to_be_counted():

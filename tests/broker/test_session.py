@@ -308,7 +308,7 @@ class Recorded(Side):
         inbound, outbound = self.session.inbound, self.session.outbound
         return (
             inbound.expected, inbound.unsettled_publications(), inbound.has_unacknowledged(),
-            outbound.settled_rows(), outbound.unsettled_entries(), outbound.unsettled_rows(), outbound.unsettled_window_rows(),
+            outbound.settled_rows(), outbound.unsettled_entries(), outbound.unsettled_rows(), outbound.unsettled_windowed_rows(),
         )  # fmt: skip
 
 

@@ -37,10 +37,10 @@ class Backlogs:
         sessions, now_s = self._peers.sessions, self._step.now_s
         for client in list(self._publishers):
             is_late = now_s > self._deadlines_s.get(client, now_s)
-            if is_late or client not in sessions or sessions[client].caught_up:
+            if is_late or client not in sessions or sessions[client].is_caught_up:
                 self._publishers.discard(client)
                 self._deadlines_s.pop(client, None)
-        return not self._publishers and all(not sessions[each].is_behind for each in self._peers.neighbours)
+        return not self._publishers and all(not sessions[each].has_backlog for each in self._peers.neighbours)
 
     def validate(self) -> None:
         """Check the invariants."""

@@ -84,7 +84,7 @@ class BrokerCore:
         kinds = neighbours if isinstance(neighbours, Mapping) else dict.fromkeys(neighbours, LinkKind.PRIMARY)
         journal = journal or {}
         overlay = overlay or first_state(Overlay([id, *kinds], [(id, each) for each in kinds]))
-        self._parts = parts = make_parts(context, self._registry, durability, _record(overlay, journal.get(OVERLAY_KEY)))
+        self._parts = parts = make_parts(context, self._registry, durability, _latest_overlay(overlay, journal.get(OVERLAY_KEY)))
         self._lifecycle = PeerLifecycle(parts)
         self._timers = TimerDispatch(parts, self._lifecycle)
         self._step, self._detector, self._forwarder = context.step, context.detector, parts.forwarder
@@ -152,6 +152,7 @@ class BrokerCore:
             self._lifecycle.on_hello(frame, peer, session)
 
     def _on_control(self, frame: ControlFrame, peer: str, session: Session) -> None:
+        """Dispatch a message of the stream that is no publication."""
         message, ack = frame.message, PendingAck.of_control(session.inbound, frame.sequence)
         if peer not in self._neighbours:
             if isinstance(message, MigrationMessage):
@@ -173,6 +174,7 @@ class BrokerCore:
         ack.release()
 
     def _on_load(self, stimulus: LoadMeasured) -> None:
+        """Show the load to modules and to the routing protocol, which may send control."""
         self._context.modules.measured(stimulus)
         self._parts.control.perform_all(self._protocol_load(stimulus))
 
@@ -268,7 +270,7 @@ class BrokerCore:
             self._timers.validate()
 
 
-def _record(given: OverlayState, kept: object) -> OverlayRecord:
+def _latest_overlay(given: OverlayState, kept: object) -> OverlayRecord:
     """The later of the driver's state of the overlay and the journal's, with the guests in the journal."""
     if not isinstance(kept, OverlayRecord):
         return OverlayRecord(given)

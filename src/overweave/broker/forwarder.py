@@ -78,11 +78,11 @@ class Forwarder:
         else:
             self._counters.rows_in += count
         if isinstance(admitted, Admitted):
-            self._route_parts(admitted, peer, ack)
+            self._route_admitted(admitted, peer, ack)
         else:
             self._route_new(admitted, peer, ack, True)
 
-    def _route_parts(self, admitted: Admitted, peer: str, ack: PendingAck) -> None:
+    def _route_admitted(self, admitted: Admitted, peer: str, ack: PendingAck) -> None:
         """Route an arriving batch with rows that are in transit, or duplicates."""
         if admitted.transit is not None:
             ack.retain()
@@ -104,7 +104,7 @@ class Forwarder:
         self._route_new(batch, module, None, True)
 
     def resume(self, entry: Deferred) -> None:
-        """Route a deferred batch, or one that was in flight on a failed link."""
+        """Route again a deferred batch, or one that was in flight on a failed link; it may be deferred again."""
         batch, peer = entry.what, entry.peer
         assert not isinstance(batch, Control)
         if entry.stage is Stage.UNSYNCED:
@@ -132,7 +132,7 @@ class Forwarder:
             return
         transit = peer in self._neighbours
         if not transit and self._advertised is not None and peer in self._sessions:
-            covered = self._only_advertised(self._advertised, batch, peer, ack)
+            covered = self._drop_unadvertised(self._advertised, batch, peer, ack)
             if covered is None:
                 return
             batch = covered
@@ -149,14 +149,14 @@ class Forwarder:
         if self._observed:
             with suppress(InvalidInput):  # malformed rows are rejected where they are matched
                 batch.validate_layout()
-                self._observe(Routed(batch, peer, forwards, _only_transit(batch, admitted)), hopped)
+                self._observe(Routed(batch, peer, forwards, _not_matched_here(batch, admitted)), hopped)
         self._send(hopped, forwards, peer, ack, True, True)
 
     def _reroute(self, batch: Batch, peer: str, ack: PendingAck | None, local: bool) -> None:
         """Route again without counting a hop. Batches with destinations count as transit, even from local clients."""
         transit = peer in self._neighbours or batch.has_destinations()
         if not transit and self._advertised is not None and peer in self._sessions:
-            covered = self._only_advertised(self._advertised, batch, peer, ack)
+            covered = self._drop_unadvertised(self._advertised, batch, peer, ack)
             if covered is None:
                 return
             batch = covered
@@ -166,6 +166,7 @@ class Forwarder:
         self._send(batch, forwards, peer, ack, transit, local)
 
     def _forwards(self, batch: Batch, peer: str, local: bool) -> list[Forward]:
+        """What the protocol forwards, without clients here unless ``local``; malformed batches are rejected."""
         neighbours = self._neighbours
         try:
             forwards = self._routing.route(batch, peer if peer in neighbours else None)
@@ -175,8 +176,8 @@ class Forwarder:
             return []
         return forwards if local else [(to, some) for to, some in forwards if to is None or to in neighbours]
 
-    def _only_advertised(self, advertised: Advertised, batch: Batch, client: str, ack: PendingAck | None) -> Batch | None:
-        """The rows that an advertisement of their client covers. The others are dropped, and the client is notified."""
+    def _drop_unadvertised(self, advertised: Advertised, batch: Batch, client: str, ack: PendingAck | None) -> Batch | None:
+        """The rows that an advertisement of their client covers; None if there are none: the ack is released then."""
         uncovered = advertised.uncovered(client, batch)
         if uncovered is None:
             return batch
@@ -251,7 +252,7 @@ class Forwarder:
         assert self._observed == (self._story.length > 0 or self._modules.watches_routed)
 
 
-def _only_transit(batch: Batch, admitted: Admitted) -> Batch | None:
+def _not_matched_here(batch: Batch, admitted: Admitted) -> Batch | None:
     """The transit rows that are not also matched at this broker."""
     local = {identity for some, _ in admitted.fresh for identity in some.identities()}
     if admitted.duplicates is not None:

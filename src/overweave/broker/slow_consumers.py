@@ -107,7 +107,7 @@ class SlowConsumerPolicy:
             if reason is not None:
                 yield session, reason
             elif self._is_stalled(session, progress, now_s):
-                session.outbound.start_buffering(self._config.pending_bytes_max)
+                session.outbound.start_stall_buffer(self._config.pending_bytes_max)
 
     def validate(self) -> None:
         """Check the invariants."""

@@ -28,7 +28,7 @@ class ClientAttachment:
             self.registered[message.id] = message
         else:
             self.registered.pop(message.id, None)
-        self.session.outbound.send_control_in_turn(message, effects)
+        self.session.outbound.send_control_windowed(message, effects)
 
     def withdraw(self, registration: Registration, effects: list[Effect]) -> None:
         """Withdraw an advertisement or a subscription."""

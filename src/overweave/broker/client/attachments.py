@@ -60,9 +60,9 @@ class Attachments:
         """The number of batches and control messages that brokers have not settled."""
         return sum([each.session.outbound.unsettled_entries() for each in self.by_peer.values()])
 
-    def unsettled_window_rows(self) -> int:
+    def unsettled_windowed_rows(self) -> int:
         """The number of publications that brokers have not settled."""
-        return sum([each.session.outbound.unsettled_window_rows() for each in self.by_peer.values()])
+        return sum([each.session.outbound.unsettled_windowed_rows() for each in self.by_peer.values()])
 
     def unmatched(self) -> int:
         """The number of settled publications without a matching subscription."""

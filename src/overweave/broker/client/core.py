@@ -161,7 +161,7 @@ class ClientCore:
 
     def settled_publications(self) -> int:
         """The number of publications that brokers have settled."""
-        unsettled = self._attachments.unsettled_window_rows() + self._publishing.paused_rows
+        unsettled = self._attachments.unsettled_windowed_rows() + self._publishing.paused_rows
         return self._sequence - self._first_sequence - unsettled
 
     def unmatched_publications(self) -> int:

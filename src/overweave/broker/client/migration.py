@@ -222,7 +222,7 @@ class Migrations:
 
     def _request_barrier(self, current: Migration, effects: list[Effect]) -> None:
         outbound = current.target.session.outbound
-        outbound.send_control_in_turn(BarrierRequest(current.attempt, current.source.broker), effects)
+        outbound.send_control_windowed(BarrierRequest(current.attempt, current.source.broker), effects)
         current.barrier, current.requested = outbound.barrier(), True
 
     def _drain(self, current: Migration) -> None:

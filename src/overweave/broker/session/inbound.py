@@ -87,7 +87,7 @@ class Inbound:
         handshake = self.handshake
         if handshake.established:
             self._acknowledged, self._unmatched_sent = self._settled, self._unmatched
-            ranges = self._ack_ranges() if self._settled_out_of_order and (selective or self._ranges_pending) else ()
+            ranges = self._take_ack_ranges() if self._settled_out_of_order and (selective or self._ranges_pending) else ()
             epochs = handshake.epoch, handshake.peer_epoch
             frame = Acknowledgement(*epochs, self._settled, self.expected, ranges, self._unmatched)
             effects.append(SendFrame(handshake.peer, frame))
@@ -131,7 +131,7 @@ class Inbound:
         assert 0 <= self._unmatched_sent <= self._unmatched <= self._settled
         assert self._unmatched_out_of_order.keys() <= self._settled_out_of_order.keys()
 
-    def _ack_ranges(self) -> tuple[tuple[int, int], ...]:
+    def _take_ack_ranges(self) -> tuple[tuple[int, int], ...]:
         """The ranges settled out of order, joined, from the end of the last ones sent; at most `ACK_RANGES_MAX`."""
         joined: list[tuple[int, int]] = []
         for start, end in sorted(self._settled_out_of_order.items()):

@@ -89,12 +89,12 @@ class Outbound:
         effects.append(SendFrame(handshake.peer, frame))
 
     def send_control(self, message: ControlMessage, effects: list[Effect], ack: PendingAck | None = None) -> None:
-        """Send a control message at once, with all blocked publications before it."""
-        self._unblock_all()
+        """Send a control message in order, but exempt from the window: blocked publications go first."""
+        self._admit_all_blocked()
         self.in_flight.append(self.waiters.track(message, ack))
         self.flush(effects)
 
-    def send_control_in_turn(self, message: ControlMessage, effects: list[Effect]) -> None:
+    def send_control_windowed(self, message: ControlMessage, effects: list[Effect]) -> None:
         """Send a control message when the window has had room for all blocked publications."""
         if self.blocked:
             self.blocked.append(self.waiters.track(message))
@@ -110,7 +110,7 @@ class Outbound:
     def flush(self, effects: list[Effect]) -> None:
         """Send everything unsent for which the window has room."""
         while self.blocked and not self._is_full():
-            self._unblock()
+            self._admit_blocked()
         handshake = self._handshake
         if not handshake.established or not self.in_flight.unsent:
             return
@@ -149,8 +149,8 @@ class Outbound:
         """The number of publications and control messages that the peer has not settled."""
         return self.in_flight.next_sequence - self.in_flight.lowest_unacked + self._blocked_rows
 
-    def unsettled_window_rows(self) -> int:
-        """The number of publications that entered here and that the peer has not settled."""
+    def unsettled_windowed_rows(self) -> int:
+        """The number of unsettled publications that count against the window, blocked ones included."""
         return self._window_used + sum(entry.window_rows for entry in self.blocked)
 
     def batches_holding_acks(self) -> Iterator[tuple[Batch, PendingAck]]:
@@ -165,8 +165,8 @@ class Outbound:
 
     # ---- stalled clients
 
-    def start_buffering(self, bytes_max: int) -> None:
-        """Release the acks of unsettled publications, and of those to come, until ``bytes_max`` bytes are buffered."""
+    def start_stall_buffer(self, bytes_max: int) -> None:
+        """For a connected client that stalls: release acks early, until ``bytes_max`` bytes are buffered."""
         buffer = self.buffer
         if buffer.active or not self._handshake.connected or buffer.bytes >= bytes_max:
             return  # a peer that reconnects after a crash must find everything
@@ -195,7 +195,7 @@ class Outbound:
 
     def reclaim(self) -> list[tuple[Control | Batch, PendingAck | None]]:
         """Remove everything in flight; publications and addressed control are returned, to be sent on other paths."""
-        self._unblock_all()
+        self._admit_all_blocked()
         in_flight, self.in_flight = self.in_flight, InFlightQueue()
         self._window_used = self._window_bytes_used = 0
         reclaimed: list[tuple[Control | Batch, PendingAck | None]] = []
@@ -223,7 +223,7 @@ class Outbound:
 
     def close(self) -> None:
         """Settle everything: the peer will not return."""
-        self._unblock_all()
+        self._admit_all_blocked()
         self.on_acknowledged(self.in_flight.next_sequence)
 
     def validate(self) -> None:
@@ -244,7 +244,7 @@ class Outbound:
     def _is_full(self) -> bool:
         return self._window_used >= self.window or self._window_bytes_used >= self._window_bytes
 
-    def _unblock(self) -> None:
+    def _admit_blocked(self) -> None:
         """Give the first blocked message its sequence numbers."""
         entry = self.blocked.popleft()
         self._blocked_rows -= entry.rows
@@ -252,9 +252,10 @@ class Outbound:
         self._window_bytes_used += entry.window_bytes()
         self.in_flight.append(entry)
 
-    def _unblock_all(self) -> None:
+    def _admit_all_blocked(self) -> None:
+        """Number all blocked messages, beyond the window."""
         while self.blocked:
-            self._unblock()
+            self._admit_blocked()
 
 
 def _reroutable(entry: InFlight) -> Batch | Control | None:

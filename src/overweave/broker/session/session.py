@@ -55,14 +55,14 @@ class Session:
         return self._handshake.established
 
     @property
-    def is_behind(self) -> bool:
+    def has_backlog(self) -> bool:
         """Whether messages are missing that were in flight to us when the connection opened."""
         return self.inbound.expected < self._backlog_end
 
     @property
-    def caught_up(self) -> bool:
+    def is_caught_up(self) -> bool:
         """Whether the peer is connected, and everything that was in flight to us has arrived."""
-        return self.established and not self.is_behind
+        return self.established and not self.has_backlog
 
     # ---- handshake
 
@@ -105,7 +105,7 @@ class Session:
         self.inbound.repeat_ack()
         if not frame.confirmed:
             self._send_hello(effects)
-        self._count_unmatched(frame.unmatched)
+        self._note_unmatched(frame.unmatched)
         self.outbound.resume(frame.acknowledged, frame.expected, effects)
 
     # ---- outbound
@@ -131,7 +131,7 @@ class Session:
         if not self._handshake.is_current(frame):
             return
         if frame.unmatched:
-            self._count_unmatched(frame.unmatched)
+            self._note_unmatched(frame.unmatched)
         outbound = self.outbound
         outbound.on_acknowledged(frame.acknowledged, frame.expected)
         if frame.ranges:
@@ -156,7 +156,7 @@ class Session:
         return reclaimed
 
     def close(self) -> None:
-        """Settle everything: the peer will not return."""
+        """The peer will not return: everything sent to it is settled, and nothing from it is any more."""
         self.outbound.close()
         self.inbound.close()
 
@@ -195,7 +195,8 @@ class Session:
     def _send_hello(self, effects: list[Effect]) -> None:
         effects.append(SendFrame(self.peer, self.inbound.hello(self.outbound.in_flight.next_sequence)))
 
-    def _count_unmatched(self, unmatched: int) -> None:
+    def _note_unmatched(self, unmatched: int) -> None:
+        """The peer reports the total of a stream."""
         self.peer_unmatched = max(self.peer_unmatched, self._unmatched_before + unmatched)
 
     def _restart(self, greeting: Iterable[ControlMessage]) -> None:
