@@ -1,9 +1,10 @@
 """Rows that wait to be marked in profiles: operations on arrays cost the same for a few rows as for thousands.
 
-The windows of a profile end at the last number that any subscription has received, and have a given length. Rows that have
-fallen out of the window of their publisher while they waited are not matched: at high rates these are most of them.
+The windows of a profile end at the last number that any subscription has received, and have a given length. Contents that have
+fallen out of the window of their publisher while they waited are dropped, not matched: at high rates these are most of them.
 """
 
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ class _Contents(NamedTuple):
     starts: Sequences
     ends: Sequences
     sequences: Sequences
+    #: The highest number.
+    last: int
 
     def after(self, last: int) -> "_Contents":
         """Those with higher numbers."""
@@ -40,7 +43,7 @@ class PendingRows:
         self._window = window
         self._published: dict[str, list[Layout]] = {}
         self._received: dict[tuple[int, ...], list[Sequences]] = {}
-        self._several: dict[tuple[str, frozenset[str]], list[_Contents]] = {}
+        self._several: dict[tuple[str, frozenset[str]], deque[_Contents]] = {}
         self._rows = self._bytes = 0
 
     @property
@@ -65,10 +68,15 @@ class PendingRows:
         if not any(rows is None for rows in picked):
             union = np.unique(np.concatenate([rows for rows in picked if rows is not None]))
             starts, ends, sequences = starts[union], ends[union], sequences[union]
-        contents = _Contents(batch.rows.data, starts, ends, sequences)
-        self._several.setdefault((publisher, frozenset(client for client, _ in to)), []).append(contents)
+        last = int(sequences.max())
+        waiting = self._several.setdefault((publisher, frozenset(client for client, _ in to)), deque())
+        waiting.append(_Contents(batch.rows.data, starts, ends, sequences, last))
         self._rows += len(sequences)
-        self._bytes += len(contents.data)
+        self._bytes += len(batch.rows.data)
+        while waiting[0].last <= last - self._window:
+            passed = waiting.popleft()
+            self._rows -= len(passed.sequences)
+            self._bytes -= len(passed.data)
 
     def published(self) -> Iterator[tuple[str, tuple[Sequences, NDArray[np.float64], int]]]:
         """Numbers, times and the size of the rows of each publisher."""
@@ -101,5 +109,5 @@ class PendingRows:
         """The last number of each publisher before its window: a subscription has received all these rows."""
         newest: dict[str, int] = {}
         for (publisher, _), parts in self._several.items():
-            newest[publisher] = max(newest.get(publisher, 0), *(int(part.sequences.max()) for part in parts))
+            newest[publisher] = max(newest.get(publisher, 0), *(part.last for part in parts))
         return {publisher: number - self._window for publisher, number in newest.items()}
