@@ -84,6 +84,7 @@ def test_metrics():
         ("overweave_publications_in_total", broker): 10,
         ("overweave_publications_out_total", broker): 20,
         ("overweave_publications_to_clients_total", broker): 30,
+        ("overweave_deliveries_total", broker): 30,  # the former name
         ("overweave_duplicates_total", broker): 4,
         ("overweave_unadvertised_total", broker): 0,
         ("overweave_forged_total", broker): 0,

@@ -62,6 +62,8 @@ _COUNTERS = {
     "migrations_completed": "Migrations of clients to other brokers.",
     "migrations_failed": "Migrations whose client stayed, rejected orders included.",
 }
+#: Former names of counters, exported for one more release.
+_FORMER_NAMES = {"deliveries": "publications_to_clients"}
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -251,9 +253,9 @@ class _Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         now = self._snapshot()
         for name, text in _COUNTERS.items():
-            counter = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=["broker"])
-            counter.add_metric([now.broker], getattr(now.statistics, name))
-            yield counter
+            yield _counter(name, text, now.broker, getattr(now.statistics, name))
+        for former, name in _FORMER_NAMES.items():
+            yield _counter(former, f"Deprecated: the former name of {_PREFIX}_{name}.", now.broker, getattr(now.statistics, name))
         exceeded = CounterMetricFamily(f"{_PREFIX}_limit_exceeded", "Times a limit was exceeded.", labels=["broker", "limit"])
         for limit, count in now.limits_exceeded.items():
             exceeded.add_metric([now.broker, limit], count)
@@ -266,6 +268,12 @@ class _Metrics(Collector):
             gauge = GaugeMetricFamily(f"{_PREFIX}_{re.sub('[^A-Za-z0-9_]', '_', name)}", f"Gauge {name}.", labels=["broker"])
             gauge.add_metric([now.broker], float("nan") if value is None else value)
             yield gauge
+
+
+def _counter(name: str, text: str, broker: str, value: float) -> CounterMetricFamily:
+    counter = CounterMetricFamily(f"{_PREFIX}_{name}", text, labels=["broker"])
+    counter.add_metric([broker], value)
+    return counter
 
 
 def _module_traffic(now: Snapshot) -> Iterator[Metric]:
