@@ -77,6 +77,7 @@ def test_json(run, serve):
     assert status == 0
     assert (line["broker"], line["address"], line["state"], line["reason"]) == ("B1", address, "up", None)
     assert (line["publications_in"], line["publications_out"], line["publications_to_clients"]) == (100, 200, 50)
+    assert (line["deliveries"], line["deliveries_per_s"]) == (50, line["publications_to_clients_per_s"])  # the former names
     assert (line["subscriptions"], line["unsettled"]) == (7, 4)
     assert line["publications_in_per_s"] == pytest.approx(100 / line["uptime_s"])
 

@@ -69,6 +69,21 @@ def test_whoever_waits_for_a_broker_that_the_client_leaves_checks_again():
     asyncio.run(work())
 
 
+def test_waiting_is_a_deprecated_name():
+    async def work():
+        async with (
+            running(network_settings(Overlay(["B1"]))) as nodes,
+            connect(nodes["B1"].settings.listen) as client,
+            client.subscribe("[n,>,0]") as subscription,
+        ):
+            await client.publish({"n": 1})
+            await client.flush()
+            with pytest.deprecated_call(match="pending"):
+                assert subscription.waiting == subscription.pending == 1
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
 def test_a_broker_that_restarted_its_core_can_reload_its_tokens():
     async def work():
         async with running(network_settings(Overlay(["B1"]))) as nodes, connect(nodes["B1"].settings.listen, name="c"):

@@ -13,7 +13,8 @@ from overweave.broker.counters import Counters, Statistics
 from overweave.broker.module_traffic import ModuleTraffic
 from overweave.broker.story import Step
 from overweave.drivers.tcp import monitor
-from overweave.drivers.tcp.monitor import PEERS_MAX, REQUEST_BYTES_MAX, MonitorError, MonitorServer, fetch_snapshot, host_and_port
+from overweave.drivers.tcp.metrics import PEERS_MAX
+from overweave.drivers.tcp.monitor import REQUEST_BYTES_MAX, MonitorError, MonitorServer, fetch_snapshot, host_and_port
 from overweave.errors import InvalidInput
 
 STATISTICS = Statistics(10, 20, 30, 4, 5, 6, {"subscriptions": 7, "advertisements": 1}, {"B2": 3})
@@ -84,6 +85,7 @@ def test_metrics():
         ("overweave_publications_in_total", broker): 10,
         ("overweave_publications_out_total", broker): 20,
         ("overweave_publications_to_clients_total", broker): 30,
+        ("overweave_deliveries_total", broker): 30,  # the former name
         ("overweave_duplicates_total", broker): 4,
         ("overweave_unadvertised_total", broker): 0,
         ("overweave_forged_total", broker): 0,

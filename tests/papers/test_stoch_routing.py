@@ -63,7 +63,7 @@ def test_what_is_covered_is_told_only_while_nothing_covers_it():
 
 
 def test_an_id_may_come_again_elsewhere_with_another_filter():
-    """A broker speaks in its own name, so ids of clients mean nothing to others."""
+    """Filters are aggregated under the id of the broker, so ids of clients mean nothing to others."""
     identity = network("identity")
     identity.hear("B4", Subscribe("s", CHANNEL))
     identity.hear("B4", Subscribe("other", CHANNEL))
@@ -71,22 +71,22 @@ def test_an_id_may_come_again_elsewhere_with_another_filter():
     assert identity.hear("B3", Subscribe("s", PART)) == 2
 
 
-class ForgetsHeirs(Covering):
-    """Does not tell what was covered by a filter that goes."""
+class ForgetsUncovered(Covering):
+    """Does not forward what a withdrawn filter covered."""
 
     def remove(self, filter):
-        return super().remove(filter)._replace(told=[])
+        return super().remove(filter)._replace(forwarded=[])
 
 
-class ForgetsTooEarly(Identical):
-    """Forgets a filter with the first who leaves."""
+class WithdrawsTooEarly(Identical):
+    """Withdraws a filter with its first subscription."""
 
     def add(self, filter):
         change = super().add(filter)
-        return change._replace(forgotten=change.told)
+        return change._replace(withdrawn=change.forwarded)
 
 
-@pytest.mark.parametrize("summary", [ForgetsHeirs, ForgetsTooEarly])
+@pytest.mark.parametrize("summary", [ForgetsUncovered, WithdrawsTooEarly])
 def test_a_broken_summary_is_caught(summary):
     chain = make_overlay("chain", brokers=5)
 

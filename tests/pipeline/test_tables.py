@@ -6,6 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from overweave.errors import InvalidInput
+from overweave.pipeline import good_rows
 from overweave.pipeline.quarantine import read_with_quarantine
 from overweave.pipeline.schemas import DELIVERIES, EARLIER_NAMES, REJECTED, TABLES
 from overweave.pipeline.spark_errors import translate_errors
@@ -184,6 +185,12 @@ def test_good_rows_are_kept_and_the_others_counted_by_file_and_reason(spark, tmp
         "a.parquet": None, "b.parquet": None, "c.parquet": 2, "d.parquet": 2, "e.parquet": 1, "f.parquet": 1,
     }  # fmt: skip
     assert bad["f.parquet", "column 'publication': expected a publication"][1].startswith("[x,: column 4: expected a number")
+
+
+def test_read_good_rows_is_a_deprecated_name(monkeypatch, tmp_path):
+    monkeypatch.setattr(good_rows, "read_with_quarantine", lambda *arguments: arguments)
+    with pytest.deprecated_call(match="read_with_quarantine"):
+        assert good_rows.read_good_rows("spark", tmp_path, "publications") == ("spark", tmp_path, "publications")
 
 
 def test_filters_and_rows_of_text_are_judged_too(spark, tmp_path):

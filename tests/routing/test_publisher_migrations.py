@@ -124,7 +124,7 @@ def tables_of(routing):
     return (
         {stable: (entry.filter, entry.peer) for stable, entry in routing._advertisements.items()},
         {id: (filter, peer) for id, filter, peer in routing._table.items()},
-        {neighbour: dict(offers.told()) for neighbour, offers in routing._offers.items()},
+        {neighbour: dict(offers.forwarded()) for neighbour, offers in routing._offers.items()},
     )
 
 

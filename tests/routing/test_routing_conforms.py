@@ -5,6 +5,7 @@ import random
 import pytest
 
 from overweave.errors import InvalidInput
+from overweave.language.messages import Subscribe
 from overweave.language.relations import covers
 from overweave.language.syntax import parse_filter
 from overweave.overlay.shapes import make_overlay
@@ -13,6 +14,8 @@ from overweave.routing.base import Engine
 from overweave.routing.filter import FilterBased
 from overweave.routing.filter_general import FilterBasedGeneral
 from overweave.routing.forwarded import ForwardedSubscriptions
+from overweave.routing.identity import PeerToPeer
+from overweave.routing.summaries import Covering
 from overweave.testing.routing import check_core, check_routing
 
 TREES = {
@@ -55,12 +58,12 @@ def test_flooding_costs_a_hop_per_link_and_filtering_less():
     assert hops["filter"] == hops["simple"] < hops["identity"] < hops["flooding"]
 
 
-class NoHeirs(ForwardedSubscriptions):
-    """Forgets to tell what was covered by a subscription that goes."""
+class NoSuccessors(ForwardedSubscriptions):
+    """Does not forward what a withdrawn subscription covered."""
 
     def withdraw(self, id):
-        _, told = super().withdraw(id)
-        return [], told
+        _, was_forwarded = super().withdraw(id)
+        return [], was_forwarded
 
 
 class Echo(FilterBased):
@@ -99,12 +102,12 @@ def with_offers(offers):
 @pytest.mark.parametrize(
     ("make", "overlay"),
     [
-        (with_offers(NoHeirs), TREES["balanced"]),
+        (with_offers(NoSuccessors), TREES["balanced"]),
         (lambda *_: Engine(Echo()), TREES["chain"]),
         (lambda *_: Engine(DeafToLateAdvertisements()), TREES["chain"]),
         (lambda *_: KeepsDuplicates().engine(), GRAPHS["random-graph"]),
     ],
-    ids=["no heirs", "echo", "deaf", "keeps duplicates"],
+    ids=["no successors", "echo", "deaf", "keeps duplicates"],
 )
 def test_a_broken_protocol_is_caught(make, overlay):
     with pytest.raises((AssertionError, InvalidInput)):
@@ -118,45 +121,53 @@ def test_covering_withholds_and_tells_before_it_withdraws():
     assert offers.offer("wide", wide)
     assert not offers.offer("narrow", narrow)
     assert offers.withdraw("wide") == ([("narrow", narrow)], True)
-    assert offers.told() == [("narrow", narrow)]
+    assert offers.forwarded() == [("narrow", narrow)]
+
+
+def test_table_sizes_count_forwarded_filters():
+    routing = PeerToPeer("B1", Covering)
+    routing.add_neighbour("B2")
+    for id, text in {"wide": "[x,>,1]", "narrow": "[x,>,5]"}.items():
+        routing.on_control(Subscribe(id, parse_filter(text)), "c")
+    assert routing.table_sizes() == {"subscriptions": 2, "forwarded": 1}
 
 
 def test_covering_among_many_finds_what_trying_all_finds():
     import numpy as np
 
     random = np.random.default_rng(1)
-    offers, told = ForwardedSubscriptions(), {}
+    offers, known = ForwardedSubscriptions(), {}
     for i in range(400):
         low, width = random.integers(0, 50, 2)
         filter = parse_filter(f"[class,eq,'{'AB'[i % 2]}'],[x,>=,{low}],[x,<=,{low + width}],[y,<,{random.integers(0, 9)}]")
-        expected = not any(covers(other, filter) for other in told.values())
+        expected = not any(covers(other, filter) for other in known.values())
         assert offers.offer(f"s{i}", filter) == expected
         if expected:
-            told[f"s{i}"] = filter
-    assert dict(offers.told()) == told
+            known[f"s{i}"] = filter
+    assert dict(offers.forwarded()) == known
 
 
 def test_withdrawals_keep_every_subscription_covered():
     dice = random.Random(2)
-    offers, filters, told = ForwardedSubscriptions(), {}, {}
+    offers, filters, known = ForwardedSubscriptions(), {}, {}
     for number in range(3_000):
         if filters and dice.random() < 0.48:
             id = dice.choice(sorted(filters))
-            heirs, was_told = offers.withdraw(id)
-            assert was_told == (id in told)
+            uncovered, was_forwarded = offers.withdraw(id)
+            assert was_forwarded == (id in known)
             del filters[id]
-            told.pop(id, None)
-            assert told.keys().isdisjoint(heir for heir, _ in heirs)
-            told.update(heirs)
+            known.pop(id, None)
+            assert known.keys().isdisjoint(each for each, _ in uncovered)
+            known.update(uncovered)
         else:
             low = dice.randrange(6)
             filters[f"s{number}"] = filter = parse_filter(f"[x,>,{low}],[x,<,{low + dice.randrange(2, 8)}]")
             if offers.offer(f"s{number}", filter):
-                told[f"s{number}"] = filter
+                known[f"s{number}"] = filter
         offers.validate()
-        assert dict(offers.told()) == told
-        assert all(filters[id] == filter for id, filter in told.items())
-        assert all(any(covers(wide, filter) for wide in told.values()) for filter in filters.values())
+        assert dict(offers.forwarded()) == known
+        assert all(filters[id] == filter for id, filter in known.items())
+        assert all(any(covers(wide, filter) for wide in known.values()) for filter in filters.values())
         assert len(offers) == len(filters)
 
 
@@ -170,9 +181,9 @@ def test_subscriptions_with_equal_filters_are_withdrawn_at_the_same_cost_however
             offers.offer(f"s{number}", parse_filter(f"[kind,eq,'K{number % 20}'],[n,>=,0]"))
         compared.clear()
         for number in range(20 * several):
-            heirs, told = offers.withdraw(f"s{number}")
+            uncovered, was_forwarded = offers.withdraw(f"s{number}")
             # Each first one is replaced by the last one of its kind, which goes last.
-            assert [id for id, _ in heirs] == ([f"s{number + 20 * (several - 1)}"] if number < 20 else [])
-            assert told == (number < 20 or number >= 20 * (several - 1))
+            assert [id for id, _ in uncovered] == ([f"s{number + 20 * (several - 1)}"] if number < 20 else [])
+            assert was_forwarded == (number < 20 or number >= 20 * (several - 1))
         costs.append(len(compared) / several)
     assert costs[1] <= costs[0]

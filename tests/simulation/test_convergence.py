@@ -115,7 +115,7 @@ class World:
                 assert tree.client or trees[tree.parent].route.path == tree.route.path[:-1]
                 assert not tree.leaving
                 for child, other in trees.items():
-                    told = dict(other.offers.told()) if other.parent == at else {}
+                    told = dict(other.offers.forwarded()) if other.parent == at else {}
                     assert dict(tree.table.of(child)) == told, f"{child} at {at}"
             for subscription, filter in self.wanted.items():
                 if f"[class,eq,'C{number}']" in str(filter):

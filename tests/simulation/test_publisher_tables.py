@@ -46,7 +46,7 @@ def tables(network):
         found[id] = (
             {stable: (entry.filter, entry.peer) for stable, entry in routing._advertisements.items()},
             {stable_id(id): (filter, peer) for id, filter, peer in routing._table.items()},
-            {neighbour: dict(offers.told()) for neighbour, offers in routing._offers.items()},
+            {neighbour: dict(offers.forwarded()) for neighbour, offers in routing._offers.items()},
         )
     return found
 

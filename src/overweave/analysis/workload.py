@@ -9,7 +9,7 @@ import numpy as np
 from overweave.analysis.tree import Reals, Tree
 from overweave.errors import InvalidInput
 
-#: So many brokers times classes are looked at together: what fits a cache is quicker than all at once.
+#: The brokers times classes per step: an array that fits a cache is quicker than all at once.
 CELLS_MAX = 1 << 20
 
 
@@ -66,7 +66,7 @@ class Workload:
         return self.advertising_hz * self.advertisement_lifetime_s, self.advertising_hz
 
     def scaled(self, factor: float) -> "Workload":
-        """So many times the subscriptions."""
+        """A workload with a multiple of the subscriptions."""
         alike = 1 if self.arrival_hz.strides[1] == 0 else self.classes
         return replace(self, arrival_hz=np.broadcast_to(self.arrival_hz[:, :alike] * factor, self.arrival_hz.shape))
 

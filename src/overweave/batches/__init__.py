@@ -1,1 +1,1 @@
-"""Batches: publications on their way, rows at a time, as objects or as bytes."""
+"""Batches: publications in flight, rows at a time, as objects or as bytes."""

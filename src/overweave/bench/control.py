@@ -29,7 +29,7 @@ from overweave.routing.base import Routing
 SUBSCRIPTIONS = (1_000, 10_000, 100_000)
 ADVERTISEMENTS = 1_000
 NEIGHBOURS = ("B2", "B3", "B4", "B5")
-#: So many are measured one by one; of the baseline a few, because it is slow.
+#: The number measured one by one; of the baseline only a few, because it is slow.
 ROUNDS, BASELINE_ROUNDS = 100, 2
 #: The largest number of clients in MINIMAL: a quarter of them publish.
 BROKERS, PUBLISHERS, SUBSCRIBERS = 1_030, 1_000, 3_000

@@ -139,6 +139,6 @@ def _best(action: Callable[[], object], times: int) -> float:
 
 
 def _resident_bytes() -> int:
-    """What the process holds now, not at its peak: making a workload takes more for a moment than the index does for good."""
+    """What the process holds now, not at its peak: making a workload takes more for a moment than the index does permanently."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * resource.getpagesize()

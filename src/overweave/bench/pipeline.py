@@ -29,7 +29,7 @@ from overweave.pipeline.task_progress import OnTasks, report_progress
 #: Publications per file, so that several cores have work; larger tables repeat the same quotes.
 PER_FILE = 125_000
 DISTINCT = 1_000_000
-#: So many are done by the baselines.
+#: The number done by the baselines.
 SAMPLE = 200
 PUBLISHERS = 100
 _UNIT = "µs per publication"

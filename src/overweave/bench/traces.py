@@ -46,7 +46,7 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 def trace(spark: SparkSession, deliveries: int) -> DataFrame:
-    """So many rows of a trace, in the order of time, without ``run``."""
+    """Rows of a trace, in the order of time, without ``run``."""
     row = F.col("id")
     step, place = F.floor(row / PER_STEP).cast("long"), row % PER_STEP
     subscription, publisher = EVERY * place + step % EVERY, F.floor(place / (PER_STEP // PUBLISHERS)).cast("long")

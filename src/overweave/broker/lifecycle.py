@@ -73,7 +73,7 @@ class PeerLifecycle:
         return False
 
     def on_left(self, stimulus: PeerLeft) -> None:
-        """Remove a peer for good."""
+        """Remove a peer permanently."""
         peer, parts = stimulus.peer, self._parts
         session = self._sessions.get(peer)
         if session is None:

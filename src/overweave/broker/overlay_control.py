@@ -77,7 +77,7 @@ class OverlayControl:
             self._context.timers.set(OUTSIDERS, _OUTSIDER_S)
 
     def on_removed(self, peer: str) -> None:
-        """A link is closed for good. One that the state has is opened again: the other end may know a later state."""
+        """A link is closed permanently. One that the state has is opened again: the other end may know a later state."""
         self._outsiders.pop(peer, None)
         if peer in self._guests:
             del self._guests[peer]

@@ -66,7 +66,7 @@ class StaticRecovery:
         """See `Recovery.on_link_up`."""
 
     def on_link_draining(self, neighbour: str) -> None:
-        """See `Recovery.on_link_retired`: routing forgets the neighbour, the session drains."""
+        """See `Recovery.on_link_draining`: routing forgets the neighbour, the session drains."""
         self._control.drain_neighbour(neighbour)
 
     def on_link_removed(self, neighbour: str, reclaimed: Reclaimed) -> None:  # noqa: ARG002
@@ -112,7 +112,7 @@ class LinkRecovery:
         self.on_routes_changed()
 
     def on_link_draining(self, neighbour: str) -> None:
-        """See `Recovery.on_link_retired`."""
+        """See `Recovery.on_link_draining`."""
         self._control.perform_all(self._links.link_down(neighbour))
         self.on_routes_changed()
 

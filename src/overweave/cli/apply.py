@@ -51,7 +51,7 @@ def apply(
 
     The overlay of the plan is built beside the present one and used when all brokers know everything in it; then clients move.
     Ctrl-C stops after the current step, and the same command resumes, wherever it was stopped. The rate of migrations halves
-    while the delays of deliveries or the unsettled publications are twice the usual. The network file is written anew; the
+    while the delays of deliveries or the unsettled publications are twice the usual. The network file is rewritten; the
     previous one is kept as FILE.before-EPOCH, for 'overweave undo'. Where brokers have tokens, --name and --token need the
     permission control.
     """

@@ -42,6 +42,9 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     publications_in: int | None = None
     publications_out: int | None = None
     publications_to_clients: int | None = None
+    #: The former names of the two figures to clients, for one more release.
+    deliveries_per_s: float | None = None
+    deliveries: int | None = None
     subscriptions: int | None = None
     unsettled: int | None = None
     unadvertised: int | None = None
@@ -100,6 +103,7 @@ def _line(name: str, address: str | None, now: Snapshot | str, before: Snapshot 
     if isinstance(now, str):
         return Line(broker=name, address=address, state="unreachable", reason=now)
     done = now.statistics
+    to_clients_per_s = _rate("publications_to_clients", now, before)
     return Line(
         broker=now.broker,
         address=address,
@@ -108,10 +112,12 @@ def _line(name: str, address: str | None, now: Snapshot | str, before: Snapshot 
         uptime_s=now.uptime_s,
         publications_in_per_s=_rate("publications_in", now, before),
         publications_out_per_s=_rate("publications_out", now, before),
-        publications_to_clients_per_s=_rate("publications_to_clients", now, before),
+        publications_to_clients_per_s=to_clients_per_s,
         publications_in=done.publications_in,
         publications_out=done.publications_out,
         publications_to_clients=done.publications_to_clients,
+        deliveries_per_s=to_clients_per_s,
+        deliveries=done.publications_to_clients,
         subscriptions=done.tables.get("subscriptions", 0),
         unsettled=sum(done.unsettled.values()),
         unadvertised=done.unadvertised,

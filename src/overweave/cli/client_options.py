@@ -1,7 +1,7 @@
 """Client options of ``pub``, ``sub``, ``move`` and ``drain``, and the connection of the former two to a broker.
 
 The first connection is retried until ``--connect-timeout``. A lost connection is retried without limit, and another broker may
-replace one that stays away. All of this is reported on stderr. Permanent errors (an unknown host, an untrusted certificate) end
+replace an unreachable one. All of this is reported on stderr. Permanent errors (an unknown host, an untrusted certificate) end
 the verb at once.
 """
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-#: The window of the client library: so many publications of a live client are in flight, two windows at most after long batches.
+#: The window of the client library: the limit on publications in flight from a live client; after long batches two windows.
 CLIENT_WINDOW = 16_384
 #: The session of a disconnected client expires after this time, at live brokers and simulated ones.
 SESSION_EXPIRY_S = 30.0
@@ -11,12 +11,12 @@ SESSION_EXPIRY_S = 30.0
 class SessionConfig(msgspec.Struct, frozen=True):
     """How two peers exchange frames."""
 
-    #: Rows that may be on their way to a peer without its acknowledgement, but for the rest of a batch; more wait in the session.
+    #: The limit on unacknowledged rows in flight to a peer, except for the rest of a batch; more wait in the session.
     #: Between brokers, what came from another broker is not counted and does not wait.
     window: int = 1024
     #: Likewise for bytes.
     window_bytes: int = 1 << 26
-    #: After so many settled rows an acknowledgement goes out at once, else after the delay.
+    #: The number of settled rows after which an acknowledgement is sent at once, otherwise after the delay.
     acknowledge_every: int = 64
     acknowledge_delay_s: float = 0.02
     #: The retransmission period; without progress the pauses double (`overweave.broker.session.backoff`). None: connections

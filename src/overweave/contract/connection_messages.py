@@ -70,4 +70,4 @@ class Ping(msgspec.Struct, frozen=True):
 
 
 class Disconnect(msgspec.Struct, frozen=True):
-    """The sender leaves for good, and wants nothing kept."""
+    """The sender leaves permanently; its session ends."""

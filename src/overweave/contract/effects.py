@@ -109,7 +109,7 @@ class OpenLink(msgspec.Struct, frozen=True):
 
 
 class CloseLink(msgspec.Struct, frozen=True):
-    """Close the link to a neighbour for good: both ends get `PeerLeft`."""
+    """Close the link to a neighbour permanently: both ends get `PeerLeft`."""
 
     peer: str
 
@@ -138,7 +138,7 @@ class Attach(msgspec.Struct, frozen=True):
 
 
 class Detach(msgspec.Struct, frozen=True):
-    """Close the connection to a broker for good: nothing of this client is left there. Effect of a client's core."""
+    """Close the connection to a broker permanently: nothing of this client is left there. Effect of a client's core."""
 
     peer: str
 

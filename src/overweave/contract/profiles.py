@@ -1,6 +1,6 @@
 """Profiles of a running network on the wire (THESIS 6.1.2): requests of operators to the module `collector`, and its answers.
 
-The answers of brokers are merged on the way back (`Gather`). Vectors are rings: the bit of a publication stands at its sequence
+The answers of brokers are merged on the paths back (`Gather`). Vectors are rings: the bit of a publication stands at its sequence
 number's remainder by the number of bits, in words of 64 bits, the least significant byte first.
 """
 

@@ -128,7 +128,7 @@ class AttachFailed(msgspec.Struct, frozen=True):
 
 
 class FailOver(msgspec.Struct, frozen=True):
-    """A client's broker stays away: everything moves to another one, without the old one; publications may be missing."""
+    """A client's broker is unreachable: everything moves to another one, without the old one; publications may be missing."""
 
     peer: str
     to: str

@@ -105,7 +105,7 @@ _reply_decoder: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
 
 
 def payload_max(rows: int) -> int:
-    """How many bytes so many rows of a client may take: on their way brokers write destination lists into them and their frame.
+    """The limit on the bytes of some rows of a client: brokers add destination lists to them and their frame in flight.
 
     >>> payload_max(1)
     16776657

@@ -46,7 +46,7 @@ class Outlet(Protocol):
     """A connection to a peer."""
 
     def send(self, frame: Frame) -> None:
-        """Put a frame on its way."""
+        """Send a frame."""
 
 
 class Connections(Protocol):

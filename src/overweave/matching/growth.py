@@ -86,7 +86,7 @@ class FilterArrays:
         return FilterArrays(layout.State._make(array.copy() for array in self.state))
 
     def _rebalance_buckets(self, slot: int) -> None:
-        """Cut the buckets of the filter's columns anew, by the quantiles of their bounds."""
+        """Rebalance the buckets of the filter's columns by the quantiles of their bounds."""
         while (column := due_column(self.address, slot)) != layout.NONE:
             sample = np.empty(BOUNDS_SAMPLED, np.float64)
             sample = np.sort(sample[: sample_bounds(self.address, column, sample)])

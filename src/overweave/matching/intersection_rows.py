@@ -18,7 +18,7 @@ from overweave.matching.outer_bounds import OuterBound
 _DOUBTFUL, _EXACT, _WORDS = 0, 1, 2
 #: The partition of filters without equalities.
 _UNIVERSAL = 0
-#: A query that has to enter more partitions than this, or one in so many of all slots, goes by blocks instead.
+#: A query that has to enter more partitions than this, or this share of all slots, goes by blocks instead.
 _PARTITIONS_MAX, _SHARE = 256, 32
 #: Fewer slots than this are looked at in order, and no more than this or half of the others stay outside of blocks.
 _FEW = 1024
@@ -186,7 +186,7 @@ class Rows:
         return partitions
 
     def _make_blocks(self) -> Blocks | None:
-        """The blocks, made anew when many slots are outside; None: there are too few, or no column tells them apart."""
+        """The blocks, rebuilt when many slots are outside; None: there are too few, or no column tells them apart."""
         if self._count - self._blocked > max(_FEW, self._blocked // 2):
             there = np.flatnonzero(self.links[: self._count] != GONE)
             lengths = np.diff(self._starts[: self._count + 1])[there]

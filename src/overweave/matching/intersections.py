@@ -22,7 +22,7 @@ from overweave.matching.outer_bounds import outer_bounds
 
 Id = TypeVar("Id", bound=Hashable)
 Link = Hashable
-#: So many more filters than there are may be gone before the rest is packed.
+#: The number of removed filters, beyond those that are left, before the rest is packed.
 _GONE_MORE = 64
 
 

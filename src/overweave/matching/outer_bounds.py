@@ -13,7 +13,7 @@ from overweave.language.order import Number
 from overweave.language.predicates import Filter
 from overweave.language.values import Value
 
-#: So many bytes of a text fit into a float; the order of UTF-8 is that of code points.
+#: The bytes of a text that fit into a float; the order of UTF-8 is that of code points.
 _TEXT_BYTES = 6
 
 

@@ -32,7 +32,7 @@ _COMMON = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.ansi.enabled": "true",
-    # So many groups, as a power of two, are looked up in a quick map; with more, each row is looked for in two.
+    # The most groups, as a power of two, of a quick map; with more, each row is looked for in two maps.
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "18",
     # What people see of it is ours, and nothing in a pipe.
     "spark.ui.showConsoleProgress": "false",

@@ -265,7 +265,7 @@ def broken_text(name: str) -> str:
     return f"expected a row of the table {name!r}"
 
 
-#: So many characters of a bad row are shown.
+#: The most characters of a bad row that are shown.
 _SHOWN = 100
 #: What can be read as what without losing anything.
 _WIDER = {

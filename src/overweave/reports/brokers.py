@@ -11,7 +11,7 @@ from overweave.reports.labels import name_rows, scale, shown
 from overweave.reports.profile_digest import Digest, Histogram
 from overweave.reports.style import COLOURS, HEAT, LINE_WIDTH, Figure, add_legend, from_zero, new_figure, plain_numbers
 
-#: So many brokers have a line of their own.
+#: The most brokers with a line of their own.
 _LINES = 3
 _ROW_IN = 0.2
 

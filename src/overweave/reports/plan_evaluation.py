@@ -14,7 +14,7 @@ _COLUMNS = (
     ("output_utilisation_simulated", "output simulated (share)"),
     ("uplink_busy_simulated", "uplink busy, simulated (share of time)"),
 )
-#: So many brokers are listed, those first that deviate most; the rest is in the file.
+#: The most brokers that are listed, by deviation; the rest is in the file.
 BROKERS_MAX = 60
 
 

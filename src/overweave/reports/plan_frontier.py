@@ -9,7 +9,7 @@ from overweave.planning.plan import FrontierPoint, Plan
 from overweave.reports.page import element, image, section, table
 from overweave.reports.style import COLOURS, Figure, add_legend, from_zero, new_figure, plain_numbers
 
-#: So many points have a row; the rest is in the file.
+#: The most points with a row; the rest is in the file.
 ROWS_MAX = 40
 _MOVES = "clients and publishers that move"
 

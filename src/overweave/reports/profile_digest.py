@@ -21,7 +21,7 @@ TABLES = {
     "load": LOAD,
     "summary": SUMMARY,
 }
-#: So many brokers, publishers and profiles are shown by name.
+#: The most brokers, publishers and profiles that are shown by name.
 TOP = 30
 #: Time is shown in no more steps, and values in no more classes.
 STEPS_MAX, CLASSES = 240, 20

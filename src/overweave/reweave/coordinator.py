@@ -59,7 +59,7 @@ class StopBroker(msgspec.Struct, frozen=True):
 
 
 class WriteNetworkFile(msgspec.Struct, frozen=True):
-    """Write the network file anew."""
+    """Rewrite the network file."""
 
     state: OverlayState
 
@@ -208,7 +208,7 @@ def _finish(target: Target, situation: Situation) -> Step:
 
 
 def _leave_tidy(brokers: Collection[str], situation: Situation) -> Command | None:
-    """Write the network file anew, then stop those of some brokers that run without being members, and have no clients."""
+    """Rewrite the network file, then stop those of some brokers that run without being members, and have no clients."""
     if not situation.file_is_current:
         return WriteNetworkFile(situation.state)
     observation, members = situation.observation, {member.id for member in situation.state.members}

@@ -11,7 +11,7 @@ from overweave.reweave.usual import Usual
 BUDGET_S = 3600.0
 #: Delays and unsettled publications that never open the breaker.
 _DELAY_S_MIN, _UNSETTLED_MIN = 0.25, 1_000
-#: How fast calm values become usual, and others: traffic that has grown for good does not keep the breaker open.
+#: How fast calm values become usual, and others: permanently grown traffic does not keep the breaker open.
 _CALM_S, _SLOW_S = 60.0, 1800.0
 
 

@@ -1,4 +1,4 @@
-"""The predicted load of a network on its way from one overlay to another, from profiles."""
+"""The predicted load of a network in transition from one overlay to another, from profiles."""
 
 from collections.abc import Mapping, Sequence
 

@@ -96,14 +96,14 @@ class Tree:
         #: The subscriptions for the parent, under covering.
         self.offers = ForwardedSubscriptions()
         #: The subscriptions at each neighbour: the parent, and former parents until the new path is in force.
-        self.told: dict[str, dict[str, Filter]] = {}
+        self.forwarded: dict[str, dict[str, Filter]] = {}
         #: The former parents with subscriptions, and the remaining ticks of each.
         self.leaving: dict[str, int] = {}
 
     @property
     def empty(self) -> bool:
         """Whether no state is left."""
-        return self.client is None and not self.offered_by and not self.table and not self.told and not self.offered_to
+        return self.client is None and not self.offered_by and not self.table and not self.forwarded and not self.offered_to
 
     def validate(self) -> None:
         """Check the invariants."""
@@ -111,7 +111,7 @@ class Tree:
         self.offers.validate()
         assert self.client is None or self.parent is None
         assert self.parent is None or self.parent in self.offered_by
-        assert self.leaving.keys() <= self.told.keys()
+        assert self.leaving.keys() <= self.forwarded.keys()
         assert self.parent not in self.leaving
 
     def best(self) -> tuple[str, Route] | None:

@@ -72,7 +72,7 @@ class EpochRouting:
         return tuple(self._epochs_of.get(neighbour, ()))
 
     def epoch_of(self, batch: Batch, origin: str | None) -> OverlayEpoch:
-        """The epoch in which a batch of a neighbour, or of a client (None), travels. One of a closed epoch is routed anew."""
+        """The epoch in which a batch of a neighbour, or of a client (None), travels. One of a closed epoch is routed again."""
         return self.current if origin is None else self._by_tag.get(batch.tag, self.current)
 
     def snapshot_in(self, epoch: OverlayEpoch, neighbour: str) -> Iterator[Control]:

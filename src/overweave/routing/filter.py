@@ -62,7 +62,7 @@ class FilterBased(ControlDispatch):
     def snapshot_for(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.snapshot_for`."""
         advertisements = [Advertise(id, filter) for id, filter, of, _ in self._advertisements.values() if of != neighbour]
-        return [*advertisements, *(Subscribe(id, filter) for id, filter in self._offers[neighbour].told())]
+        return [*advertisements, *(Subscribe(id, filter) for id, filter in self._offers[neighbour].forwarded())]
 
     def learned_from(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.learned_from`."""
@@ -87,7 +87,7 @@ class FilterBased(ControlDispatch):
         for neighbour, offers in self._offers.items():
             offers.validate()
             # A subscription is never forwarded to the neighbour it came from, and is withdrawn with its entry.
-            assert all(self._table.get(id) == filter for id, filter in offers.told()), neighbour
+            assert all(self._table.get(id) == filter for id, filter in offers.forwarded()), neighbour
 
     def _advertise(self, message: Advertise, peer: str) -> list[Send]:
         stable, generation = split_generation(message.id)
@@ -172,6 +172,6 @@ class FilterBased(ControlDispatch):
         return [id for id in offered if not self._remote.reaches(neighbour, self._table.entry(id)[0])]
 
     def _withdraw_forwarded(self, neighbour: str, id: str) -> list[Send]:
-        heirs, told = self._offers[neighbour].withdraw(id)
-        sends: list[Send] = [(neighbour, Subscribe(heir, filter)) for heir, filter in heirs]
-        return [*sends, (neighbour, Unsubscribe(id))] if told else sends
+        uncovered, was_forwarded = self._offers[neighbour].withdraw(id)
+        sends: list[Send] = [(neighbour, Subscribe(each, filter)) for each, filter in uncovered]
+        return [*sends, (neighbour, Unsubscribe(id))] if was_forwarded else sends

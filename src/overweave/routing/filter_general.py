@@ -186,7 +186,7 @@ class FilterBasedGeneral(ControlDispatch):
         self._forget_tree(id)
         sends: list[Send] = [(neighbour, Unadvertise(id, Header(origin=origin))) for neighbour in tree.offered_to]
         # The parent has dropped its tree; other neighbours may have no path, and keep subscriptions for the next one of that id.
-        for other in [neighbour for neighbour in tree.told if neighbour != tree.parent]:
+        for other in [neighbour for neighbour in tree.forwarded if neighbour != tree.parent]:
             sends += self._subscriptions.unsubscribe_at(id, tree, other)
         newer = {neighbour: route for neighbour, route in tree.offered_by.items() if not self._is_withdrawn(id, route.origin)}
         if newer:

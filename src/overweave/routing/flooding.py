@@ -25,7 +25,7 @@ class Flooding:
         return ()
 
     def on_control(self, message: Control, peer: str) -> Iterable[Send]:
-        """Nothing is told to others."""
+        """Nothing is forwarded."""
         if isinstance(message, Subscribe):
             self._local.add(message.id, message.filter, peer)
         elif isinstance(message, Unsubscribe):

@@ -59,4 +59,4 @@ class Hierarchical:
 
     def table_sizes(self) -> dict[str, int]:
         """See `Routing.table_sizes`."""
-        return {"subscriptions": len(self._table), "told": 0 if self._parent is None else len(self._table)}
+        return {"subscriptions": len(self._table), "forwarded": 0 if self._parent is None else len(self._table)}

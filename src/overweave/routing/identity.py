@@ -1,8 +1,8 @@
-"""Identity-based and covering-based routing (STOCH 2, 6): neighbours are told of filters, not of subscriptions.
+"""Identity-based and covering-based routing (STOCH 2, 6): neighbours get filters, not subscriptions.
 
-A neighbour knows a filter from when the first wants it until the last does not: one message for each of these toggles, which
-is what STOCH counts, and none for all that come and go between. So a broker speaks in its own name. If it passed on the
-id of one of the subscriptions, every departure of that one would take two messages to name another instead.
+A neighbour has a filter from its first subscription to the end of its last: one message for each of these toggles, which is
+what STOCH counts, and none for all others between. Filters are aggregated under the broker's id. If the broker forwarded the id
+of one of the subscriptions, the departure of that one would take two messages to name another instead.
 
 `PeerToPeer` forwards filters to all neighbours, `AdvertisementBased` to those from which a matching advertisement came, and
 `HierarchicalIdentity` only to the parent on the path to the root, to which all publications climb. Acyclic overlays only.
@@ -24,14 +24,14 @@ MakeSummary = Callable[[], Summary]
 
 
 class PeerToPeer:
-    """At the broker ``id``: a summary for each neighbour of what others want."""
+    """At the broker ``id``: a summary for each neighbour of the filters that others want."""
 
     def __init__(self, id: str, make_summary: MakeSummary) -> None:
         self._id = id
         self._make_summary = make_summary
         self._table = SubscriptionTable()
         self._summaries: dict[str, Summary] = {}
-        #: Per neighbour with a summary: how many others want each filter.
+        #: Per neighbour with a summary: the number of other subscriptions with each filter.
         self._wanted: dict[str, Counter[Filter]] = {}
 
     def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:  # noqa: ARG002
@@ -39,7 +39,7 @@ class PeerToPeer:
         self._summaries[neighbour] = self._make_summary()
         self._wanted[neighbour] = Counter()
         for _, filter, _ in self._table.items():
-            self._want(neighbour, filter)
+            self._add_interest(neighbour, filter)
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Send]:
         """See `Routing.remove_neighbour`."""
@@ -50,10 +50,10 @@ class PeerToPeer:
     def on_control(self, message: Control, peer: str) -> Iterable[Send]:
         """See `Routing.on_control`."""
         if isinstance(message, Subscribe) and self._table.add(message.id, message.filter, peer):
-            return self._tell(peer, message.filter, self._want)
+            return self._forward(peer, message.filter, self._add_interest)
         if isinstance(message, Unsubscribe):
             filter = self._table.remove(message.id, peer)
-            return () if filter is None else self._tell(peer, filter, self._want_no_more)
+            return () if filter is None else self._forward(peer, filter, self._drop_interest)
         return ()
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
@@ -63,7 +63,7 @@ class PeerToPeer:
     def snapshot_for(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.snapshot_for`."""
         summary = self._summaries.get(neighbour)
-        return [] if summary is None else [Subscribe(self._name(filter), filter) for filter in summary.told()]
+        return [] if summary is None else [Subscribe(self._name(filter), filter) for filter in summary.forwarded()]
 
     def learned_from(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.learned_from`."""
@@ -74,15 +74,18 @@ class PeerToPeer:
         self._table.validate()
         assert self._wanted.keys() == self._summaries.keys()
         for neighbour, wanted in self._wanted.items():
-            told = list(self._summaries[neighbour].told())
-            assert len(set(told)) == len(told), neighbour
-            assert all(wanted[filter] > 0 for filter in told), neighbour
+            forwarded = list(self._summaries[neighbour].forwarded())
+            assert len(set(forwarded)) == len(forwarded), neighbour
+            assert all(wanted[filter] > 0 for filter in forwarded), neighbour
 
     def table_sizes(self) -> dict[str, int]:
-        """See `Routing.table_sizes`; what is told is what neighbours have as remote entries."""
-        return {"subscriptions": len(self._table), "told": sum(len(list(each.told())) for each in self._summaries.values())}
+        """See `Routing.table_sizes`; the forwarded filters are the remote entries of neighbours."""
+        return {
+            "subscriptions": len(self._table),
+            "forwarded": sum(len(list(each.forwarded())) for each in self._summaries.values()),
+        }
 
-    def _tell(self, peer: str, filter: Filter, change: Callable[[str, Filter], Change]) -> list[Send]:
+    def _forward(self, peer: str, filter: Filter, change: Callable[[str, Filter], Change]) -> list[Send]:
         return [
             send
             for neighbour in self._summaries
@@ -90,12 +93,12 @@ class PeerToPeer:
             for send in self._sends(neighbour, change(neighbour, filter))
         ]
 
-    def _want(self, neighbour: str, filter: Filter) -> Change:
+    def _add_interest(self, neighbour: str, filter: Filter) -> Change:
         wanted = self._wanted[neighbour]
         wanted[filter] += 1
         return self._add(neighbour, filter) if wanted[filter] == 1 else _NOTHING
 
-    def _want_no_more(self, neighbour: str, filter: Filter) -> Change:
+    def _drop_interest(self, neighbour: str, filter: Filter) -> Change:
         wanted = self._wanted[neighbour]
         _subtract(wanted, filter)
         return _NOTHING if wanted[filter] else self._remove(neighbour, filter)
@@ -107,9 +110,9 @@ class PeerToPeer:
         return self._summaries[neighbour].remove(filter)
 
     def _sends(self, neighbour: str, change: Change) -> Iterable[Send]:
-        for filter in change.told:
+        for filter in change.forwarded:
             yield neighbour, Subscribe(self._name(filter), filter)
-        for filter in change.forgotten:
+        for filter in change.withdrawn:
             yield neighbour, Unsubscribe(self._name(filter))
 
     def _name(self, filter: Filter) -> str:
@@ -118,14 +121,14 @@ class PeerToPeer:
 
 
 class HierarchicalIdentity(PeerToPeer):
-    """Hierarchical: only the ``parent`` (None: this is the root) is told."""
+    """Hierarchical: only the ``parent`` (None: this is the root) gets subscriptions."""
 
     def __init__(self, id: str, make_summary: MakeSummary, parent: str | None) -> None:
         super().__init__(id, make_summary)
         self._parent = parent
 
     def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:
-        """See `Routing.add_neighbour`; nothing is told to children."""
+        """See `Routing.add_neighbour`; nothing is forwarded to children."""
         if neighbour == self._parent:
             super().add_neighbour(neighbour, kind)
 
@@ -142,22 +145,22 @@ class HierarchicalIdentity(PeerToPeer):
 
 
 class AdvertisementBased(PeerToPeer):
-    """Peer-to-peer with advertisements, which are told like filters that everybody wants."""
+    """Peer-to-peer with advertisements, which are forwarded like filters that all neighbours want."""
 
     def __init__(self, id: str, make_summary: MakeSummary) -> None:
         super().__init__(id, make_summary)
         self._advertisements: dict[str, tuple[Filter, str]] = {}
-        #: Per neighbour: how often each advertisement was heard from it, and how often from others.
-        self._heard: dict[str, Counter[Filter]] = {}
+        #: Per neighbour: the number of advertisements with each filter from it, and from others.
+        self._remote: dict[str, Counter[Filter]] = {}
         self._announced: dict[str, Counter[Filter]] = {}
-        #: Per neighbour: what was heard from it and what others want, by what they intersect.
-        self._heard_index: dict[str, IntersectionIndex[Filter]] = {}
+        #: Per neighbour: its advertisements, and the filters that others want, by what they intersect.
+        self._remote_index: dict[str, IntersectionIndex[Filter]] = {}
         self._wanted_index: dict[str, IntersectionIndex[Filter]] = {}
 
     def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """See `Routing.add_neighbour`."""
-        self._heard[neighbour] = Counter()
-        self._heard_index[neighbour] = IntersectionIndex(holds_advertisements=True)
+        self._remote[neighbour] = Counter()
+        self._remote_index[neighbour] = IntersectionIndex(holds_advertisements=True)
         self._wanted_index[neighbour] = IntersectionIndex(holds_advertisements=False)
         self._announced[neighbour] = Counter(filter for filter, _ in self._advertisements.values())
         super().add_neighbour(neighbour, kind)
@@ -166,8 +169,8 @@ class AdvertisementBased(PeerToPeer):
         """See `Routing.remove_neighbour`."""
         lost = [Unadvertise(id) for id, (_, peer) in self._advertisements.items() if peer == neighbour]
         sends = [send for message in lost for send in self.on_control(message, neighbour) if send[0] != neighbour]
-        del self._heard[neighbour], self._announced[neighbour]
-        del self._heard_index[neighbour], self._wanted_index[neighbour]
+        del self._remote[neighbour], self._announced[neighbour]
+        del self._remote_index[neighbour], self._wanted_index[neighbour]
         return [*sends, *super().remove_neighbour(neighbour)]
 
     def on_control(self, message: Control, peer: str) -> Iterable[Send]:
@@ -185,8 +188,8 @@ class AdvertisementBased(PeerToPeer):
 
     def learned_from(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.learned_from`."""
-        heard = [Advertise(id, filter) for id, (filter, peer) in self._advertisements.items() if peer == neighbour]
-        return [*super().learned_from(neighbour), *heard]
+        remote = [Advertise(id, filter) for id, (filter, peer) in self._advertisements.items() if peer == neighbour]
+        return [*super().learned_from(neighbour), *remote]
 
     def table_sizes(self) -> dict[str, int]:
         """See `Routing.table_sizes`."""
@@ -197,16 +200,16 @@ class AdvertisementBased(PeerToPeer):
         super().validate()
         for neighbour, wanted in self._wanted.items():
             self._wanted_index[neighbour].validate({filter: (filter, None) for filter in wanted})
-            self._heard_index[neighbour].validate({filter: (filter, None) for filter in self._heard[neighbour]})
+            self._remote_index[neighbour].validate({filter: (filter, None) for filter in self._remote[neighbour]})
 
     def _advertise(self, message: Advertise, peer: str) -> Iterable[Send]:
         filter = message.filter
         self._advertisements[message.id] = (filter, peer)
-        if peer in self._heard:
+        if peer in self._remote:
             wanted = [each for each in self._wanted_index[peer].intersecting(filter) if not self._is_offered(peer, each)]
-            self._heard[peer][filter] += 1
-            if self._heard[peer][filter] == 1:
-                self._heard_index[peer].add(filter, filter)
+            self._remote[peer][filter] += 1
+            if self._remote[peer][filter] == 1:
+                self._remote_index[peer].add(filter, filter)
             for each in wanted:
                 yield from self._sends(peer, self._summaries[peer].add(each))
         for neighbour, announced in self._announced.items():
@@ -217,11 +220,11 @@ class AdvertisementBased(PeerToPeer):
 
     def _unadvertise(self, message: Unadvertise, peer: str) -> Iterable[Send]:
         filter, _ = self._advertisements.pop(message.id)
-        if peer in self._heard:
+        if peer in self._remote:
             offered = self._wanted_index[peer].intersecting(filter)
-            _subtract(self._heard[peer], filter)
-            if filter not in self._heard[peer]:
-                self._heard_index[peer].remove(filter)
+            _subtract(self._remote[peer], filter)
+            if filter not in self._remote[peer]:
+                self._remote_index[peer].remove(filter)
             for each in offered:
                 if not self._is_offered(peer, each):
                     yield from self._sends(peer, self._summaries[peer].remove(each))
@@ -232,7 +235,7 @@ class AdvertisementBased(PeerToPeer):
                     yield neighbour, Unadvertise(self._name(filter))
 
     def _is_offered(self, neighbour: str, filter: Filter) -> bool:
-        return self._heard_index[neighbour].reaches(None, filter)
+        return self._remote_index[neighbour].reaches(None, filter)
 
     def _add(self, neighbour: str, filter: Filter) -> Change:
         self._wanted_index[neighbour].add(filter, filter)

@@ -51,7 +51,7 @@ class ParentSubscriptions:
         """Forward a new subscription to the parent, unless it is covered there."""
         if not tree.is_wanted(filter) or not tree.offers.offer(subscription, filter) or tree.parent is None:
             return []
-        tree.told.setdefault(tree.parent, {})[subscription] = filter
+        tree.forwarded.setdefault(tree.parent, {})[subscription] = filter
         sends: list[Send] = [(tree.parent, _subscribe(id, tree, subscription, filter))]
         if self._fresh_ticks and self._has_ticks:
             for neighbour in tree.offered_by:
@@ -63,15 +63,15 @@ class ParentSubscriptions:
         rest = self.local.get(subscription) or tree.table.get(subscription)
         if rest == filter:
             return []
-        uncovered, was_told = tree.offers.withdraw(subscription)
+        uncovered, was_forwarded = tree.offers.withdraw(subscription)
         if rest is not None and tree.is_wanted(rest) and tree.offers.offer(subscription, rest):
-            uncovered, was_told = [*uncovered, (subscription, rest)], False
+            uncovered, was_forwarded = [*uncovered, (subscription, rest)], False
         sends: list[Send] = []
         if tree.parent is not None:
-            tree.told.setdefault(tree.parent, {}).update(uncovered)
+            tree.forwarded.setdefault(tree.parent, {}).update(uncovered)
             sends += [(tree.parent, _subscribe(id, tree, each, wanted)) for each, wanted in uncovered]
-        for neighbour in (tree.parent, *tree.leaving) if was_told or rest is None else ():
-            if neighbour is not None and tree.told.get(neighbour, {}).pop(subscription, None) is not None:
+        for neighbour in (tree.parent, *tree.leaving) if was_forwarded or rest is None else ():
+            if neighbour is not None and tree.forwarded.get(neighbour, {}).pop(subscription, None) is not None:
                 sends.append((neighbour, Unsubscribe(subscription, Header(tree=id))))
         return sends
 
@@ -89,31 +89,31 @@ class ParentSubscriptions:
     def subscribe_at(self, id: str, tree: Tree, parent: str) -> list[Send]:
         """Bring the subscriptions at a parent up to date, new ones first."""
         tree.leaving.pop(parent, None)
-        told, wanted = tree.told.get(parent, {}), dict(tree.offers.told())
+        known, wanted = tree.forwarded.get(parent, {}), dict(tree.offers.forwarded())
         if wanted:
-            tree.told[parent] = wanted
+            tree.forwarded[parent] = wanted
         else:
-            tree.told.pop(parent, None)
+            tree.forwarded.pop(parent, None)
         sends: list[Send] = [
             (parent, _subscribe(id, tree, subscription, filter))
             for subscription, filter in wanted.items()
-            if told.get(subscription) != filter
+            if known.get(subscription) != filter
         ]
-        return [*sends, *((parent, Unsubscribe(gone, Header(tree=id))) for gone in told if gone not in wanted)]
+        return [*sends, *((parent, Unsubscribe(gone, Header(tree=id))) for gone in known if gone not in wanted)]
 
     def subscribe_widely(self, id: str, tree: Tree, neighbour: str) -> list[Send]:
         """Subscribe at a neighbour that is not the parent, for some ticks after the start."""
         if not (self._fresh_ticks and self._has_ticks) or neighbour in (tree.parent, None) or neighbour not in tree.offered_by:
             return []
         sends = self.subscribe_at(id, tree, neighbour)
-        if neighbour in tree.told:
+        if neighbour in tree.forwarded:
             tree.leaving[neighbour] = self._hold_ticks
             self._moving[id] = None
         return sends
 
     def leave(self, id: str, tree: Tree, former: str) -> list[Send]:
         """Unsubscribe at a former parent, after the hold time if there are ticks."""
-        if former not in tree.told:
+        if former not in tree.forwarded:
             return []
         if not self._has_ticks:
             return self.unsubscribe_at(id, tree, former)
@@ -123,13 +123,13 @@ class ParentSubscriptions:
 
     def unsubscribe_at(self, id: str, tree: Tree, former: str) -> list[Send]:
         """Unsubscribe at a former parent."""
-        told = tree.told.get(former, {})
+        known = tree.forwarded.get(former, {})
         self.forget(tree, former)
-        return [(former, Unsubscribe(subscription, Header(tree=id))) for subscription in told]
+        return [(former, Unsubscribe(subscription, Header(tree=id))) for subscription in known]
 
     def forget(self, tree: Tree, neighbour: str) -> None:
         """A neighbour has no subscriptions of ours."""
-        tree.told.pop(neighbour, None)
+        tree.forwarded.pop(neighbour, None)
         tree.leaving.pop(neighbour, None)
 
     def validate(self) -> None:

@@ -1,7 +1,6 @@
-"""Summaries: which of the filters that are wanted a neighbour has to know, so that it sends all that is wanted.
+"""Summaries: the filters that a neighbour needs, so that it sends every wanted publication.
 
-A filter is wanted or not; how many want it is for others to count. Every change says which filters the neighbour is to be told,
-and which it may forget after that.
+A filter is wanted or not; its users count by how many. Every change has the filters to forward, and those to withdraw after them.
 """
 
 from collections.abc import Iterable
@@ -12,48 +11,48 @@ from overweave.language.predicates import Filter
 
 
 class Change(NamedTuple):
-    """What a neighbour is told first, and what it may forget then."""
+    """The filters to forward to a neighbour first, and those to withdraw then."""
 
-    told: list[Filter]
-    forgotten: list[Filter]
+    forwarded: list[Filter]
+    withdrawn: list[Filter]
 
 
 class Summary(Protocol):
-    """The filters that one neighbour knows."""
+    """The filters forwarded to one neighbour."""
 
     def add(self, filter: Filter) -> Change:
-        """One more filter is wanted."""
+        """Add a wanted filter."""
 
     def remove(self, filter: Filter) -> Change:
-        """A filter is not wanted any more."""
+        """Remove a filter that is no longer wanted."""
 
-    def told(self) -> Iterable[Filter]:
-        """All that the neighbour knows."""
+    def forwarded(self) -> Iterable[Filter]:
+        """The forwarded filters."""
 
 
 class Identical:
-    """Everything that is wanted, identical filters once (STOCH 2)."""
+    """All wanted filters, identical ones once (STOCH 2)."""
 
     def __init__(self) -> None:
-        self._told: dict[Filter, None] = {}
+        self._forwarded: dict[Filter, None] = {}
 
     def add(self, filter: Filter) -> Change:
         """See `Summary.add`."""
-        self._told[filter] = None
+        self._forwarded[filter] = None
         return Change([filter], [])
 
     def remove(self, filter: Filter) -> Change:
         """See `Summary.remove`."""
-        del self._told[filter]
+        del self._forwarded[filter]
         return Change([], [filter])
 
-    def told(self) -> Iterable[Filter]:
-        """See `Summary.told`."""
-        return self._told
+    def forwarded(self) -> Iterable[Filter]:
+        """See `Summary.forwarded`."""
+        return self._forwarded
 
 
 class Covering:
-    """Only the widest filters: what another one covers is not told, and forgotten when the other comes (STOCH 6).
+    """Only the widest filters: one that another covers is not forwarded, and withdrawn when the other is added (STOCH 6).
 
     >>> from overweave.language.syntax import parse_filter
     >>> wide, narrow, summary = parse_filter("[x,>,1]"), parse_filter("[x,>,5]"), Covering()
@@ -62,7 +61,7 @@ class Covering:
     """
 
     def __init__(self) -> None:
-        #: Everybody is a subscriber of their own node: so a node names all its forms.
+        #: Each filter subscribes to its own node, so that a node has all equal forms.
         self._poset: Poset[Filter, Filter] = Poset()
 
     def add(self, filter: Filter) -> Change:
@@ -71,7 +70,7 @@ class Covering:
         poset.insert(filter, filter)
         if filter not in poset.css:
             return Change([], [])
-        # Who was told and has one parent now, this one, is covered.
+        # A forwarded filter whose only parent is the new one is now covered.
         return Change([filter], [child for child in poset.children(filter) if len(poset.parents(child)) == 1])
 
     def remove(self, filter: Filter) -> Change:
@@ -80,10 +79,10 @@ class Covering:
         if filter not in poset.css:
             poset.delete(filter, filter)
             return Change([], [])
-        heirs = [*poset.subscribers(filter), *poset.children(filter)]
+        uncovered = [*poset.subscribers(filter), *poset.children(filter)]
         poset.delete(filter, filter)
-        return Change([heir for heir in heirs if heir in poset.css], [filter])
+        return Change([each for each in uncovered if each in poset.css], [filter])
 
-    def told(self) -> Iterable[Filter]:
-        """See `Summary.told`."""
+    def forwarded(self) -> Iterable[Filter]:
+        """See `Summary.forwarded`."""
         return self._poset.css

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-#: So many failures of one kind are described.
+#: The failures of one kind that are described.
 _EXAMPLES = 3
 
 

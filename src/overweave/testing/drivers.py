@@ -192,7 +192,7 @@ def check_a_rejected_neighbour_stays_a_neighbour(driver: BrokerDriver) -> None:
 
 
 def check_a_closed_link_is_gone_and_may_be_opened_again(driver: BrokerDriver) -> None:
-    """Both ends of a closed link part for good, after the stimulus; an opened link is a new connection."""
+    """Both ends of a closed link part permanently, after the stimulus; an opened link is a new connection."""
     last = _frame(9)
     _answer_once(driver, lambda _: [CloseLink(NEIGHBOUR), SendFrame(NEIGHBOUR, last)])
     driver.run(0.3)

@@ -1,7 +1,7 @@
 """Golden scripts: a few input lines, and every frame that a simulated network sends because of them.
 
 A script is a text of blocks. A block has commands, a line ``----`` and the output: frames, deliveries and rejections in order,
-with the time in milliseconds. `run_script` computes the outputs anew; a test compares, or writes them back to be reviewed as
+with the time in milliseconds. `run_script` computes the outputs again; a test compares, or writes them back to be reviewed as
 a diff. The commands::
 
     network filter B1-B2 B2-B3            protocol, links; a broker in clusters is B1:C1 or B2:C1+C2, before the links
@@ -9,7 +9,7 @@ a diff. The commands::
     leave alice                           detach it
     advertise alice a1 [x,>,0]            also: subscribe; unadvertise, unsubscribe without a filter
     publish alice [x,5]; [x,6]            one batch
-    cut B1 B2 500                         close a connection for so many milliseconds
+    cut B1 B2 500                         close a connection for a time in milliseconds
     crash B2 500                          a broker loses all but its journal for so long
     pause B2 500                          a broker does nothing for so long
     move alice B2 s1                      order a client to move to another broker; without ids, with all its subscriptions
@@ -223,7 +223,7 @@ class _RecordedChannel(Channel):
         self._network, self._target_id = network, target.id
 
     def send(self, frame: Frame) -> None:
-        """Put a frame on its way, and write it down."""
+        """Send a frame, and write it down."""
         self._network.record(self._source.id, self._target_id, frame)
         super().send(frame)
 

@@ -11,7 +11,7 @@ from overweave.broker.core import BrokerCore
 from overweave.contract.effects import Effect
 from overweave.contract.stimuli import Stimulus
 
-#: Of long tests, all cores of a kind together validate after their first stimuli, and then after every so many.
+#: Of long tests, all cores of a kind together validate after their first stimuli, and then after every n-th.
 ALWAYS, SELDOM = 2_000, 50
 
 

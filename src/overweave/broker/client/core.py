@@ -147,7 +147,7 @@ class ClientCore:
         return [] if attachment is None else list(attachment.registered.values())
 
     def barrier(self) -> ClientBarrier:
-        """A barrier behind everything sent so far, without what only a migration has sent: its target may stay away."""
+        """A barrier behind everything sent so far, without what only a migration has sent: its target may be unreachable."""
         needed = [each for each in self._attachments if not self._migrations.is_secondary(each)]
         return self._publishing.barrier([(each, each.session.outbound.barrier()) for each in needed])
 

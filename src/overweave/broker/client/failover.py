@@ -1,4 +1,4 @@
-"""Failover: a client leaves a broker that stays away, and goes on at another one.
+"""Failover: a client leaves an unreachable broker and registers at another one.
 
 Everything that only the failed broker had is registered at the other one, with the next generation. Unsettled publications are
 sent again there, under their identity, once the advertisements are in force. Publications to the client may be missing.

@@ -16,7 +16,7 @@ from overweave.batches.raw import RawRows
 from overweave.matching.search import PublicationView
 
 Sequences = NDArray[np.int64]
-#: Rows are marked when there are so many, or so many bytes of contents.
+#: The rows, or bytes of contents, at which rows are marked.
 _ROWS_MAX, _BYTES_MAX = 1 << 14, 1 << 22
 
 

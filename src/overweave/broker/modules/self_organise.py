@@ -1,20 +1,21 @@
-"""The self-organising overlay (DEST III-C): brokers that have much to say to each other get a link, and give up a lesser one.
+"""The self-organising overlay (DEST III-C): brokers that exchange much traffic get a link, and retire one with less.
 
 In each period a broker counts what it addresses to every other (collection), finds the link that would shorten most of it
-(evaluation), and agrees on it with the other end (execution). Who has ``degree_max`` links gives up the one whose loss lengthens
-least. What a link is worth is in the paper what its two ends send each other; here it is all that crosses it, or overlays on
-which everybody talks to everybody would lose the links that carry most.
+(evaluation), and agrees on it with the other end (execution). A broker with ``degree_max`` links retires the one whose loss
+lengthens least. In the paper the worth of a link is what its two ends send each other. Here it is all traffic on it, or overlays
+with traffic between all brokers would lose their busiest links.
 
-The paper leaves open what happens when many change links at once. Here it is one at a time: whoever wants to asks the first
-broker of the overlay, which lets one go ahead, and so many in a period; a link is given up only when the new one works and
-everybody can be reached without it, so that the overlay never falls apart. A new link has to win by a margin, and stays for
-two periods, so that links do not come and go.
+The paper leaves open what happens when many brokers change links at once. Here changes are serial: a broker requests a grant of
+the coordinator, the first broker of the overlay, which limits their number per period. A link is retired only when the new one
+works and all brokers are reachable without it, so that the overlay stays connected. A new link has to win by a margin and stays
+for two periods, so that links do not flap.
 """
 
 import math
 import zlib
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 
 import msgspec
 
@@ -40,16 +41,31 @@ from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.publications import Publication
 
 CLASS = "OVERLAY_CHANGE"
-PERIOD, LOOK, LATE = "period", "look", "late"
-#: How often to look whether a link works, and how long a change may take.
-_LOOK_S, _LATE_S = 0.05, 5.0
-#: A proposal and its answer do not wait behind data, or a busy overlay could not change; if one is lost, the change is late. All
-#: else stays behind the link states of its sender: who gives up a link or lets the next one go ahead must know them.
-_URGENT = ("propose", "answer")
+PERIOD, CHECK, TIMEOUT = "period", "check", "timeout"
+#: How often the progress of a change is checked, and how long it may take.
+_CHECK_S, _TIMEOUT_S = 0.05, 5.0
+
+
+class _Kind(StrEnum):
+    """The messages; the values are on the wire."""
+
+    CROSSED = "crossed"  # the traffic of the sender over the link to the receiver
+    REQUEST = "ask"  # of a grant, at the coordinator
+    GRANT = "go"
+    DONE = "done"  # with the change, to the coordinator
+    PROPOSE = "propose"  # a link between sender and receiver
+    ANSWER = "answer"  # what that would save and cost at the other end
+    CLOSE_LINK = "drop"  # because the new link works
+    LINK_CLOSED = "dropped"
+
+
+#: A proposal and its answer do not wait behind data, or a busy overlay could not change; if one is lost, the change times
+#: out. All else stays behind the link states of its sender: a broker that closes a link or grants the next change must know them.
+_URGENT = (_Kind.PROPOSE, _Kind.ANSWER)
 
 
 class SelfOrganiseOptions(msgspec.Struct, frozen=True):
-    """How often, how many links, and how eagerly."""
+    """The period, and the limits on links and changes."""
 
     every_s: float = 60.0
     degree_max: int = 6
@@ -69,14 +85,14 @@ class SelfOrganiseOptions(msgspec.Struct, frozen=True):
             raise InvalidInput(f"changes_max: expected at least 1, got {self.changes_max}")
 
 
-class _Deal(msgspec.Struct):
-    """A change that this broker makes: a link to ``other``, for one of its own, and maybe one of the other's."""
+class _Change(msgspec.Struct):
+    """A change by this broker: a link to ``other``, in exchange for ``drop`` here and ``other_drop`` there, if not empty."""
 
     other: str
     drop: str = ""
     other_drop: str = ""
-    #: What is waited for.
-    waits: str = "answer"
+    #: The next step: an answer, the link, the retirement of ``drop``, or that the other end has closed ``other_drop``.
+    awaits: str = _Kind.ANSWER
 
 
 class SelfOrganise(Module):
@@ -89,17 +105,17 @@ class SelfOrganise(Module):
         self._overlay: TopologyView | None = None
         self._counts: Counter[int] = Counter()
         self._crossing: Counter[str] = Counter()
-        #: Of the last period: what was sent to others, what went over each link, and what came over it as its other end says.
+        #: Of the last period: traffic to each broker, over each link, and over each link by the count of its other end.
         self._sent: Mapping[str, int] = {}
         self._crossed: Mapping[str, int] = {}
-        self._told: dict[str, int] = {}
+        self._neighbour_crossed: dict[str, int] = {}
         self._periods = 0
-        #: In which period links were made.
+        #: The period in which each link was made.
         self._made: dict[str, int] = {}
-        self._deal: _Deal | None = None
-        #: At the first broker: who is making a change, until when at the latest, and how many there were in this period.
-        self._busy: tuple[str, float] | None = None
-        self._changes = 0
+        self._change: _Change | None = None
+        #: At the coordinator: the broker with the grant and its deadline, and the number of grants in this period.
+        self._granted: tuple[str, float] | None = None
+        self._grants = 0
 
     def handle(self, stimulus: ModuleStimulus, now_s: float) -> Iterator[ModuleEffect]:
         """See `Module.handle`."""
@@ -110,14 +126,14 @@ class SelfOrganise(Module):
             if stimulus.overlay is not None:
                 yield from self._start(now_s)
         elif isinstance(stimulus, TimerFired):
-            yield from self._timer(stimulus.name, now_s)
+            yield from self._on_timer(stimulus.name, now_s)
         elif isinstance(stimulus, Delivered):
-            yield from self._hear(stimulus.publish.publication, now_s)
+            yield from self._on_message(stimulus.publish.publication, now_s)
 
     def status(self) -> Mapping[str, object]:
         """See `Module.status`."""
         links = [] if self._overlay is None else self._overlay.up()
-        change = None if self._deal is None else f"{self._deal.other}: {self._deal.waits}"
+        change = None if self._change is None else f"{self._change.other}: {self._change.awaits}"
         return {"periods": self._periods, "links": len(links), "degree_max": self._options.degree_max, "change": change}
 
     def _start(self, now_s: float) -> Iterator[ModuleEffect]:
@@ -130,20 +146,20 @@ class SelfOrganise(Module):
         phase = zlib.crc32(self._broker.encode()) / (1 << 32)
         yield SetTimer(PERIOD, now_s + self._options.every_s * (0.5 + phase))
 
-    def _timer(self, name: str, now_s: float) -> Iterator[ModuleEffect]:
+    def _on_timer(self, name: str, now_s: float) -> Iterator[ModuleEffect]:
         if name == PERIOD:
             yield SetTimer(PERIOD, now_s + self._options.every_s)
             yield from self._evaluate()
-        elif name == LATE:
-            self._deal = None
-        elif name == LOOK and self._deal is not None:
-            yield SetTimer(LOOK, now_s + _LOOK_S)
-            yield from self._go_on()
+        elif name == TIMEOUT:
+            self._change = None
+        elif name == CHECK and self._change is not None:
+            yield SetTimer(CHECK, now_s + _CHECK_S)
+            yield from self._advance(self._change)
 
     # ---- collection
 
     def _count(self, passed: Routed) -> None:
-        """Count what goes over each link, and what clients of this broker send, by destination."""
+        """Count the traffic of each link, and that of clients of this broker by destination."""
         overlay = self._overlay
         if overlay is None or passed.batch.priority() is Priority.CONTROL:
             return
@@ -157,21 +173,21 @@ class SelfOrganise(Module):
     # ---- evaluation
 
     def _evaluate(self) -> Iterator[ModuleEffect]:
-        overlay = self._known()
+        overlay = self._view()
         self._periods += 1
-        self._changes = 0
+        self._grants = 0
         numbers = {overlay.number_of(broker): broker for broker in overlay.distances}
         self._sent = {numbers[number]: count for number, count in self._counts.items() if number in numbers}
         self._crossed = self._crossing
         self._counts, self._crossing = Counter(), Counter()
         for neighbour in overlay.up():
-            yield self._say(neighbour, "crossed", count=self._crossed.get(neighbour, 0))
-        if self._deal is None and (self._has_too_many() or self._candidate() is not None):
-            yield self._say(self._first(), "ask")
+            yield self._message(neighbour, _Kind.CROSSED, count=self._crossed.get(neighbour, 0))
+        if self._change is None and (self._has_too_many() or self._candidate() is not None):
+            yield self._message(self._coordinator(), _Kind.REQUEST)
 
     def _candidate(self) -> str | None:
-        """The broker a link to which saves most, if that is more than the link costs here."""
-        distances, near = self._known().distances, set(self._known().up())
+        """The broker to which a link saves most, if that is more than its cost here."""
+        distances, near = self._view().distances, set(self._view().up())
         gains = {
             broker: count * (distances[broker] - 1)
             for broker, count in self._sent.items()
@@ -181,8 +197,8 @@ class SelfOrganise(Module):
         return best if best is not None and gains[best] > self._least_loss()[0] else None
 
     def _least_loss(self) -> tuple[float, str]:
-        """What it costs here to have one more link, and the link that has to go for it, if one has to."""
-        near = self._known().up()
+        """The cost of one more link here, and the link to retire for it; empty if none has to be."""
+        near = self._view().up()
         if len(near) < self._options.degree_max:
             return 0.0, ""
         return min(((self._loss(neighbour), neighbour) for neighbour in near), default=(math.inf, ""))
@@ -190,116 +206,111 @@ class SelfOrganise(Module):
     def _loss(self, neighbour: str) -> float:
         if self._periods - self._made.get(neighbour, -2) < 2:
             return math.inf
-        distances = _distances(self._known().adjacency(), self._broker, without=neighbour)
-        if len(distances) < len(self._known().distances):
+        distances = _distances(self._view().adjacency(), self._broker, without=neighbour)
+        if len(distances) < len(self._view().distances):
             return math.inf
-        return (self._crossed.get(neighbour, 0) + self._told.get(neighbour, 0)) * (distances[neighbour] - 1)
+        return (self._crossed.get(neighbour, 0) + self._neighbour_crossed.get(neighbour, 0)) * (distances[neighbour] - 1)
 
     def _has_too_many(self) -> bool:
-        return len(self._known().up()) > self._options.degree_max
+        return len(self._view().up()) > self._options.degree_max
 
     # ---- execution
 
-    def _hear(self, said: Publication, now_s: float) -> Iterator[ModuleEffect]:
-        sender, what, deal = str(said["sender"]), said["what"], self._deal
-        if what == "crossed":
-            self._told[sender] = int(said["count"])
-        elif what == "ask":
-            yield from self._let_one_go(sender, now_s)
-        elif what == "done":
-            if self._busy is not None and self._busy[0] == sender:
-                self._busy = None
-        elif what == "go":
-            yield from self._begin(now_s)
-        elif what == "propose":
-            cost, drop = (math.inf, "") if sender in self._known().up() else self._least_loss()
-            yield self._say(sender, "answer", count=self._sent.get(sender, 0), lose=cost, drop=drop)
-        elif what == "drop":
+    def _on_message(self, message: Publication, now_s: float) -> Iterator[ModuleEffect]:
+        sender, kind, change = str(message["sender"]), message["what"], self._change
+        if kind == _Kind.CROSSED:
+            self._neighbour_crossed[sender] = int(message["count"])
+        elif kind == _Kind.REQUEST:
+            yield from self._grant(sender, now_s)
+        elif kind == _Kind.DONE and self._granted is not None and self._granted[0] == sender:
+            self._granted = None
+        elif kind == _Kind.GRANT:
+            yield from self._on_grant(now_s)
+        elif kind == _Kind.PROPOSE:
+            cost, drop = (math.inf, "") if sender in self._view().up() else self._least_loss()
+            yield self._message(sender, _Kind.ANSWER, count=self._sent.get(sender, 0), lose=cost, drop=drop)
+        elif kind == _Kind.CLOSE_LINK:
             self._made[sender] = self._periods
-            yield from self._give_up(str(said["drop"]))
-            yield self._say(sender, "dropped")
-        elif deal is not None and deal.other == sender and deal.waits == what:
-            if what == "answer":
-                yield from self._decide(deal, int(said["count"]), float(said["lose"]), str(said["drop"]), now_s)
+            yield from self._close_link(str(message["drop"]))
+            yield self._message(sender, _Kind.LINK_CLOSED)
+        elif change is not None and change.other == sender and change.awaits == kind:
+            if kind == _Kind.ANSWER:
+                yield from self._on_answer(change, int(message["count"]), float(message["lose"]), str(message["drop"]), now_s)
             else:
-                yield from self._end()
+                yield from self._finish()
 
-    def _let_one_go(self, broker: str, now_s: float) -> Iterator[ModuleEffect]:
-        """At the first broker: one at a time, and so many in a period."""
-        if (self._busy is None or self._busy[1] < now_s) and self._changes < self._options.changes_max:
-            self._busy = (broker, now_s + 2 * _LATE_S)
-            self._changes += 1
-            yield self._say(broker, "go")
+    def _grant(self, broker: str, now_s: float) -> Iterator[ModuleEffect]:
+        """At the coordinator: one grant at a time, and at most ``changes_max`` in a period."""
+        if (self._granted is None or self._granted[1] < now_s) and self._grants < self._options.changes_max:
+            self._granted = (broker, now_s + 2 * _TIMEOUT_S)
+            self._grants += 1
+            yield self._message(broker, _Kind.GRANT)
 
-    def _begin(self, now_s: float) -> Iterator[ModuleEffect]:
+    def _on_grant(self, now_s: float) -> Iterator[ModuleEffect]:
         other = self._candidate()
         if self._has_too_many():
             loss, drop = self._least_loss()
             if loss < math.inf:
-                yield from self._give_up(drop)
-            yield from self._end()
+                yield from self._close_link(drop)
+            yield from self._finish()
         elif other is None:
-            yield from self._end()
+            yield from self._finish()
         else:
-            self._deal = _Deal(other)
-            yield SetTimer(LATE, now_s + _LATE_S)
-            yield self._say(other, "propose")
+            self._change = _Change(other)
+            yield SetTimer(TIMEOUT, now_s + _TIMEOUT_S)
+            yield self._message(other, _Kind.PROPOSE)
 
-    def _decide(self, deal: _Deal, count: int, lose: float, drop: str, now_s: float) -> Iterator[ModuleEffect]:
-        distance = self._known().distances.get(deal.other, 1)
-        own_loss, deal.drop = self._least_loss()
-        deal.other_drop, deal.waits = drop, "link"
-        gain = (self._sent.get(deal.other, 0) + count) * (distance - 1)
+    def _on_answer(self, change: _Change, count: int, lose: float, drop: str, now_s: float) -> Iterator[ModuleEffect]:
+        distance = self._view().distances.get(change.other, 1)
+        own_loss, change.drop = self._least_loss()
+        change.other_drop, change.awaits = drop, "link"
+        gain = (self._sent.get(change.other, 0) + count) * (distance - 1)
         if gain > (1 + self._options.margin) * (own_loss + lose):
-            self._made[deal.other] = self._periods
+            self._made[change.other] = self._periods
             figures = {"gain": float(gain), "own_loss": own_loss, "other_loss": lose, "distance": float(distance)}
-            yield Decide("open-link", deal.other, "the link shortens more traffic than the links given up for it", figures)
-            yield OpenLink(deal.other)
-            yield SetTimer(LOOK, now_s + _LOOK_S)
+            yield Decide("open-link", change.other, "the link shortens more traffic than the links retired for it", figures)
+            yield OpenLink(change.other)
+            yield SetTimer(CHECK, now_s + _CHECK_S)
         else:
-            yield from self._end()
+            yield from self._finish()
 
-    def _go_on(self) -> Iterator[ModuleEffect]:
-        """The new link comes first, then the own one goes, then the other's."""
-        deal, overlay = self._deal, self._known()
-        if deal is None:
-            return
-        if deal.waits == "link" and overlay.distances.get(deal.other) == 1:
-            deal.waits = "gone"
-            yield from self._give_up(deal.drop)
-        elif deal.waits == "gone" and deal.drop not in overlay.up():
-            deal.waits = "dropped"
-            yield self._say(deal.other, "drop", drop=deal.other_drop)
+    def _advance(self, change: _Change) -> Iterator[ModuleEffect]:
+        """First the new link works, then this end retires its link, then the other end."""
+        overlay = self._view()
+        if change.awaits == "link" and overlay.distances.get(change.other) == 1:
+            change.awaits = "retired"
+            yield from self._close_link(change.drop)
+        elif change.awaits == "retired" and change.drop not in overlay.up():
+            change.awaits = _Kind.LINK_CLOSED
+            yield self._message(change.other, _Kind.CLOSE_LINK, drop=change.other_drop)
 
-    def _give_up(self, neighbour: str) -> Iterator[ModuleEffect]:
+    def _close_link(self, neighbour: str) -> Iterator[ModuleEffect]:
         """Retire a link, unless some broker would be unreachable without it."""
-        loss = self._loss(neighbour) if neighbour in self._known().up() else math.inf
+        loss = self._loss(neighbour) if neighbour in self._view().up() else math.inf
         if loss < math.inf:
-            figures = {"loss": loss, "links": float(len(self._known().up())), "links_max": float(self._options.degree_max)}
+            figures = {"loss": loss, "links": float(len(self._view().up())), "links_max": float(self._options.degree_max)}
             yield Decide("retire-link", neighbour, "the loss of this link lengthens the least traffic", figures)
             yield RetireLink(neighbour)
-        elif self._deal is not None and self._deal.drop == neighbour:
-            self._deal.drop = ""
+        elif self._change is not None and self._change.drop == neighbour:
+            self._change.drop = ""
 
-    def _end(self) -> Iterator[ModuleEffect]:
-        self._deal = None
-        yield self._say(self._first(), "done")
+    def _finish(self) -> Iterator[ModuleEffect]:
+        self._change = None
+        yield self._message(self._coordinator(), _Kind.DONE)
 
-    # ---- helpers
-
-    def _known(self) -> TopologyView:
+    def _view(self) -> TopologyView:
         assert self._overlay is not None
         return self._overlay
 
-    def _first(self) -> str:
-        """Who keeps changes apart."""
-        return min(self._known().distances)
+    def _coordinator(self) -> str:
+        """The broker that grants changes one at a time."""
+        return min(self._view().distances)
 
-    def _say(self, to: str, what: str, count: int = 0, lose: float = 0.0, drop: str = "") -> PublishControl:
+    def _message(self, to: str, kind: _Kind, count: int = 0, lose: float = 0.0, drop: str = "") -> PublishControl:
         # No publication has an infinite value.
         cost = min(lose, 1e300)
-        said = {"class": CLASS, "sender": self._broker, "to": to, "what": what, "count": count, "lose": cost, "drop": drop}
-        return PublishControl(Publication(said), urgent=what in _URGENT)
+        data = {"class": CLASS, "sender": self._broker, "to": to, "what": kind.value, "count": count, "lose": cost, "drop": drop}
+        return PublishControl(Publication(data), urgent=kind in _URGENT)
 
 
 def _is(name: str, value: str) -> Predicate:
@@ -307,7 +318,7 @@ def _is(name: str, value: str) -> Predicate:
 
 
 def _distances(joined: Mapping[str, Iterable[str]], start: str, without: str) -> dict[str, int]:
-    """How far it is to everybody when the link from ``start`` to ``without`` is gone."""
+    """The distance to every broker without the link from ``start`` to ``without``."""
     found, queue = {start: 0}, deque([start])
     while queue:
         at = queue.popleft()

@@ -10,7 +10,7 @@ class Backoff:
     >>> backoff = Backoff()
     >>> [period for period in range(1, 20) if backoff.is_due(settled=0, received=0, sent=10)]
     [1, 3, 7, 11, 15, 19]
-    >>> [backoff.is_due(settled=0, received=each, sent=10) for each in (1, 2, 3)]  # slow progress: the rest is on its way
+    >>> [backoff.is_due(settled=0, received=each, sent=10) for each in (1, 2, 3)]  # slow progress: the rest is in flight
     [False, False, False]
     >>> backoff.is_due(settled=0, received=9, sent=10), backoff.is_due(settled=0, received=9, sent=10)
     (True, True)
@@ -30,7 +30,7 @@ class Backoff:
     def is_due(self, settled: int, received: int, sent: int) -> bool:
         """Whether to retransmit at the end of a period, by the numbers before which everything is settled, received or sent."""
         has_progress = (settled, received) != (self._settled, self._received)
-        # The peer has received half of what was on its way: what is missing now is rather lost than late.
+        # The peer has received half of what was in flight: what is missing now is rather lost than late.
         keeps_up = 2 * max(settled, received) >= max(self._settled, self._received) + self._sent
         self._settled, self._received, self._sent = settled, received, sent
         if has_progress:

@@ -62,7 +62,7 @@ class ClientProcesses:
         return self._attachments[id]
 
     def crash(self, id: str, for_s: float | None = None) -> None:
-        """Have a client lose everything, for some time or for good; its broker waits for it until the session expires."""
+        """Have a client lose everything, for some time or permanently; its broker waits for it until the session expires."""
         brokers = list(self._table.clients[id])
         core = self._table.nodes[id].core
         assert isinstance(core, ClientCore)

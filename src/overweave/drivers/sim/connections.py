@@ -80,7 +80,7 @@ class ConnectionTable:
                     self.on_disconnect(peer, id)
 
     def cut_link(self, ends: Ends, for_s: float | None = None) -> None:
-        """Close a connection, for some time or for good."""
+        """Close a connection, for some time or permanently."""
         self.disconnect(ends)
         if for_s is not None:
             self._scheduler.at(self._scheduler.now_s + for_s, self.connect, ends)
@@ -98,7 +98,7 @@ class ConnectionTable:
         self.open_link(ends)
 
     def close_link(self, ends: Ends) -> None:
-        """Part two brokers for good, after the present stimulus."""
+        """Part two brokers permanently, after the present stimulus."""
         self.links -= {ends, ends[::-1]}
         self._guests.discard(frozenset(ends))
         self._scheduler.at(self._scheduler.now_s, self._remove_link, ends)
@@ -115,7 +115,7 @@ class ConnectionTable:
         self._scheduler.at(self._scheduler.now_s, self.connect, (id, broker))
 
     def detach(self, id: str, broker: str) -> None:
-        """Disconnect a client from a broker for good, after the present stimulus; the broker forgets it."""
+        """Disconnect a client from a broker permanently, after the present stimulus; the broker forgets it."""
         self.clients[id].pop(broker, None)
         self._scheduler.at(self._scheduler.now_s, self._remove_attachment, (id, broker))
 
@@ -130,7 +130,7 @@ class ConnectionTable:
             self.nodes[broker].handle(PeerLeft(id))
 
     def remove_client(self, id: str) -> None:
-        """Remove a client for good; its brokers are not told."""
+        """Remove a client permanently; its brokers are not told."""
         for broker in self.clients.pop(id):
             self.disconnect((id, broker))
         self.nodes.pop(id).alive = False

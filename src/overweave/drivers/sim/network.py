@@ -100,7 +100,7 @@ class SimulatedNetwork(NetworkOperations):
         self.client_processes.attach(id, broker)
 
     def remove_client(self, id: str) -> None:
-        """Detach a client for good."""
+        """Detach a client permanently."""
         brokers = list(self._table.clients[id])
         self._table.remove_client(id)
         for broker in brokers:
@@ -190,7 +190,7 @@ class SimulatedNetwork(NetworkOperations):
         self._table.open_link(ends, kind)
 
     def close_link(self, ends: Ends) -> None:
-        """Part two brokers for good, after the present stimulus."""
+        """Part two brokers permanently, after the present stimulus."""
         self._table.close_link(ends)
 
 

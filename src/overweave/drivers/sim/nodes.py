@@ -38,7 +38,7 @@ class Host(Protocol):
         """Join two brokers, after the present stimulus."""
 
     def close_link(self, ends: tuple[str, str]) -> None:
-        """Part two brokers for good, after the present stimulus."""
+        """Part two brokers permanently, after the present stimulus."""
 
 
 class _Alarm:

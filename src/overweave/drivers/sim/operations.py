@@ -32,7 +32,7 @@ class NetworkOperations:
         self._supervisor.join(broker, contact)
 
     def stop_broker(self, broker: str) -> None:
-        """Stop a broker for good."""
+        """Stop a broker permanently."""
         self._supervisor.stop(broker)
 
     def change_overlay(self, broker: str, state: OverlayState) -> None:
@@ -42,11 +42,11 @@ class NetworkOperations:
     # ---- faults
 
     def cut_link(self, ends: Ends, for_s: float | None = None) -> None:
-        """Close a connection, for some time or for good."""
+        """Close a connection, for some time or permanently."""
         self._table.cut_link(ends, for_s)
 
     def crash(self, broker: str, for_s: float | None = None, clock_back: bool = False) -> None:
-        """Have a broker lose all but its journal, for some time or for good; then its clock may have gone back."""
+        """Have a broker lose all but its journal, for some time or permanently; then its clock may have gone back."""
         self._supervisor.crash(broker, for_s, clock_back)
 
     def restart(self, broker: str) -> None:

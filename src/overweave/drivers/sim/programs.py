@@ -132,7 +132,7 @@ class ClientPrograms:
             self._streams[client].plan += 1
 
     def returned(self, client: str) -> None:
-        """Start the program anew."""
+        """Restart the program."""
         if client in self._gone:
             self._network.remove_client(client)
         else:
@@ -232,7 +232,7 @@ class ClientPrograms:
         self._wait((client, self._network.client_processes.life(client), lambda: barrier.settled, action))
 
     def _when_registered(self, client: str, action: Callable[[], None]) -> None:
-        """Call ``action`` when a client is connected again and has registered everything anew."""
+        """Call ``action`` when a client has reconnected and registered everything again."""
         network = self._network
 
         def is_registered() -> bool:

@@ -68,7 +68,7 @@ class BrokerSupervisor:
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        """All brokers that were started and not stopped for good."""
+        """All brokers that were started and not stopped permanently."""
         return tuple(self._states)
 
     def running(self) -> list[str]:
@@ -141,14 +141,14 @@ class BrokerSupervisor:
         self._table.join((broker, contact))
 
     def stop(self, broker: str) -> None:
-        """Stop a broker for good."""
+        """Stop a broker permanently."""
         self.crash(broker)
         del self._states[broker]
         for ends in [ends for ends in self._table.links if broker in ends]:
             self._table.close_link(ends)
 
     def crash(self, broker: str, for_s: float | None = None, clock_back: bool = False) -> None:
-        """Have a broker lose all but its journal, for some time or for good; then its clock may have gone back."""
+        """Have a broker lose all but its journal, for some time or permanently; then its clock may have gone back."""
         node = self._table.nodes.pop(broker)
         node.alive = False
         self._journals.crash(broker)

@@ -62,7 +62,7 @@ class OverlayFile(Protocol):
         """Whether the file has the overlay of a state."""
 
     def write(self, state: OverlayState) -> None:
-        """Write the file anew."""
+        """Rewrite the file."""
 
     def keep(self, observation: Observation, epoch: int) -> None:
         """Keep the file and the places of clients from before an epoch."""

@@ -52,7 +52,7 @@ class AttachmentOwner(Protocol):
         """A notice has arrived."""
 
     def on_refused(self, attachment: "Attachment", refused: Refused) -> None:
-        """The broker has rejected the client for good."""
+        """The broker has rejected the client permanently."""
 
     def on_lost(self, attachment: "Attachment") -> None:
         """The connection is lost, to be restored."""
@@ -99,7 +99,7 @@ class Attachment:
         return self.uplink.established.is_set()
 
     def close(self) -> asyncio.Task[None] | None:
-        """Leave the broker for good; the task that ends with it."""
+        """Leave the broker permanently; the task that ends with it."""
         if self._dialler is not None:
             self._dialler.cancel()
         self.is_up = False

@@ -1,4 +1,4 @@
-"""All attachments of a live client: connections that come and go as its core orders, and when a broker stays away."""
+"""All attachments of a live client: connections that come and go as its core orders, and failover."""
 
 import asyncio
 import ssl
@@ -94,7 +94,7 @@ class Attachments:
             each.uplink.stop()
 
     async def close(self) -> None:
-        """Leave all brokers for good."""
+        """Leave all brokers permanently."""
         self._failover.close()
         tasks = [task for each in self if (task := each.close()) is not None]
         for task in tasks:
@@ -119,7 +119,7 @@ class Attachments:
         attachment.start()
 
     def detach(self, effect: Detach) -> None:
-        """Leave a broker for good."""
+        """Leave a broker permanently."""
         attachment = self._by_peer.pop(effect.peer, None)
         if attachment is not None:
             self._failover.forget(attachment)
@@ -130,8 +130,8 @@ class Attachments:
             self._client.on_progress()  # nobody may wait for that broker any more
 
     def fail_over(self, failed: Attachment, to: Attachment) -> None:
-        """Leave a broker that stays away for another one."""
-        text = f"broker {failed.broker} stays away; broker {to.broker or to.peer} has the subscriptions of this client now"
+        """Leave an unreachable broker for another one."""
+        text = f"broker {failed.broker} is unreachable; broker {to.broker or to.peer} has the subscriptions of this client now"
         lost = SessionLost("failed-over", text, self._client.clock_s(failed.lost_s), self._client.now_s())
         self._client.on_session_lost(failed.peer, lost)
         self.add(to)

@@ -96,7 +96,7 @@ class BlockingClient:
 
     @property
     def unmatched(self) -> int:
-        """The number of settled publications that matched nobody, since the start."""
+        """The number of settled publications that were unmatched, since the start."""
         return self._client.unmatched
 
     def advertise(self, filter: str | Filter, *, wait: bool = True) -> str:
@@ -129,7 +129,7 @@ class BlockingClient:
         return BlockingSubscription(self._thread, self._thread.call(lambda: self._subscription(filters, wait)), timeout_s)
 
     def close(self) -> None:
-        """Leave for good, and end the thread; publications that are not flushed may be lost."""
+        """Leave permanently, and end the thread; publications that are not flushed may be lost."""
         self._thread.stop()
 
     # ---- in the thread of the loop

@@ -35,7 +35,7 @@ from overweave.language.syntax import parse_filter
 
 __all__ = ["CONFIG", "QUEUE_MAX", "Client", "Receipt", "Subscription", "connect"]
 
-#: The default time after which another broker replaces one that stays away.
+#: The default time after which another broker replaces an unreachable one.
 FAILOVER_S = 30.0
 
 
@@ -131,7 +131,7 @@ class Client:
         await self.host.settle()
 
     async def close(self) -> None:
-        """Leave for good; publications that are not flushed may be lost."""
+        """Leave permanently; publications that are not flushed may be lost."""
         await self.host.close()
 
     @property
@@ -161,7 +161,7 @@ class Client:
 
     @property
     def unmatched(self) -> int:
-        """The number of settled publications that matched nobody, since the start."""
+        """The number of settled publications that were unmatched, since the start."""
         return self.host.core.unmatched_publications()
 
     def now_s(self) -> float:
@@ -191,7 +191,7 @@ def connect(
     unique one: ``client-HEX``, or ``NAME~HEX`` if the common name in its certificate is NAME.
     Unless ``advertise`` is False, publications that no advertisement of the client covers are advertised first, by class and
     attributes.
-    When the broker stays away for ``failover_s`` seconds, the client goes on at another broker of the network, and subscriptions
+    When the broker is unreachable for ``failover_s`` seconds, the client fails over to another one, and subscriptions
     raise `SessionLost`, once. With None it waits for its broker.
 
     >>> connect("http://localhost")

@@ -69,7 +69,7 @@ class ClientHost:
         #: Control messages whose sender waits, by id, with the broker's rejection.
         self._awaited: dict[str, Refused | None] = {}
         self._progress = asyncio.Event()
-        #: The error that ended the client for good.
+        #: The error that ended the client permanently.
         self.error: Refused | None = None
         self.closed = False
 

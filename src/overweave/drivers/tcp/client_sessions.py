@@ -145,7 +145,7 @@ class ClientSessions:
             self.tombstones.add(client, session.claim.key, code, text, self._host.now_s() - ago_s, lost)
 
     def end(self, peer: str) -> None:
-        """End the session of a peer that left for good."""
+        """End the session of a peer that left permanently."""
         session = self._sessions.pop(peer, None)
         if session is not None:
             session.cancel_expiry()

@@ -71,14 +71,14 @@ class Profiling:
     def __init__(self, operator: Operator, request: ProfileRequest) -> None:
         self._operator, self._request = operator, request
         self._merge = ProfileMerge(request.bits)
-        #: The brokers that have begun the profile so far, and how often they began it anew.
+        #: The brokers that have begun the profile so far, and how often they restarted it.
         self.brokers: set[str] = set()
         self.restarts = 0
 
     async def start(self) -> None:
         """Begin the profile at all brokers that have none, or extend its lease.
 
-        Where brokers begin, such as those that have restarted, the windows of all publishers begin anew: all profiles of one
+        Where brokers begin, such as those that have restarted, the windows of all publishers restart: all profiles of one
         publisher have one window.
         """
         changed = await self._ask(PROFILE_START, ProfilesChanged)

@@ -1,4 +1,4 @@
-"""Failover of a live client: when a broker stays away or has left the overlay, another broker of its network replaces it."""
+"""Failover of a live client: when a broker is unreachable or has left the overlay, another broker of its network replaces it."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ class FailoverOwner(Protocol):
         """Whether nothing depends on an attachment but a migration."""
 
     def fail_over(self, failed: Attachment, to: Attachment) -> None:
-        """Leave a broker that stays away for another one."""
+        """Leave an unreachable broker for another one."""
 
 
 class FailoverWatch:

@@ -2,7 +2,7 @@
 
 Frames of up to two megabytes come and go all the time. Left to itself, the C library
 returns the memory of a long frame to the system and asks for it again with the next one, and the
-system clears every page anew. In a chain of ten brokers that took a tenth of all that they spent on a message.
+system clears every page again. In a chain of ten brokers that took a tenth of all that they spent on a message.
 """
 
 import ctypes

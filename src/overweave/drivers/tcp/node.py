@@ -128,7 +128,7 @@ class BrokerNode:
         await drain_clients(self.server.operators, neighbours, limit_s, self.log)
 
     def leave(self) -> None:
-        """Leave the network for good, if this broker is a guest without clients."""
+        """Leave the network permanently, if this broker is a guest without clients."""
         self._link_effects.leave()
 
     async def stop(self) -> None:

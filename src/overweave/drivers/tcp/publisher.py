@@ -21,7 +21,7 @@ _ROW_BYTES_MAX = payload_max(1)
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """The number of settled publications, and of those among them that matched nobody.
+    """The number of settled publications, and of the unmatched ones among them.
 
     Unmatched ones went nowhere from their first broker. If a broker restarted, the outcome of some is unknown; they count as
     forwarded.

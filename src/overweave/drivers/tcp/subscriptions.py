@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import warnings
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Sequence
 from types import TracebackType
@@ -82,6 +83,12 @@ class Subscription:
     def notify(self) -> None:
         """Let a waiting reader check for errors."""
         self._arrived.set()
+
+    @property
+    def waiting(self) -> int:
+        """The former name of `pending`."""
+        warnings.warn("waiting is deprecated, use pending", DeprecationWarning, stacklevel=2)
+        return self.pending
 
     @property
     def gap_is_next(self) -> bool:

@@ -64,7 +64,7 @@ class Uplink:
         self._stopped = True
 
     def close(self) -> None:
-        """Close the connection for good, with notice to the broker."""
+        """Close the connection permanently, with notice to the broker."""
         self.stop()
         if self.connection is not None:
             self.connection.send(Disconnect())

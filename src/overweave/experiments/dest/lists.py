@@ -1,4 +1,4 @@
-"""Destination lists on their way, by the tables of the multicasting layer alone, as DEST V-B simulates it (figures 19 to 21)."""
+"""Destination lists in flight, by the tables of the multicasting layer alone, as DEST V-B simulates it (figures 19 to 21)."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -20,7 +20,7 @@ _LENGTH_MAX = 700
 
 
 class Setup(NamedTuple):
-    """So many events, each from a broker drawn at random to a share of all brokers of an overlay."""
+    """Events, each from a broker drawn at random to a share of all brokers of an overlay."""
 
     brokers: int
     degree: float

@@ -1,4 +1,4 @@
-"""What arrives when brokers or links are gone for good (DEST V-B, figures 23 and 24).
+"""What arrives when brokers or links are gone permanently (DEST V-B, figures 23 and 24).
 
 Every broker has a publisher and a subscriber, and every event is for every subscriber. Failures add up in one network: more and
 more brokers, or links, drawn at random; each time the brokers have some seconds to notice and to find other ways, then every

@@ -20,7 +20,7 @@ from overweave.language.syntax import parse_filter
 from overweave.pipeline.workloads.boxes import ATTRIBUTES
 from overweave.routing import PROTOCOLS
 
-#: So many publications may be on their way from a client: what an overloaded broker delays must not stop its publishers.
+#: The limit on publications in flight from a client: the delays of an overloaded broker must not stop its publishers.
 _WINDOW = 1 << 20
 
 

@@ -22,7 +22,7 @@ from overweave.matching.kernels.state import (
 )
 from overweave.matching.kernels.texts import release_text
 
-#: After so many additions a column's buckets are looked at for the first time, then after four times as many as it has.
+#: The additions after which the buckets of a column are first checked; later after four times its number.
 _FIRST_LOOK = 128
 BOUNDS_SAMPLED = 16_384
 

@@ -16,7 +16,7 @@ from overweave.matching.kernels.state import FILTERS, MASKED, MATCHES, NONE, ROW
 
 #: The mode of a link in a query: skip it, find whether any filter matches, list all that do, or count them.
 SKIP, ANY, ALL, COUNT = 0, 1, 2, 3
-#: After so many matches among members, and twice as many each time, it is looked whether something is left to find.
+#: The matches among members after which the search checks whether any are left to find; the number doubles each time.
 _LOOK_FIRST = 128
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 

@@ -28,7 +28,7 @@ _ZERO = np.uint64(0)
 
 @kernel
 def redraw_column(address, column):
-    """Draw the planes of a column anew, after its edges have changed."""
+    """Redraw the planes of a column after its edges have changed."""
     state = state_at(address)
     for block in range(state.counters[BLOCKS_USED]):
         if state.blocks[block].segment == NONE:

@@ -2,7 +2,7 @@
 
 The filters of each link form a segment, so that a search can stop at the first that matches. Where that would make many segments
 that are scanned, as of a broker with many clients, or where filters go by broker and not by neighbour, links share one: they are
-its members, until one has so many filters that it gets a segment of its own.
+its members, until one has enough filters that it gets a segment of its own.
 """
 
 import numpy as np

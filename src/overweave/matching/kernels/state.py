@@ -24,7 +24,7 @@ TILE = 128
 ROWS_MAX = 256
 ROWS_MIN = 64
 PLANES_MAX = 48
-#: So many links (number 0 included) have a bit each in an answer of one word, beside negative ones.
+#: The links (number 0 included) with a bit each in an answer of one word, beside negative ones.
 MASKED = 62
 _LINKS_FIRST = 8
 #: A page holds the bounds of LANES planes: one cache line has a filter's bounds in all of them.

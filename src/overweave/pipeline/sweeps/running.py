@@ -32,7 +32,7 @@ from overweave.pipeline.sweeps.summary import OVERLOADED
 
 #: Errors of a lost worker or machine; other errors of a job are not the fault of a scenario.
 _CRASHES = ("Python worker exited unexpectedly", "ExecutorLostFailure", "Python worker failed to connect back")
-#: So many groups are submitted at a time to a cluster, however few cores it has: it may begin with two and grow.
+#: The groups submitted at a time to a cluster, however few cores it has: it may begin with two and grow.
 PARALLEL_MIN = 32
 #: An error in a table is a line, not a page.
 _ERROR_LENGTH = 500

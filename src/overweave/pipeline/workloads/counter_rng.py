@@ -1,7 +1,7 @@
 """Randomness by counting: a draw is a function of the seed, of what it is for, and of the row's number, and of nothing else.
 
 So a table does not depend on how many tasks make it, and any row can be made again alone. The generator is SplitMix64 (Steele,
-Lea, Flood, OOPSLA 2014), started anew for every counter.
+Lea, Flood, OOPSLA 2014), restarted for every counter.
 """
 
 import math

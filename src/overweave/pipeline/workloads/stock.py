@@ -47,7 +47,7 @@ class StockOptions(Options, frozen=True, kw_only=True):
 
     @property
     def days(self) -> int:
-        """So many quotes, or one less, has each publisher."""
+        """The most quotes of a publisher; each has as many or one less."""
         return max(1, -(-self.publications // self.publishers))
 
 

@@ -1,7 +1,7 @@
 """Allocation and overlay in turn, instead of a fixed load compensation factor (MINIMAL 5.4, where it is thought too costly).
 
 The first round lets clients have all of every broker. Where forwarding over the tree then makes a broker exceed its capacity, the
-share of it that is for clients shrinks by the excess, and all is allocated and joined anew. Shares never grow again, so rounds
+share of it that is for clients shrinks by the excess, and all is allocated and joined again. Shares never grow again, so rounds
 come to an end: at the first design that overloads nobody, or when some rounds have not made overloaded brokers fewer.
 
 A broker in the middle may have to forward more than it can carry whatever its own clients are; no round helps there. Then the

@@ -16,7 +16,7 @@ from overweave.testing.chaos.history import Got, History, Interest, Sent
 
 #: The rule that excludes a loss, or None.
 Rule = Callable[[Sent, Interest], str | None]
-#: Of each kind of violation so many are described.
+#: The violations of each kind that are described.
 _EXAMPLES = 20
 
 

@@ -32,7 +32,7 @@ from overweave.testing.chaos.schedule import PublisherPlan, SubscriberPlan
 
 #: Publishers that cannot flush for so long in the end are stuck.
 FLUSH_S = 60.0
-#: Numbers of publications: so many are one publisher's.
+#: The numbers of publications that each publisher has.
 NUMBERS = 1_000_000
 
 

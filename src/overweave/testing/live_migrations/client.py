@@ -35,7 +35,7 @@ class ClientOrders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """``rate``: publish so many per second (0: flush, then pause); ``check``: compare arrivals by kind; ``end``: leave."""
+    """``rate``: publish at that rate per second (0: flush, then pause); ``check``: compare arrivals by kind; ``end``: leave."""
 
     rate_hz: float | None = None
     check: dict[str, dict[str, Due]] | None = None

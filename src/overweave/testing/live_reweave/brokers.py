@@ -41,7 +41,7 @@ def write_network_file(directory: Path, count: int, bandwidth_bytes_per_s: float
 
 
 def _metrics_port(count: int) -> int:
-    """A port with so many free ones behind it."""
+    """A port with a number of free ones behind it."""
     for base in random.sample(range(21_000, 32_000, 50), 200):  # another run looks for one too
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for port in range(base + 1, base + count + 1):
@@ -126,7 +126,7 @@ class SingleBrokers:
             self._task(self._end(found[1]))
 
     async def kill(self, broker: str, away_s: float) -> None:
-        """Kill a broker as a crash would, and start it again after a while, unless it is to stop for good meanwhile."""
+        """Kill a broker as a crash would, and start it again after a while, unless it is to stop permanently meanwhile."""
         child = self._children.get(broker)
         if child is None:
             return

@@ -132,7 +132,7 @@ class LiveNetwork:
         await self.ask_all(Command(rates=rates))
 
     async def churn(self, count: int) -> None:
-        """Have so many subscriptions that come and go, in all."""
+        """Set the number of all subscriptions that come and go."""
         takers = [each for each in self._processes if each.orders.subscribers and not each.orders.may_lose]
         counts = [count // len(takers) + (at < count % len(takers)) for at in range(len(takers))]
         await asyncio.gather(

@@ -82,7 +82,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     check: tuple[tuple[Window, Places], ...] | None = None
     #: The number of subscriptions that come and go from now on.
     churn: int | None = None
-    #: Begin the measurements anew.
+    #: Restart the measurements.
     measure: bool = False
     end: bool = False
 

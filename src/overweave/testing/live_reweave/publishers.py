@@ -70,7 +70,7 @@ class TimedPublisher:
         return max(self._meter.longest_s, self._longest_wait_s)
 
     def forget_pauses(self) -> None:
-        """Begin the measurement anew; a pause that lasts counts from its beginning."""
+        """Begin the measurement again; a pause that lasts counts from its beginning."""
         self._meter.longest_s = self._longest_wait_s = 0.0
 
     def look(self) -> None:

@@ -28,7 +28,7 @@ class Delays:
         self._found.append(delay_s)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         self._found.clear()
 
     def summary(self) -> tuple[float, float, int]:
@@ -129,7 +129,7 @@ class Churn:
         self.subscriptions: list[CountingSubscription] = []
 
     async def set_count(self, count: int) -> None:
-        """Have so many from now on; 0: wait until the last one is withdrawn."""
+        """Set the number from now on; 0: wait until the last one is withdrawn."""
         if count:
             self._stopped.clear()
             self._tasks += [asyncio.create_task(self._come_and_go()) for _ in range(count)]

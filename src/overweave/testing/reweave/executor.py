@@ -54,7 +54,7 @@ class SimulatedApply:
         self._forget()
 
     def _forget(self) -> None:
-        """Start the coordinator anew: nothing is known but what the next observation shows."""
+        """Restart the coordinator: it knows only what the next observation shows."""
         self._previous: Observation | None = None
         self._failures: Counter[str] = Counter()
         self._pending: tuple[str, float] | None = None

@@ -1,4 +1,4 @@
-"""The entries of routing tables, by neighbour and filter, against those of a network that was built anew."""
+"""The entries of routing tables, by neighbour and filter, against those of a rebuilt network."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator

@@ -18,7 +18,7 @@ from overweave.testing.seeds.simulate import Outcome, run_seed
 
 _PROGRESS_S = 5.0
 _CHUNK = 20
-#: So many failing seeds of each kind are listed unless all are asked for.
+#: The failing seeds of each kind that are listed, unless all are wanted.
 _LISTED_MAX = 5
 
 

@@ -21,7 +21,7 @@ class CramOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     one_to_many: bool = True
     #: The number of groups up to which all are clustered at once against the pool; above, in parts (see `dividing`).
     whole_groups: int = 20_000
-    #: So many groups are a part; a component with more is cut.
+    #: The most groups of a part; a component with more is cut.
     part_groups: int = 4_096
 
 

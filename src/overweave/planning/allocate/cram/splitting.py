@@ -6,7 +6,7 @@ from overweave.planning.filling import Filling, descending
 from overweave.planning.model import Bins, Items, Model
 from overweave.planning.problem import Whole
 
-#: So many numbers of bins from the least on are tried one by one.
+#: The numbers of bins, from the least on, that are tried one by one.
 _NEAR = 4
 
 
