@@ -14,7 +14,7 @@ def test_guests_are_on_offer():
         output_bandwidth_bytes_per_s=1e6, matching_delay_base_s=1e-5, matching_delay_per_subscription_s=1e-7, capacity_hz=None
     )
     status = OverlayStatus(state.version, "", state.current, (state.current,), {}, {})
-    seen = Observation(state, {id: BrokerObservation(id, "", capacity, status) for id in ("B1", "B2", "G")})
+    seen = Observation(state, {id: BrokerObservation(id, "", capacity, status, ()) for id in ("B1", "B2", "G")})
     found = live_network(seen, "tcp://B1")
     assert found.pool.ids == ("B1", "B2", "G")
     assert found.added == ("G",)
