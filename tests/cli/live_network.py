@@ -34,6 +34,10 @@ class LiveNetwork:
         self._thread.join()
         self._loop.close()
 
+    def start_guest(self, id, contact):
+        """A broker that joins without being in the tree."""
+        self._call(self._start(id, self.urls[contact]))
+
     def _call(self, work):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 

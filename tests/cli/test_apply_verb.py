@@ -15,10 +15,12 @@ from planned import put, words
 
 from overweave.cli.client_options import Credentials
 from overweave.cli.operators import operator_at, operator_of, target_of
+from overweave.cli.plan_files import read_plan
 from overweave.cli.plan_profiles import mark
 from overweave.cli.reweave import Reweaver
 from overweave.cli.reweave_history import history_path
 from overweave.contract.overlay_state import EpochTree, Phase, first_state
+from overweave.drivers.tcp import apply as drivers_apply
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.apply import LiveApply
 from overweave.drivers.tcp.blocking import connect_blocking
@@ -30,7 +32,7 @@ from overweave.drivers.tcp.ports import free_ports
 from overweave.errors import OverweaveError
 from overweave.planning.evidence import evidence_of
 from overweave.planning.make import make_plan
-from overweave.planning.plan import BrokerLoad
+from overweave.planning.plan import Before, BrokerLoad
 from overweave.planning.planned_for import PlannedFor
 from overweave.reweave.hysteresis import Limits
 from overweave.routing import registry
@@ -369,6 +371,62 @@ def test_budget_and_cooldown_survive_a_restart(tmp_path, capsys):
             assert found.action == "held"
             assert "of the cool-down are left" in found.reason
         assert [each.name for each in tmp_path.glob("*.reweave*")] == ["network.toml.reweave"]
+
+
+#: No broker can stand for another one.
+UNLIKE = tuple(f"matching_delay_base_s = {n}e-5\n" for n in (1, 2, 3))
+
+
+def plan_that_halves_the_rate(file, clients):
+    """A plan that keeps the tree; its saving is that of the places of its clients."""
+    path = plan_for(file, ("B1", "B2", "B3"), clients, links=(("B1", "B2"), ("B2", "B3")))
+    plan = read_plan(path)
+    load = {id: msgspec.structs.replace(each, input_hz=2 * each.input_hz) for id, each in plan.load.items()}
+    before = Before(links=plan.links, load=load, totals=plan.totals)
+    path.write_bytes(msgspec.structs.replace(plan, before=before).encode())
+    return path
+
+
+def test_a_plan_that_is_applied_saves_no_more_than_its_clients_that_are_elsewhere(tmp_path):
+    """A client that comes back at its first URL is no reason for a change, and `undo` still undoes the plan."""
+    with live(tmp_path, capacities=UNLIKE) as (file, urls), contextlib.ExitStack() as stack:
+        plan = plan_that_halves_the_rate(file, dict.fromkeys(["reader", "c1", "c2", "c3", "c4"], "B2"))
+        reweaver = Reweaver(plan, file, target_of(file, Credentials()), Limits(saving_min=0.2, cooldown_s=0.0), 50.0, act=True)
+        for name in ("c1", "c2", "c3", "c4"):
+            client = stack.enter_context(connect_blocking(urls["B1"], name=name))
+            stack.enter_context(client.subscribe("[x,>=,0]"))
+        with connect_blocking(urls["B3"], name="reader") as reader, reader.subscribe("[x,>=,0]"):
+            found = reweaver.round()
+            assert (found.action, found.reason, found.moves_last_hour) == ("acted", "it saves 50.0% for 5 moves", 5)
+        with connect_blocking(urls["B3"], name="reader") as reader, reader.subscribe("[x,>=,0]"):
+            found = reweaver.round()
+            assert (found.action, found.moves) == ("held", 1)
+            assert found.reason == "it would save 10.0%, at least 20.0% is needed"
+            assert not list(tmp_path.glob("*.before-2"))
+
+
+def test_clients_that_cannot_move_are_no_reason_for_another_change(tmp_path, monkeypatch):
+    async def reject(*_):
+        return "not now"
+
+    monkeypatch.setattr(drivers_apply, "_REST_S", 0.0)
+    with live(tmp_path, capacities=UNLIKE) as (file, urls):
+        plan = plan_that_halves_the_rate(file, {"reader": "B2"})
+        reweaver = Reweaver(plan, file, target_of(file, Credentials()), Limits(saving_min=0.2, cooldown_s=0.0), 50.0, act=True)
+        with (
+            monkeypatch.context() as patch,
+            connect_blocking(urls["B3"], name="reader") as reader,
+            reader.subscribe("[x,>=,0]"),
+        ):
+            patch.setattr(OverlayOperators, "migrate", reject)
+            assert reweaver.round().action == "acted"
+            found = reweaver.round()
+            assert (found.action, found.reason) == ("held", "the network is as planned, except for 1 clients that stayed")
+            assert not list(tmp_path.glob("*.before-2"))
+        assert reweaver.round().reason == "the network is as planned"
+        with connect_blocking(urls["B3"], name="reader") as reader, reader.subscribe("[x,>=,0]"):
+            found = reweaver.round()
+            assert (found.action, found.moves_last_hour) == ("acted", 1)
 
 
 def test_the_breaker_opens_when_no_broker_answers(tmp_path):

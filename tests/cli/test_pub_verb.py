@@ -170,6 +170,18 @@ def test_a_broker_that_is_not_there(run):
     )  # fmt: skip
 
 
+def test_a_broker_that_has_not_joined_yet_is_named_with_what_it_waits_for(run, monkeypatch):
+    monkeypatch.setattr(client_options, "STALL_S", 0.3)
+    monkeypatch.setattr(client_options, "_ANSWER_S", 1.5)
+    with BrokerThread(join="tcp://127.0.0.1:1") as guest:
+        status, _, err = run("pub", "--to", guest.url, "--connect-timeout", 1.5)
+        awaited = f"{guest.url}: broker B1: it has not joined the network at tcp://127.0.0.1:1\n"
+        assert (status, err) == (1, f"overweave: waiting for {awaited}overweave: {awaited}")
+        client = ow.connect_blocking(guest.url, timeout_s=1)
+        with pytest.raises(TimeoutError, match="found not-joined: broker B1: it has not joined the network at "), client:
+            pass
+
+
 def test_something_that_is_no_broker(run, monkeypatch):
     import socket
 

@@ -2,6 +2,7 @@
 
 import contextlib
 
+import msgspec
 import pytest
 from live_network import live_network
 from test_apply_verb import plan_for
@@ -10,6 +11,7 @@ from overweave.cli import apply, apply_run
 from overweave.cli.apply_run import observed
 from overweave.cli.client_options import Credentials
 from overweave.cli.operators import target_of
+from overweave.cli.plan_files import read_plan
 from overweave.contract.overlay_state import Phase
 from overweave.drivers.tcp.blocking import connect_blocking
 from overweave.drivers.tcp.network_file import read_network
@@ -182,3 +184,16 @@ def test_an_abort_of_a_change_that_only_started_brokers_stops_them(run, network,
         assert run("apply", plan_of(network), "--network", network.file, "--yes").status == 1
     assert present(network) == before
     assert run("apply", "--abort", "--network", network.file)[:2] == (0, "no change is in progress\n")
+
+
+def test_a_guest_of_the_network_goes_on(run, network):
+    """The plan knows it: it was made from the running network."""
+    network.start_guest("B4", "B1")
+    path = plan_for(network.file, ("B1", "B2"), {}, links=(("B1", "B2"),))
+    plan = read_plan(path)
+    known = {**plan.network.brokers, "B4": plan.network.brokers["B1"]}
+    path.write_bytes(msgspec.structs.replace(plan, network=msgspec.structs.replace(plan.network, brokers=known)).encode())
+    status, out, err = run("apply", path, "--network", network.file, "--yes")
+    assert status == 0, err
+    assert "3 now, 2 afterwards, 1 stop (B3)" in out
+    assert present(network)[:2] == ({"B1", "B2", "B4"}, {"B1", "B2"})

@@ -14,11 +14,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from overweave.drivers.tcp import supervisor_protocol
+from overweave.cli.client_options import Credentials
+from overweave.cli.operators import Target
+from overweave.cli.overlay_processes import processes_of
+from overweave.drivers.tcp import supervisor, supervisor_client, supervisor_protocol
+from overweave.drivers.tcp.network_file import read_network
 from overweave.drivers.tcp.processes import ProcessExited, supervise
 from overweave.drivers.tcp.supervisor import Supervisor, supervisor_lock
 from overweave.drivers.tcp.supervisor_client import SupervisorClient
-from overweave.drivers.tcp.supervisor_protocol import StopProcess, SupervisorError, socket_path
+from overweave.drivers.tcp.supervisor_protocol import StopProcess, SupervisorError, record_path, socket_path
 
 FILE = '[network]\nshape = "chain"\nbrokers = 2\nport = 7400\n[[broker]]\nid = "B3"\nspare = true\n'
 #: It is ready at once, notes a request to drain, and stops at SIGTERM.
@@ -194,7 +198,8 @@ def test_a_socket_of_a_killed_supervisor_is_replaced_and_no_one_else_can_use_it(
 
 def test_a_socket_of_another_user_is_not_trusted(file, monkeypatch):
     async def work(client):
-        there = client._socket
+        there = socket_path(file)
+        monkeypatch.setattr(supervisor_client, "socket_path", lambda _: there)
         monkeypatch.setattr(os, "getuid", lambda: 12_345)
         with pytest.raises(SupervisorError, match="expected a socket of this user"):
             await client.list()
@@ -202,6 +207,70 @@ def test_a_socket_of_another_user_is_not_trusted(file, monkeypatch):
         assert there.exists()
         assert supervisor_protocol.socket_path(file).name
 
+    run(file, work)
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Makes another environment: that of a shell without the variables of a login, or with others."""
+    with tempfile.TemporaryDirectory(prefix="ow-") as directory:
+
+        def change():
+            monkeypatch.delenv("XDG_RUNTIME_DIR")
+            monkeypatch.setattr(tempfile, "tempdir", directory)
+
+        yield change
+
+
+def test_commands_in_another_environment_find_it(file, elsewhere):
+    async def work(client):
+        there = socket_path(file)
+        elsewhere()
+        assert socket_path(file) != there
+        for found in (client, SupervisorClient(file)):
+            assert names(await found.list()) == ["B1", "B2"]
+        with pytest.raises(SupervisorError, match=f"runs it already, process {os.getpid()}$"), supervisor_lock(file):
+            pass
+
+    run(file, work)
+    assert not record_path(file).exists()
+    with pytest.raises(SupervisorError, match="no 'overweave up' of this user runs it"):
+        asyncio.run(SupervisorClient(file).list())
+
+
+def test_a_change_in_another_environment_starts_and_stops_the_brokers_itself(file, elsewhere, capsys):
+    async def work(_):
+        elsewhere()
+        target = Target(read_network(file), Credentials())
+        async with processes_of(file, target) as processes:
+            assert await processes.running() == {"B1", "B2"}
+            await processes.stop("B2")
+            assert await processes.running() == {"B1"}
+
+    run(file, work)
+    assert "by hand" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"", b"relative.sock\n", b"/nowhere/at.sock\n", b"/dev/null\n", b"\0\n", b"\xff\n"])
+def test_a_record_of_something_else_is_ignored(file, content):
+    record_path(file).write_bytes(content)
+    with pytest.raises(SupervisorError, match="no 'overweave up' of this user runs it"):
+        asyncio.run(SupervisorClient(file).list())
+
+    async def work(client):
+        assert names(await client.list()) == ["B1", "B2"]
+
+    run(file, work)
+
+
+def test_it_runs_in_a_directory_that_cannot_be_written(file, monkeypatch):
+    def fail(*_):
+        raise PermissionError("read only")
+
+    async def work(client):
+        assert names(await client.list()) == ["B1", "B2"]
+
+    monkeypatch.setattr(supervisor, "write_atomically", fail)
     run(file, work)
 
 

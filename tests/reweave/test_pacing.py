@@ -94,6 +94,14 @@ def test_the_breaker_opens_when_brokers_fail_or_deliveries_slow_down():
     assert decided(hysteresis, Health(), 100.0).is_act
 
 
+def test_the_breaker_ignores_what_is_harmless_however_much_it_grows():
+    hysteresis = Hysteresis(Limits())
+    calm = [(0.0016, 0), (0.0168, 3), (0.0016, 900), (0.24, 1_000), (0.0001, 0), (0.25, 1_000)]
+    for second, (delay_s, unsettled) in enumerate(calm):
+        assert decided(hysteresis, Health(Deliveries(delay_s, unsettled)), second).is_act
+    assert not decided(hysteresis, of_delay(0.3), len(calm)).is_act
+
+
 def test_traffic_that_has_grown_for_good_does_not_keep_the_breaker_open():
     hysteresis = Hysteresis(Limits(breaker_s=300.0))
     for second in range(0, 600, 10):

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from fake_network import answer, stable
 
+from overweave.cli.apply_text import difference_text
 from overweave.contract.modules import Capacity
 from overweave.contract.observation import Observation, ObservedClient
 from overweave.errors import PlanningError
@@ -15,7 +16,10 @@ from overweave.planning.evidence import evidence_of
 from overweave.planning.make import make_plan
 from overweave.planning.planned_for import planned_for
 from overweave.reweave import states
-from overweave.reweave.target import check_current, check_tree, destinations, target_of
+from overweave.reweave.coordinator import Done, StopBroker, next_step
+from overweave.reweave.difference import difference_of
+from overweave.reweave.situation import Situation
+from overweave.reweave.target import Target, check_current, check_tree, destinations, target_of
 from overweave.testing.planning import random_problem
 
 
@@ -82,6 +86,58 @@ def test_unknown_clients_stay_or_go_to_the_broker_with_most_room():
     many = observed(plan, {**{f"late{i}": gone for i in range(200)}, **plan.clients})
     if len(target.brokers) > 1:
         assert len({to for (client, _), to in destinations(target, many).items() if client.startswith("late")}) > 1
+
+
+def with_guest(plan, observation):
+    """The plan and the observation with a broker that is not in the tree; the plan does not use it."""
+    capacity = next(iter(plan.network.brokers.values()))
+    network = msgspec.structs.replace(plan.network, brokers={**plan.network.brokers, "G": capacity})
+    guest = answer("G", observation.state, neighbours={observation.state.current: ("B1",)})
+    return (
+        msgspec.structs.replace(plan, network=network),
+        msgspec.structs.replace(observation, brokers={**observation.brokers, "G": guest}),
+    )
+
+
+def test_a_guest_is_neither_stopped_nor_listed():
+    plan = plan_of(1)
+    plan, observation = with_guest(plan, observed(plan, {}))
+    target = target_of(plan, observation)
+    assert "G" not in target.before
+    assert "G" not in difference_of(target, observation, 50.0).stopped
+    # The tree is that of the plan already: the guest is all that could be stopped.
+    state = stable(target.brokers, target.links)
+    found = {id: answer(id, state) for id in (*target.brokers, "G")}
+    done = Situation(observation=Observation(state, found), running=frozenset(found), file_is_current=True)
+    assert next_step(target_of(plan, done.observation), done) == Done()
+    assert next_step(msgspec.structs.replace(target, before=(*target.before, "G")), done) == StopBroker("G")
+
+
+def test_a_broker_that_has_left_and_still_runs_is_listed_and_stopped():
+    plan = plan_of(1)
+    gone = next(id for id in plan.network.brokers if id not in plan.brokers)
+    target = target_of(plan, observed(plan, {}))
+    state = stable(target.brokers, target.links, change=target.change)
+    found = Observation(state, {id: answer(id, state) for id in (*target.brokers, gone)})
+    target = target_of(plan, found)
+    difference = difference_of(target, found, 50.0)
+    assert difference.stopped == (gone,)
+    assert not difference.is_empty
+    assert f"{len(target.brokers)} now, {len(target.brokers)} afterwards, 1 stop ({gone})" in difference_text(
+        difference, found, 50.0
+    )
+    running = frozenset(found.brokers)
+    assert next_step(target, Situation(observation=found, running=running, file_is_current=True)) == StopBroker(gone)
+
+
+def test_a_guest_that_the_plan_uses_is_counted():
+    plan = plan_of(1)
+    _, observation = with_guest(plan, observed(plan, {}))
+    ids = tuple(plan.network.brokers)
+    target = Target(change="X", brokers=(*ids, "G"), links=(*itertools.pairwise(ids), ("B1", "G")), clients={})
+    found = difference_of(target, observation, 50.0)
+    assert (found.started, found.stopped) == ((), ())
+    assert "6 now, 7 afterwards\n" in difference_text(found, observation, 50.0)
 
 
 def test_differences_from_the_network_of_the_plan_are_named():

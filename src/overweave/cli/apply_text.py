@@ -14,7 +14,8 @@ def difference_text(difference: Difference, observation: Observation, rate_hz: f
     """What a change does, for confirmation."""
     tree = current_tree(observation.state)
     now, clients = len(tree.brokers), sum(len(each.clients) for each in observation.brokers.values())
-    after = now + len(set(difference.started) - set(tree.brokers)) - len(difference.stopped)
+    joined = {*difference.started, *(id for link in difference.links_opened for id in link)}
+    after = len({*tree.brokers, *joined} - {*difference.stopped})
     lines = [
         f"brokers     {now:,} now, {after:,} afterwards{_some('start', difference.started)}{_some('stop', difference.stopped)}",
         f"links       {len(difference.links_opened):,} opened, {len(difference.links_closed):,} closed",

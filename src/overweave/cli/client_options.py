@@ -101,12 +101,18 @@ def connected(
         )
         hint = "" if address.tls else "; if it speaks TLS, use tls://"
         try:
-            with stall_reports(lambda: True, lambda: f"waiting for an answer of {address}{hint}"):
+            with stall_reports(lambda: True, lambda: f"waiting for {_awaited(client, address, f'an answer of {address}{hint}')}"):
                 client.__enter__()
         except TimeoutError:
-            raise OverweaveError(f"{address}: expected a broker, found another server{hint}") from None
+            found = _awaited(client, address, f"{address}: expected a broker, found another server{hint}")
+            raise OverweaveError(found) from None
         with contextlib.closing(client), _connection_reports(client, address):
             yield client
+
+
+def _awaited(client: BlockingClient, address: Address, other: str) -> str:
+    """Why a broker rejects a client for now, or ``other`` if it has not answered."""
+    return other if client.rejection is None else f"{address}: {client.rejection.text}"
 
 
 def tls_context(address: Address, credentials: Credentials) -> ssl.SSLContext | None:

@@ -25,7 +25,8 @@ from overweave.planning.plan import Plan
 from overweave.reweave.deliveries import DeliveryMeter
 from overweave.reweave.difference import check_loads
 from overweave.reweave.hysteresis import Health, Hysteresis, Limits, Proposal
-from overweave.reweave.states import current_tree
+from overweave.reweave.saving import is_applied, saving_of
+from overweave.reweave.situation import Move
 
 EXAMPLE = """\
 overweave plan profiles --follow --network network.toml --out plan.json
@@ -77,7 +78,8 @@ def reweave(
     A plan is applied if it saves enough, the last change is long enough ago, and the budget of moves allows it. The circuit
     breaker opens when brokers do not answer, when a change fails, or when delays of deliveries or unsettled publications are
     three times the usual; while it is open nothing is changed. Changes are kept in FILE.reweave, so that budget and cool-down
-    survive a restart. --observe is the default: it changes nothing. It writes a line whenever its decision changes.
+    survive a restart. Once a plan is applied, only the share of its clients that are elsewhere counts as a saving; those that
+    could not move do not. --observe is the default: it changes nothing. It writes a line whenever its decision changes.
     """
     target = target_of(network, Credentials(name, token, cafile, certificate, key))
     limits = Limits(saving_min=saving, cooldown_s=cooldown, moves_per_hour_max=moves)
@@ -115,6 +117,8 @@ class Reweaver:
         #: Brokers count delays from one round to the next.
         self._delays_s = min(max(DELAYS_S, 3 * every_s), DELAYS_S_MAX)
         self._hysteresis = Hysteresis(limits, read_history(file, time.time()))
+        #: The migrations that the last change has tried in vain.
+        self._stayed: set[Move] = set()
 
     def round(self) -> Round | None:
         """The decision now; None: there is no plan yet."""
@@ -141,13 +145,16 @@ class Reweaver:
             problem=self._profiles.read(),
         )
         seen = run.look(observation)
-        now_s = time.time()
+        now_s, moves = time.time(), seen.difference.moves
+        self._stayed &= set(moves)  # those that are back after a time away, or elsewhere, may move
         if seen.difference.is_empty and not seen.is_resumed:
             return self._result("held", self._hysteresis.breaker(now_s) or "the network is as planned")
         if not seen.is_resumed:
             check_loads(seen.difference)
-        brokers = len(current_tree(seen.observation.state).brokers)
-        proposal = Proposal(_saving(plan, brokers, len(seen.target.brokers)), len(seen.difference.moves))
+        left = [move for move in moves if move not in self._stayed]
+        if moves and not left and not seen.is_resumed and is_applied(plan, seen.target, seen.observation):
+            return self._result("held", f"the network is as planned, except for {len(moves):,} clients that stayed")
+        proposal = Proposal(saving_of(plan, seen.target, seen.observation, len(left)), len(moves))
         verdict = self._hysteresis.decide(proposal, now_s)
         if not (verdict.is_act and self._act):
             return self._result("would-act" if verdict.is_act else "held", verdict.reason, proposal)
@@ -161,7 +168,9 @@ class Reweaver:
             write_history(self._file, self._hysteresis.applied)
             report = Report(change=seen.target.change, difference=seen.difference)
             try:
-                return run.change(seen.target, report) is not None
+                ended = run.change(seen.target, report)
+                self._stayed = {move for move in seen.difference.moves if move.client in report.stayed}
+                return ended is not None
             except OverweaveError as error:
                 self._hysteresis.fail(f"the last change failed: {error}", time.time())
                 raise
@@ -178,11 +187,3 @@ class Reweaver:
             moves=None if proposal is None else proposal.moves,
             moves_last_hour=self._hysteresis.moves(time.time()),
         )
-
-
-def _saving(plan: Plan, brokers: int, planned: int) -> float:
-    """The share of brokers or of the message rate that a plan saves, whichever is more; more brokers save nothing."""
-    saved = 1 - planned / brokers
-    before = 0.0 if plan.before is None else sum(each.input_hz for each in plan.before.load.values())
-    rate = 1 - sum(each.input_hz for each in plan.load.values()) / before if before > 0 else 0.0
-    return saved if saved < 0 else max(saved, rate)

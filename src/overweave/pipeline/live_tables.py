@@ -28,7 +28,7 @@ def write_live_tables(tables: ProfileTables, directory: Path) -> None:
 
 
 def live_network(seen: Observation, source: str) -> Network:
-    """The brokers of a live network with their capacities, and the links of its current epoch."""
+    """The brokers of a live network with their capacities, and the links of its current epoch. Guests are on offer."""
     capacities = {id: each.capacity for id, each in seen.brokers.items()}
     pool = Pool(
         tuple(capacities),
@@ -37,8 +37,9 @@ def live_network(seen: Observation, source: str) -> Network:
         _column(capacities, "matching_delay_per_subscription_s"),
         np.array([np.inf if each.capacity_hz is None else each.capacity_hz for each in capacities.values()]),
     )
-    links = seen.state.tree(seen.state.current).links
-    return Network(pool, tuple(sorted(link_ends(*ends) for ends in links)), source)
+    tree = seen.state.tree(seen.state.current)
+    guests = tuple(id for id in capacities if id not in tree.brokers)
+    return Network(pool, tuple(sorted(link_ends(*ends) for ends in tree.links)), source, added=guests)
 
 
 def _column(capacities: dict[str, Capacity], name: str) -> Reals:

@@ -53,6 +53,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     change: str
     started: tuple[str, ...]
+    #: Brokers that leave the tree, and those that have left it and still answer.
     stopped: tuple[str, ...]
     links_opened: Links
     links_closed: Links
@@ -83,7 +84,7 @@ def difference_of(target: Target, observation: Observation, rate_hz: float, mode
     return Difference(
         change=target.change,
         started=started,
-        stopped=tuple(sorted(set(tree.brokers) - set(target.brokers))),
+        stopped=tuple(sorted({*tree.brokers, *(set(target.before) & observation.brokers.keys())} - set(target.brokers))),
         links_opened=tuple(sorted(new - old)),
         links_closed=tuple(sorted(old - new)),
         moves=moves,

@@ -35,7 +35,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     links: Links
     #: The brokers of the clients and publishers that the plan knows.
     clients: dict[str, str]
-    #: The brokers that the plan knows as members before the change.
+    #: The brokers that the plan knows and that are members before the change: those that leave are stopped, guests are not.
     before: tuple[str, ...] = ()
     #: The predicted loads before and after; brokers without one count as idle.
     load_before: dict[str, BrokerLoad] = {}
@@ -70,13 +70,12 @@ def target_of(plan: Plan, observation: Observation) -> Target:
     else:
         names = _fewest_moves(plan, observation)
     changed = [f"{old}{_ARROW}{new}" for old, new in sorted(names.items()) if old != new]
-    known = () if plan.network is None else tuple(id for id in plan.network.brokers if id not in plan.network.added)
     return Target(
         change=_SEPARATOR.join([digest, *changed]),
         brokers=tuple(names.get(id, id) for id in plan.brokers),
         links=_renamed(plan.links, names),
         clients={client: names.get(id, id) for client, id in {**plan.publishers, **plan.clients}.items()},
-        before=known,
+        before=_before(plan, observation),
         load_before={} if plan.before is None else plan.before.load,
         load={names.get(id, id): load for id, load in plan.load.items()},
     )
@@ -193,6 +192,15 @@ def _capacity(planned: PlannedFor, observed: BrokerObservation | None, id: str) 
     found = (own.output_bandwidth_bytes_per_s, own.matching_delay_base_s, own.matching_delay_per_subscription_s)
     bandwidth, base_s, slope_s = (value if value is not None else other for value, other in zip(found, default, strict=True))
     return bandwidth, base_s, slope_s
+
+
+def _before(plan: Plan, observation: Observation) -> tuple[str, ...]:
+    """The members that a plan knows. Once its change has begun, some may have left and still run: then all that it knows."""
+    if plan.network is None:
+        return ()
+    known = (id for id in plan.network.brokers if id not in plan.network.added)
+    members = {member.id for member in observation.state.members}
+    return tuple(id for id in known if id in members or is_change_of(plan, observation))
 
 
 def _names(renamed: Collection[str]) -> dict[str, str]:

@@ -76,6 +76,8 @@ class Attachment:
         self.is_up = False
         #: Set while the broker has left the overlay: another one must replace it.
         self.has_left = asyncio.Event()
+        #: The last rejection since the last handshake, by a broker that may serve the client later.
+        self.rejection: Refused | None = None
         #: When the last message arrived before the connection was lost, by the monotonic clock.
         self.lost_s = 0.0
         #: The broker's token for the session; another one means another session.
@@ -139,6 +141,7 @@ class Attachment:
                 self.has_left.set()
             if message.code in _FATAL or (message.code in _FATAL_FIRST and not self.uplink.established.is_set()):
                 self._refuse(Refused(message.code, message.text))
+            self.rejection = Refused(message.code, message.text)
             self._drop(connection)
         elif isinstance(message, Connect):
             self._on_connect(connection, message)
@@ -176,7 +179,7 @@ class Attachment:
             return
         self.book = AddressBook(message.brokers)
         self.window = min(message.window or CONFIG.window, CONFIG.window)
-        self.is_up = True
+        self.is_up, self.rejection = True, None
         self.has_left.clear()
         self._owner.on_connected(self, message, is_other=is_other)
         self.uplink.established.set()

@@ -22,7 +22,7 @@ from types import TracebackType
 from overweave.drivers.tcp.client import CONFIG, FAILOVER_S, Client, Receipt, Subscription, connect
 from overweave.drivers.tcp.loop_thread import LoopThread
 from overweave.drivers.tcp.outbound_handshake import connect_error
-from overweave.errors import InvalidInput, OverweaveError
+from overweave.errors import InvalidInput, OverweaveError, Refused
 from overweave.language.codec import encode_publication
 from overweave.language.messages import Publish
 from overweave.language.predicates import Filter
@@ -61,6 +61,7 @@ class BlockingClient:
             uplink = self._client.attachments[0].uplink
             hint = "" if uplink.address.tls else "; if it speaks TLS, use tls://"
             found = f"no answer{hint}" if uplink.error is None else connect_error(uplink.error)
+            found = found if self.rejection is None else str(self.rejection)
             raise TimeoutError(f"{uplink.address}: expected a broker within {self._timeout_s:g} s, found {found}") from None
         except BaseException:
             self.close()
@@ -88,6 +89,11 @@ class BlockingClient:
     def connected(self) -> bool:
         """Whether there is a connection now; a broken one is restored."""
         return self._client.connected
+
+    @property
+    def rejection(self) -> Refused | None:
+        """The last rejection, while the client waits for a broker that may serve it later."""
+        return next((each.rejection for each in self._client.attachments if each.rejection is not None), None)
 
     @property
     def unsettled(self) -> int:

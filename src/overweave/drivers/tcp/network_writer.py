@@ -5,10 +5,7 @@ ones are added behind all others. A shape with other links is replaced by lists 
 on links that are gone.
 """
 
-import contextlib
 import inspect
-import os
-import tempfile
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -18,6 +15,7 @@ import tomlkit
 from tomlkit.items import AoT, Table
 
 from overweave.contract.overlay_state import OverlayState
+from overweave.drivers.tcp.atomic_file import mode_of, write_atomically
 from overweave.drivers.tcp.network_file import NetworkFile, network_of, read_network
 from overweave.errors import InvalidInput
 from overweave.overlay.parts import Broker, link_ends
@@ -30,19 +28,7 @@ def write_network(path: Path, state: OverlayState) -> None:
     """Replace a network file by one with the overlay of a state, at once or not at all."""
     text = rewritten(path.read_text(encoding="utf-8"), read_network(path), state)
     _check(text, path, state)
-    file, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    part = Path(name)
-    try:
-        with os.fdopen(file, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        part.chmod(path.stat().st_mode & 0o777)
-        part.replace(path.resolve())
-    finally:
-        part.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        _sync_directory(path.resolve().parent)
+    write_atomically(path, text.encode(), mode_of(path))
 
 
 def rewritten(text: str, network: NetworkFile, state: OverlayState) -> str:
@@ -140,11 +126,3 @@ def _check(text: str, path: Path, state: OverlayState) -> None:
     links, brokers = {link_ends(*link) for link in tree.links}, set(tree.brokers)
     if (found.epoch, set(found.overlay.ids), {link.ends for link in found.overlay.links}) != (state.current, brokers, links):
         raise InvalidInput(f"{path}: expected a network file that can be rewritten for epoch {state.current}")
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

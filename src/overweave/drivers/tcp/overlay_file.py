@@ -10,6 +10,7 @@ import msgspec
 
 from overweave.contract.observation import Observation
 from overweave.contract.overlay_state import OverlayState
+from overweave.drivers.tcp.atomic_file import mode_of, write_atomically
 from overweave.drivers.tcp.network_file import NetworkFile, read_network
 from overweave.drivers.tcp.network_writer import write_network
 from overweave.errors import InvalidInput, OverweaveError
@@ -42,15 +43,20 @@ class LiveFile:
         """See `OverlayFile.write`. If a coordinator with another copy of the file began the change, this one has no backup."""
         file, _ = backup_paths(self._path, state.version.epoch)
         if not file.exists():
-            file.write_bytes(self._path.read_bytes())
+            self._keep_as(file, self._path.read_bytes())
         write_network(self._path, state)
 
     def keep(self, observation: Observation, epoch: int) -> None:
         """See `OverlayFile.keep`."""
         clients = {each.name: id for id, broker in observation.brokers.items() for each in broker.clients}
         file, places = backup_paths(self._path, epoch)
-        file.write_bytes(self._path.read_bytes())
-        places.write_bytes(msgspec.json.format(msgspec.json.encode(clients, order="sorted"), indent=1) + b"\n")
+        # The places first: `write` makes up for a missing file.
+        self._keep_as(places, msgspec.json.format(msgspec.json.encode(clients, order="sorted"), indent=1) + b"\n")
+        self._keep_as(file, self._path.read_bytes())
+
+    def _keep_as(self, backup: Path, content: bytes) -> None:
+        """Write a backup for those who may read the network file."""
+        write_atomically(backup, content, mode_of(self._path))
 
 
 def backup_paths(path: Path, epoch: int) -> tuple[Path, Path]:

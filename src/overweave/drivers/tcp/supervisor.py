@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from overweave.drivers.tcp.atomic_file import write_atomically
 from overweave.drivers.tcp.network_file import read_network
 from overweave.drivers.tcp.processes import ProcessExited, ProcessGroup
 from overweave.drivers.tcp.supervisor_protocol import (
@@ -20,6 +21,8 @@ from overweave.drivers.tcp.supervisor_protocol import (
     SupervisorError,
     SupervisorReply,
     SupervisorRequest,
+    record_path,
+    recorded_socket,
     socket_path,
 )
 from overweave.errors import InvalidInput
@@ -54,11 +57,16 @@ class Supervisor:
             raise SupervisorError(f"{path}: expected to listen there for requests, found: {error.strerror or error}") from None
         finally:
             os.umask(mask)
+        record = record_path(self._file)
+        with contextlib.suppress(OSError):  # in a directory that cannot be written, commands need the same environment
+            write_atomically(record, os.fsencode(path) + b"\n", 0o600)
         try:
             yield
         finally:
             server.close()
             path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                record.unlink(missing_ok=True)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -112,19 +120,26 @@ class Supervisor:
 
 @contextlib.contextmanager
 def supervisor_lock(file: Path) -> Iterator[None]:
-    """Be the only supervisor of a network file while the body runs; `SupervisorError` names another one."""
-    path = socket_path(file).with_suffix(".lock")
+    """Be the only supervisor of a network file while the body runs; `SupervisorError` names another one.
+
+    That may run in another environment: its lock is beside the socket that it has recorded.
+    """
+    own, recorded = socket_path(file), recorded_socket(file)
+    with contextlib.ExitStack() as locks:
+        for path in dict.fromkeys(each.with_suffix(".lock") for each in (own, recorded) if each is not None):
+            descriptor = _open(path)
+            locks.callback(os.close, descriptor)  # the file stays: a process that has opened it may be about to lock it
+            _lock(descriptor, file)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        yield
+
+
+def _open(path: Path) -> int:
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise SupervisorError(f"{path}: expected a file of this user, found: {(error.strerror or str(error)).lower()}") from None
-    try:
-        _lock(descriptor, file)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-        yield
-    finally:
-        os.close(descriptor)  # the file stays: a process that has opened it may be about to lock it
 
 
 def _lock(descriptor: int, file: Path) -> None:

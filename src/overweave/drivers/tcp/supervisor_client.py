@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import stat
 from pathlib import Path
 
 import msgspec
@@ -18,6 +16,8 @@ from overweave.drivers.tcp.supervisor_protocol import (
     SupervisorReply,
     SupervisorRequest,
     SupervisorStatus,
+    is_own_socket,
+    recorded_socket,
     socket_path,
 )
 
@@ -29,7 +29,7 @@ class SupervisorClient:
     """The supervisor of one network file, as other processes of its user see it."""
 
     def __init__(self, file: Path) -> None:
-        self._file, self._socket = file, socket_path(file)
+        self._file = file
 
     async def list(self) -> tuple[ProcessEntry, ...]:
         """The broker processes, by name."""
@@ -48,10 +48,11 @@ class SupervisorClient:
         await self._ask(StopProcess(broker, drain_s), drain_s)
 
     async def _ask(self, request: SupervisorRequest, more_s: float = 0.0) -> SupervisorReply:
-        self._check_owner()
+        path = recorded_socket(self._file) or socket_path(self._file)
+        self._check_owner(path)
         try:
             async with asyncio.timeout(_REPLY_S + more_s):
-                line = await self._exchange(msgspec.json.encode(request) + b"\n")
+                line = await _exchange(path, msgspec.json.encode(request) + b"\n")
         except TimeoutError:
             raise SupervisorError(f"{self._file}: 'overweave up' has not replied within {_REPLY_S + more_s:g} s") from None
         except OSError:
@@ -64,25 +65,26 @@ class SupervisorClient:
             raise SupervisorError(reply.error)
         return reply
 
-    async def _exchange(self, line: bytes) -> bytes:
-        reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=LINE_BYTES_MAX)
+    def _check_owner(self, path: Path) -> None:
+        """Refuse a socket that another user has put there."""
         try:
-            writer.write(line)
-            await writer.drain()
-            return await reader.readline()
-        finally:
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
-
-    def _check_owner(self) -> None:
-        """Refuse a socket that another user has put there: the directory for temporary files is open to all."""
-        try:
-            found = self._socket.lstat()
+            is_own = is_own_socket(path)
         except OSError:
             raise self._not_running() from None
-        if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.getuid():
-            raise SupervisorError(f"{self._socket}: expected a socket of this user")
+        if not is_own:
+            raise SupervisorError(f"{path}: expected a socket of this user")
 
     def _not_running(self) -> SupervisorError:
         return SupervisorError(f"{self._file}: no 'overweave up' of this user runs it on this machine")
+
+
+async def _exchange(path: Path, line: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(str(path), limit=LINE_BYTES_MAX)
+    try:
+        writer.write(line)
+        await writer.drain()
+        return await reader.readline()
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

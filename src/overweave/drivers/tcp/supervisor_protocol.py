@@ -1,11 +1,13 @@
 """The local protocol of ``overweave up``: one request and one reply per connection, each a line of JSON, over a Unix socket.
 
 The socket is in ``$XDG_RUNTIME_DIR`` or the directory for temporary files, or in ``/tmp`` where that is too long a path.
-Its name follows from the user and the absolute path of the network file. Only that user can connect to it.
+Its name follows from the user and the absolute path of the network file. Only that user can connect to it. Its path is also
+in a file beside the network file: other commands may run in another environment, as under ``sudo`` or ``cron``.
 """
 
 import hashlib
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -68,8 +70,29 @@ class SupervisorReply(msgspec.Struct, frozen=True):
     file: str = ""
 
 
+def record_path(file: Path) -> Path:
+    """The file that names the socket of the supervisor of a network file while it runs."""
+    path = file.resolve()
+    return path.with_name(f".{path.name}.up")
+
+
+def recorded_socket(file: Path) -> Path | None:
+    """The socket that a supervisor of a network file has recorded, if it is there and belongs to this user."""
+    try:
+        path = Path(os.fsdecode(record_path(file).read_bytes()).strip())
+        return path if is_own_socket(path) else None
+    except (OSError, ValueError):
+        return None
+
+
+def is_own_socket(path: Path) -> bool:
+    """Whether a path is a socket of this user: the directory for temporary files is open to all."""
+    found = path.lstat()
+    return stat.S_ISSOCK(found.st_mode) and found.st_uid == os.getuid()
+
+
 def socket_path(file: Path) -> Path:
-    """Where the supervisor of a network file listens."""
+    """Where a supervisor of a network file listens in this environment."""
     digest = hashlib.sha256(str(file.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:24]
     name = f"overweave-{os.getuid()}-{digest}.sock"
     directories = (os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir(), _SHORT_DIRECTORY)
