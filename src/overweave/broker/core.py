@@ -99,7 +99,7 @@ class BrokerCore:
             LoadMeasured: self._on_load,
             MigrateClient: parts.migration.on_order,
             AskModule: context.modules.on_asked,
-            ChangeOverlay: parts.overlay.on_change,
+            ChangeOverlay: lambda stimulus: parts.overlay.adopt(stimulus.state),
             Persisted: durability.persisted,
             JournalFailed: durability.failed,
         }
