@@ -382,6 +382,35 @@ def test_protocols_that_route_around_failures_open_wait_and_close(protocol: str)
     assert not script.received
 
 
+@pytest.mark.parametrize("protocol", ["destination", "filter"])
+def test_a_link_that_is_wanted_again_while_it_is_retired_is_opened_again(protocol: str) -> None:
+    """A change is aborted and begun again, while the new links drain."""
+    script = Script(6, protocol, "none")
+    network, old = script.network, script.tree
+    new = make_overlay("random-tree", brokers=7, degree_max=3, seed=306)
+    before, target = ({frozenset(link.ends) for link in tree.links} for tree in (old, new))
+    script.publish_state(state_of(1, Phase.PREPARED, {0: old, 1: new}, 0))
+    script.traffic(3.0)
+    assert {frozenset(ends) for ends in network.links} == before | target
+    script.publish_state(state_of(1, Phase.REVERTED, {0: old}, 0))
+
+    def retiring() -> bool:
+        return any(len(network.broker(id)._parts.retirement.links) for id in old.ids)
+
+    while not retiring():
+        network.scheduler.run(network.scheduler.now_s + 0.001)
+    script.publish_state(state_of(2, Phase.PREPARED, {0: old, 2: new}, 0))
+    script.traffic(1.0)
+    network.run_until_quiescent()
+    network.scheduler.run(network.scheduler.now_s + 10.0)
+    assert not retiring()
+    assert {frozenset(ends) for ends in network.links} == before | target
+    assert all(set(status.synced) == {0, 2} for status in (network.broker(id).overlay_status() for id in old.ids))
+    script.traffic(1.0)
+    network.run_until_quiescent()
+    script.check_deliveries()
+
+
 def test_a_client_cannot_change_the_overlay() -> None:
     script = Script(7, "filter", "none")
     network, state = script.network, state_of(1, Phase.CLOSED, {1: Overlay(["B1"])}, 1)

@@ -43,6 +43,8 @@ class OverlayControl:
         self._guests = dict.fromkeys(record.guests)
         #: The epochs that are in the state no longer, until they are quiet.
         self.closing: set[OverlayEpoch] = set()
+        #: The neighbours of states that came while the links to them were being retired.
+        self._awaited: set[str] = set()
         #: The neighbours without an epoch, and since when.
         self._outsiders: dict[str, float] = {}
         #: The neighbours of the present state, with the epochs of each.
@@ -80,14 +82,18 @@ class OverlayControl:
             self._context.timers.set(OUTSIDERS, _OUTSIDER_S)
 
     def on_removed(self, peer: str) -> None:
-        """A link is closed permanently. One that the state has is opened again: the other end may know a later state."""
+        """A link is closed permanently. One that the state has is opened again: the other end may know a later state.
+
+        A protocol that routes around missing links may have retired it, as modules do; then only a state of since then counts.
+        """
         self._outsiders.pop(peer, None)
         if peer in self._guests:
             del self._guests[peer]
             self._wanted = self._epochs_by_neighbour()
             self._persist()
-        if self.state.version.epoch and self._tables is not None:
+        if self.state.version.epoch and (self._tables is not None or peer in self._awaited):
             self._link({each: None for each in self._wanted if each != peer})
+        self._awaited.discard(peer)
 
     def greeting(self, neighbour: str) -> list[ControlMessage]:
         """The state of the overlay, for a neighbour that may not know it: it comes before all routing state."""
@@ -246,6 +252,7 @@ class OverlayControl:
         urls = {member.id: member.url for member in self.state.members}
         for neighbour in self._wanted:
             if neighbour in self._retirement:
+                self._awaited.add(neighbour)
                 continue  # it is closed first, and opened again
             if neighbour not in before:
                 self._context.step.effects.append(OpenLink(neighbour, url=urls.get(neighbour, "")))
