@@ -1,9 +1,12 @@
 """Modules order migrations of their broker's clients, and receive the end of every order once."""
 
-from overweave.contract.effects import SetTimer
+import pytest
+
+from overweave.broker.retirement import LinkRetirement
+from overweave.contract.effects import RetireLink, SetTimer
 from overweave.contract.frames import MigrationResult
 from overweave.contract.modules import Module, OrderEnded, OrderMigration, Started
-from overweave.contract.stimuli import TimerFired
+from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.messages import Subscribe
 from overweave.language.syntax import parse_filter
@@ -56,6 +59,20 @@ def test_rejected_orders_end_after_the_stimulus_of_the_order():
     assert made["B1"].ended == [("x", "nobody", error), ("y", "nobody", error)]
     assert not made["B1"].nested
     assert simulated.broker("B1").statistics().migrations_failed == 2
+
+
+def test_orders_end_after_another_effect_has_failed(monkeypatch):
+    simulated, made = network([OrderMigration("first", "nobody", "B3"), RetireLink("B2")])
+    monkeypatch.setattr(LinkRetirement, "retire", fail)
+    with pytest.raises(RuntimeError):
+        simulated.scheduler.run(5.0)
+    assert made["B1"].ended == []
+    simulated.broker("B1").handle(LoadMeasured(1.0, 1.0, 0.0, 0), 6.0)
+    assert made["B1"].ended == [("first", "nobody", "'nobody' is not a client of B1")]
+
+
+def fail(*_):
+    raise RuntimeError("a defect")
 
 
 def test_the_result_of_another_client_does_not_end_a_migration():

@@ -2,13 +2,15 @@
 
 import asyncio
 
+import pytest
+
 from overweave.contract.observation import Observation
 from overweave.contract.overlay_state import first_state
 from overweave.drivers.tcp import apply
 from overweave.drivers.tcp.apply import LiveApply
 from overweave.errors import OverweaveError
 from overweave.overlay.fixed_shapes import chain
-from overweave.reweave.coordinator import Done, MoveClients
+from overweave.reweave.coordinator import Done, MoveClients, Wait
 from overweave.reweave.situation import Move
 
 
@@ -60,3 +62,49 @@ def test_a_broker_that_never_answers_an_order_counts_after_a_while(monkeypatch):
     monkeypatch.setattr(apply, "_SILENCE_S", 0.0)
     lost = OverweaveError("B1: connection lost")
     assert failures_after([lost, lost]) == [0, 1, 2]
+
+
+class Clock:
+    """A clock that goes on in pauses and while brokers answer."""
+
+    def __init__(self):
+        self.now_s, self.pauses_s = 0.0, []
+
+    def monotonic(self):
+        return self.now_s
+
+    async def pause(self, time_s):
+        self.pauses_s.append(time_s)
+        self.now_s += time_s
+
+
+def pauses_during(monkeypatch, reasons, answer_s=0.0):
+    """The pauses after observations that show these reasons to wait."""
+    clock, left = Clock(), list(reasons)
+
+    class Slow(Operators):
+        async def observe(self, preferred, delays_s=0.0):
+            clock.now_s += answer_s
+            return await super().observe(preferred, delays_s)
+
+    monkeypatch.setattr(apply, "time", clock)
+    change = LiveApply(
+        Slow([]), Nothing(), Nothing(), lambda _: Wait(left.pop(0)) if left else Done(), ("B1",), 1000.0, lambda _: None
+    )
+    monkeypatch.setattr(change, "_pause", clock.pause)
+    assert asyncio.run(change.run()) == Done()
+    return clock.pauses_s
+
+
+def test_observations_are_rarer_while_they_show_the_same(monkeypatch):
+    pauses_s = pauses_during(monkeypatch, ["quiet"] * 60)
+    assert pauses_s[:5] == [0.2] * 5
+    assert pauses_s[-1] == 2.0
+    assert pauses_s == sorted(pauses_s)
+    assert sum(pauses_s[:25]) < 10.0
+    again = pauses_during(monkeypatch, [*["quiet"] * 30, "2 left", "1 left", "1 left"])
+    assert again[-3:] == [0.2] * 3
+
+
+def test_brokers_that_answer_slowly_are_observed_rarely(monkeypatch):
+    assert pauses_during(monkeypatch, ["3 left", "2 left", "1 left"], answer_s=0.7) == [pytest.approx(0.7)] * 3

@@ -1,5 +1,6 @@
 """The overlay of a running network changes: random trees for random trees, under traffic and faults, against brute force."""
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 
@@ -21,6 +22,7 @@ from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter
 from overweave.overlay.graph import Overlay
 from overweave.overlay.shapes import make_overlay
+from overweave.reweave.states import trimmed
 from overweave.routing import PROTOCOLS
 from overweave.routing.ingress import ByEpoch
 
@@ -31,6 +33,7 @@ FAULTS = {
     "crashes": Faults(crash_every_s=2.0, until_s=20.0),
     "all": Faults(loss=0.03, duplication=0.03, reordering=0.03, cut_every_s=3.0, crash_every_s=3.0, until_s=20.0),
 }
+HIERARCHICAL = ["hierarchical-simple", "identity", "covering"]
 
 
 def state_of(number: int, phase: Phase, trees: dict[int, Overlay], current: int) -> OverlayState:
@@ -50,10 +53,10 @@ def _pairs(tree: Overlay) -> tuple[tuple[str, str], ...]:
 class Script:
     """A network with two publishers and six subscribers, whose overlay is changed step by step."""
 
-    def __init__(self, seed: int, protocol: str, faults: str, brokers: int = 7) -> None:
+    def __init__(self, seed: int, protocol: str, faults: str, brokers: int = 7, tree: Overlay | None = None) -> None:
         self.random = np.random.default_rng((seed, 3))
         self.protocol, self.everyone = protocol, list[str]()
-        self.tree = make_overlay("random-tree", brokers=brokers, degree_max=3, seed=seed)
+        self.tree = tree or make_overlay("random-tree", brokers=brokers, degree_max=3, seed=seed)
         self.received: Counter[tuple[str, int, str]] = Counter()
         lossy = FAULTS[faults].lose_frames
         config = BrokerConfig(SessionConfig(window=64, retransmit_s=0.3 if lossy else None), heartbeat_s=0.5 if lossy else None)
@@ -78,12 +81,12 @@ class Script:
             for publisher, _, sequence in batch.identities():
                 self.received[publisher, sequence, subscription] += 1
 
-    def traffic(self, for_s: float) -> None:
+    def traffic(self, for_s: float, publishers: tuple[str, ...] = ("p0", "p1")) -> None:
         """Publish for some time."""
         network = self.network
         end_s = network.scheduler.now_s + for_s
         while network.scheduler.now_s < end_s:
-            for publisher in ("p0", "p1"):
+            for publisher in publishers:
                 if network.client(publisher).unsettled_rows() < 100:
                     content = Publication({"x": int(self.random.integers(100))})
                     self.published.append((publisher, network.client(publisher).next_sequence, content))
@@ -155,14 +158,22 @@ class Script:
     def check(self) -> None:
         """Nothing is lost or duplicated, and tables are those of a freshly built network."""
         self.network.run_until_quiescent()
+        self.check_deliveries()
+        for id in self.network.running():
+            self.network.broker(id).validate()
+        assert self.tables() == self.fresh_tables()
+
+    def check_deliveries(self) -> None:
+        """Every subscription has received all that it matches, once."""
         for publisher, sequence, content in self.published:
             for id, filter in self.filters.items():
                 count = self.received.pop((publisher, sequence, id), 0)
                 assert count == matches(filter, content), (publisher, sequence, id, count)
         assert not self.received
-        for id in self.network.running():
-            self.network.broker(id).validate()
-        assert self.tables() == self.fresh_tables()
+
+    def due(self, subscription: str) -> int:
+        """The number of publications so far that a subscription matches."""
+        return sum(matches(self.filters[subscription], content) for _, _, content in self.published)
 
     def tables(self) -> dict[str, dict[str, int]]:
         """The sizes of all tables."""
@@ -248,6 +259,58 @@ def test_a_broker_without_a_journal_rejoins_the_present_overlay() -> None:
     script.check()
 
 
+@pytest.mark.parametrize("protocol", ["filter", "simple", "covering-peer", *HIERARCHICAL])
+def test_a_guest_of_a_network_that_has_never_changed_publishes_and_receives(protocol: str) -> None:
+    """Its first tables are those of a broker alone; the epoch of the network has the same number."""
+    script = Script(4, protocol, "none")
+    network = script.network
+    network.join_broker("B9", "B3")
+    _add_guests(script)
+    script.traffic(1.0, ("p0", "p1", "p9"))
+    for broker in ("B9", "B3"):
+        network.crash(broker, 0.5)
+        script.traffic(1.0, ("p0", "p1", "p9"))
+    network.run_until_quiescent()
+    script.check_deliveries()
+    assert len({key for key in script.published if key[0] == "p9"}) > 50
+
+
+def _add_guests(script: Script) -> None:
+    """A subscriber and a publisher at the guest."""
+    network = script.network
+    network.add_client("s9", "B9")
+    network.add_client("p9", "B9")
+    script.filters["s9/0"] = parse_filter("[x,>=,90]")
+    network.say("s9", Subscribe("s9/0", script.filters["s9/0"]))
+    network.say("p9", Advertise("p9/a", parse_filter("[x,>=,0]")))
+    network.run_until_quiescent()
+
+
+@pytest.mark.parametrize("protocol", ["filter", *HIERARCHICAL])
+@pytest.mark.parametrize("star", [False, True])
+def test_the_first_broker_leaves_and_others_restart_with_the_old_network_file(protocol: str, star: bool) -> None:
+    """No new epoch is opened, because the tree is the same. The broker that the first one was linked to is the new root."""
+    ids = ("B1", "B2", "B3", "B4")
+    tree = Overlay(ids, [("B3", id) for id in ids if id != "B3"] if star else list(itertools.pairwise(ids)))
+    script = Script(8, protocol, "none", tree=tree)
+    network = script.network
+    assert not any("B1" in network._table.clients[client] for client in network.clients())
+    before = state_of(1, Phase.CLOSED, {0: tree}, 0)
+    script.publish_state(before)
+    script.until(lambda: all(network.broker(id).overlay_state() == before for id in ids))
+    after = trimmed(before, ["B1"])
+    script.tree = Overlay(after.trees[0].brokers, after.trees[0].links)
+    script.publish_state(after)
+    script.until(lambda: all(network.broker(id).overlay_state() == after for id in ids[1:]))
+    network.run_until_quiescent()
+    network.stop_broker("B1")
+    for broker in ids[1:]:
+        script.traffic(1.0)
+        network.crash(broker, 0.5)
+    script.traffic(1.0)
+    script.check()
+
+
 @pytest.mark.parametrize("protocol", ["filter", "simple", "hierarchical-simple"])
 def test_a_broker_joins_becomes_a_member_and_leaves(protocol: str) -> None:
     script = Script(4, protocol, "none")
@@ -258,6 +321,8 @@ def test_a_broker_joins_becomes_a_member_and_leaves(protocol: str) -> None:
     network.say("s9", Subscribe("s9/0", script.filters["s9/0"]))
     network.run_until_quiescent()
     script.traffic(1.0)
+    network.run_until_quiescent()
+    assert sum(key[2] == "s9/0" for key in script.received) == script.due("s9/0") > 0
     network.crash("B3", 0.5)
     script.traffic(2.0)
     member = Overlay([*script.tree.ids, "B9"], [*(link.ends for link in script.tree.links), ("B9", "B1")])
@@ -315,6 +380,35 @@ def test_protocols_that_route_around_failures_open_wait_and_close(protocol: str)
         for id, filter in script.filters.items():
             assert script.received.pop((publisher, sequence, id), 0) == matches(filter, content), (publisher, sequence, id)
     assert not script.received
+
+
+@pytest.mark.parametrize("protocol", ["destination", "filter"])
+def test_a_link_that_is_wanted_again_while_it_is_retired_is_opened_again(protocol: str) -> None:
+    """A change is aborted and begun again, while the new links drain."""
+    script = Script(6, protocol, "none")
+    network, old = script.network, script.tree
+    new = make_overlay("random-tree", brokers=7, degree_max=3, seed=306)
+    before, target = ({frozenset(link.ends) for link in tree.links} for tree in (old, new))
+    script.publish_state(state_of(1, Phase.PREPARED, {0: old, 1: new}, 0))
+    script.traffic(3.0)
+    assert {frozenset(ends) for ends in network.links} == before | target
+    script.publish_state(state_of(1, Phase.REVERTED, {0: old}, 0))
+
+    def retiring() -> bool:
+        return any(len(network.broker(id)._parts.retirement.links) for id in old.ids)
+
+    while not retiring():
+        network.scheduler.run(network.scheduler.now_s + 0.001)
+    script.publish_state(state_of(2, Phase.PREPARED, {0: old, 2: new}, 0))
+    script.traffic(1.0)
+    network.run_until_quiescent()
+    network.scheduler.run(network.scheduler.now_s + 10.0)
+    assert not retiring()
+    assert {frozenset(ends) for ends in network.links} == before | target
+    assert all(set(status.synced) == {0, 2} for status in (network.broker(id).overlay_status() for id in old.ids))
+    script.traffic(1.0)
+    network.run_until_quiescent()
+    script.check_deliveries()
 
 
 def test_a_client_cannot_change_the_overlay() -> None:

@@ -2,7 +2,7 @@
 
 from overweave.broker.context import BrokerContext
 from overweave.broker.control_plane import ControlPlane
-from overweave.broker.deferred import Deferred
+from overweave.broker.deferred import Deferred, Stage
 from overweave.broker.durability import Durability
 from overweave.broker.leaving import LEAVE, Key, Leaving
 from overweave.broker.pending_ack import PendingAck
@@ -42,8 +42,8 @@ class ClientControl:
         self._stale.pop(client, None)
         self._leave(client, self.registry.keys_of(client))
 
-    def on_message(self, client: str, message: ControlMessage, ack: PendingAck) -> None:
-        """Apply a message of a client."""
+    def on_message(self, client: str, message: ControlMessage, ack: PendingAck) -> bool:
+        """Apply a message of a client; whether routing tables may have changed."""
         if isinstance(message, SyncEnd):
             stale = self._stale.pop(client, {})
             if stale:
@@ -58,31 +58,39 @@ class ClientControl:
             self._stale.get(client, {}).pop(key, None)
             if self.leaving:
                 self.leaving.keep(client, key)
-            self.on_control(client, message, ack)
+            return self.on_control(client, message, ack)
+        return False
 
-    def on_control(self, client: str, message: Control, ack: PendingAck) -> None:
-        """Register and apply a control message, behind the deferred publications of its client."""
-        if self._context.deferred.has_unrouted_from(client) or self._is_too_early(message):
+    def on_control(self, client: str, message: Control, ack: PendingAck) -> bool:
+        """Register and apply a control message, behind the deferred messages of its client; False if it is deferred, too."""
+        deferred, is_early = self._context.deferred, isinstance(message, Subscribe) and not self._is_synced
+        if is_early or deferred.has_unrouted_from(client):
             ack.retain()
-            self._context.deferred.add(message, client, ack)
-            return
+            deferred.add(message, client, ack, Stage.EARLY if is_early else Stage.UNROUTABLE)
+            return False
         if self.durability.failing and self.registry.is_change(client, message):
             ack.retain()  # it is settled when the client has received the rejection
             self._sessions[client].send_control(self.durability.rejection(message), self._context.step.effects, ack)
-            return
+            return False
         if self.registry.replaces(client, message):
             self._control.apply(withdrawal_of(message), client)
         if self.registry.register(client, message, self._context.step.effects):
             self._apply(client, message, ack)
         self.durability.hold(ack, self.registry.last_kept(client))
+        return True
 
-    def _is_too_early(self, message: Control) -> bool:
-        """Whether a subscription must wait: sent to some brokers only, it would be settled too soon.
+    @property
+    def _is_synced(self) -> bool:
+        """Whether a subscription need not wait: sent to some brokers only, it would be settled too soon.
 
         Brokers that do not know yet that this one has restarted publish without it.
         """
         links = self._context.engine.links
-        return links is not None and not links.synced and isinstance(message, Subscribe)
+        return links is None or links.synced
+
+    def is_too_early(self, entry: Deferred) -> bool:
+        """Whether a deferred subscription still has to wait; one of a client that has left is dropped."""
+        return not self._is_synced and entry.peer in self._sessions
 
     def resume(self, entry: Deferred) -> None:
         """Resume a deferred control message of any peer."""

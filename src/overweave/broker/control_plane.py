@@ -155,6 +155,12 @@ class ControlPlane:
         self._sync.reset(neighbour)
         return [*self._routing.snapshot_for(neighbour), *self._sync.pending_markers(neighbour)]
 
+    def expect_again(self, neighbour: str, epoch: OverlayEpoch) -> None:
+        """A neighbour has opened an epoch, perhaps again: its earlier state of it is stale until it is sent again."""
+        stale = {_key(each): each for each in self._routing.learned_from(neighbour) if each.header.overlay_epoch == epoch}
+        if stale:
+            self._stale.setdefault(neighbour, {}).update(stale)
+
     def send_sync_markers(self) -> None:
         """Send the markers that are due to neighbours."""
         for neighbour in self._neighbours:

@@ -99,7 +99,7 @@ class BrokerCore:
             LoadMeasured: self._on_load,
             MigrateClient: parts.migration.on_order,
             AskModule: context.modules.on_asked,
-            ChangeOverlay: parts.overlay.on_change,
+            ChangeOverlay: lambda stimulus: parts.overlay.adopt(stimulus.state),
             Persisted: durability.persisted,
             JournalFailed: durability.failed,
         }
@@ -154,11 +154,12 @@ class BrokerCore:
     def _on_control(self, frame: ControlFrame, peer: str, session: Session) -> None:
         """Dispatch a message of the stream that is no publication."""
         message, ack = frame.message, PendingAck.of_control(session.inbound, frame.sequence)
+        is_routed = isinstance(message, Control)
         if peer not in self._neighbours:
             if isinstance(message, MigrationMessage):
                 self._parts.migration.on_client_message(peer, message)
             else:
-                self._parts.clients.on_message(peer, message, ack)
+                is_routed = self._parts.clients.on_message(peer, message, ack)
         elif isinstance(message, LinkRetired):
             self._parts.retirement.on_message(peer, message)
         elif isinstance(message, MigrationBarrier):
@@ -169,7 +170,7 @@ class BrokerCore:
             self._parts.overlay.on_message(peer, message)
         else:
             self._parts.control.on_message(peer, message, ack)
-        if isinstance(message, Control):
+        if is_routed:
             self._parts.recovery.on_routes_changed()
         ack.release()
 

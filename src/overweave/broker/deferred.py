@@ -1,6 +1,7 @@
 """Deferred messages: publications that cannot be routed at present, and the control messages behind them."""
 
 import enum
+from collections import Counter
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
@@ -16,6 +17,8 @@ class Stage(enum.Enum):
 
     #: Not routed yet: neighbours are not synchronised. It waits without limit.
     UNSYNCED = enum.auto()
+    #: A subscription that would reach some brokers only. It waits until routing is synchronised.
+    EARLY = enum.auto()
     #: Routed, its hop counted and traced, but without a next hop. It expires if it has destinations.
     UNROUTABLE = enum.auto()
 
@@ -46,25 +49,28 @@ class DeferredMessages:
     def __init__(self, step: StepContext) -> None:
         self._step = step
         self._entries: list[Deferred] = []
+        #: The number of messages of each peer that were not sent towards any destination yet.
+        self._unrouted: Counter[str] = Counter()
         self._resume_batch: Resume | None = None
         self._resume_control: Resume | None = None
+        self._is_too_early: Callable[[Deferred], bool] = lambda _: False
 
     def __bool__(self) -> bool:
         return bool(self._entries)
 
-    def set_handlers(self, batches: Resume, control: Resume) -> None:
-        """Resume batches and control messages by these from now on."""
-        self._resume_batch, self._resume_control = batches, control
+    def set_handlers(self, batches: Resume, control: Resume, is_too_early: Callable[[Deferred], bool]) -> None:
+        """Resume batches and control messages by these from now on, but not those in stage `EARLY` that are too early still."""
+        self._resume_batch, self._resume_control, self._is_too_early = batches, control, is_too_early
 
     def add(
         self, what: Batch | Control, peer: str, ack: PendingAck | None, stage: Stage = Stage.UNROUTABLE, local: bool = True
     ) -> None:
         """Defer a message."""
-        self._entries.append(Deferred(what, peer, ack, self._step.now_s, stage, local))
+        self._append(Deferred(what, peer, ack, self._step.now_s, stage, local))
 
     def has_unrouted_from(self, client: str) -> bool:
         """Whether a message of a client is deferred that was not sent towards any destination yet."""
-        return any(entry.peer == client and not entry.has_destinations for entry in self._entries)
+        return client in self._unrouted
 
     def batches(self) -> list[tuple[Batch, PendingAck | None]]:
         """The deferred publications."""
@@ -77,7 +83,11 @@ class DeferredMessages:
     def flush(self) -> None:
         """Resume all messages; one that is deferred again keeps its time."""
         entries, self._entries = self._entries, []
+        self._unrouted.clear()
         for entry in entries:
+            if entry.stage is Stage.EARLY and self._is_too_early(entry):
+                self._append(entry)
+                continue
             before = len(self._entries)
             self.resume(entry)
             for at in range(before, len(self._entries)):
@@ -109,3 +119,9 @@ class DeferredMessages:
     def validate(self) -> None:
         """Check the invariants."""
         assert all(entry.ack is None or not entry.ack.acked or entry.ack.expired for entry in self._entries)
+        assert self._unrouted == Counter(entry.peer for entry in self._entries if not entry.has_destinations)
+
+    def _append(self, entry: Deferred) -> None:
+        self._entries.append(entry)
+        if not entry.has_destinations:
+            self._unrouted[entry.peer] += 1

@@ -1,6 +1,6 @@
 """The tables of one broker in all open epochs of the overlay: opened and closed, with their neighbours and synchronisation."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from overweave.broker.context import BrokerContext
 from overweave.broker.control_plane import ControlPlane
@@ -27,10 +27,29 @@ class EpochTables:
         """The open epochs, the oldest first."""
         return self._plane.epochs
 
-    def open(self, epoch: OverlayEpoch, overlay: Overlay) -> None:
-        """Open an epoch without neighbours, with all control of clients and modules that is in force."""
-        self._plane.open(epoch, overlay, self._local_control())
-        self._sync.open(epoch)
+    def start(self, overlays: Mapping[OverlayEpoch, Overlay]) -> None:
+        """Open epochs before there are neighbours, and close all others; tables made for another overlay are made anew."""
+        for epoch, made_for in list(self._plane.overlays.items()):
+            if epoch not in overlays or not _is_part(overlays[epoch], made_for) or not _is_part(made_for, overlays[epoch]):
+                self.close(epoch)
+        self.open(overlays)
+
+    def open(self, overlays: Mapping[OverlayEpoch, Overlay]) -> None:
+        """Open epochs without neighbours, with all control of clients and modules that is in force.
+
+        One that is open stays as it is where its overlay has only lost brokers: the protocol has lost the links to them. With a
+        link more, or another root, its tables are made anew, and have no neighbours until these are placed: the broker has joined
+        a network, or its network file is old.
+        """
+        for epoch, overlay in overlays.items():
+            made_for = self._plane.overlays.get(epoch)
+            if made_for is not None and _is_part(overlay, made_for):
+                self._plane.overlays[epoch] = overlay
+                continue
+            if made_for is not None:
+                self.close(epoch)
+            self._plane.open(epoch, overlay, self._local_control())
+            self._sync.open(epoch)
 
     def close(self, epoch: OverlayEpoch) -> None:
         """Drop the tables of an epoch."""
@@ -56,6 +75,7 @@ class EpochTables:
     def on_opened(self, neighbour: str, epoch: OverlayEpoch) -> None:
         """A neighbour has opened an epoch: it has dropped all that was sent before."""
         if epoch in self._plane.epochs_of(neighbour):
+            self._control.expect_again(neighbour, epoch)
             self._sync.reset_in(neighbour, epoch)
             self._send_snapshot(neighbour, epoch)
             self._control.send_sync_markers()
@@ -87,3 +107,10 @@ class EpochTables:
     def _local_control(self) -> Iterator[tuple[str, Control]]:
         yield from self._registry.messages()
         yield from self._context.modules.statements()
+
+
+def _is_part(overlay: Overlay, of: Overlay) -> bool:
+    """Whether an overlay is another one, or that without some brokers; the first one, a root, is the same unless it has left."""
+    has_root = overlay.ids[0] == of.ids[0] or of.ids[0] not in overlay
+    links = {frozenset(link.ends) for link in overlay.links}
+    return has_root and set(overlay.ids) <= set(of.ids) and links <= {frozenset(link.ends) for link in of.links}

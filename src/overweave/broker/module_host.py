@@ -195,8 +195,10 @@ class ModuleHost:
 
     def _handle(self, peer: str, stimulus: ModuleStimulus) -> None:
         self._depth += 1
-        self._perform(peer, stimulus)
-        self._depth -= 1
+        try:
+            self._perform(peer, stimulus)
+        finally:
+            self._depth -= 1
         self._notify_ended()
 
     def _notify_ended(self) -> None:

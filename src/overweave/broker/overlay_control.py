@@ -12,10 +12,11 @@ from overweave.broker.control_plane import ControlPlane
 from overweave.broker.epoch_tables import EpochTables
 from overweave.broker.registry import Registry
 from overweave.broker.retirement import LinkRetirement
-from overweave.contract.effects import CloseLink, OpenLink, OverlayChanged
+from overweave.contract.effects import CloseLink, OpenLink, OverlayChanged, TraceDecision
 from overweave.contract.frames import NO_EPOCH, ControlMessage, EpochOpened, OverlayUpdate
 from overweave.contract.overlay_state import EpochTree, OverlayRecord, OverlayState, OverlayStatus, check_state
-from overweave.contract.stimuli import ChangeOverlay, PeerConnected
+from overweave.contract.records import Decision
+from overweave.contract.stimuli import PeerConnected
 from overweave.errors import InvalidInput
 from overweave.language.headers import OverlayEpoch
 from overweave.overlay.graph import Overlay
@@ -42,6 +43,8 @@ class OverlayControl:
         self._guests = dict.fromkeys(record.guests)
         #: The epochs that are in the state no longer, until they are quiet.
         self.closing: set[OverlayEpoch] = set()
+        #: The neighbours of states that came while the links to them were being retired.
+        self._awaited: set[str] = set()
         #: The neighbours without an epoch, and since when.
         self._outsiders: dict[str, float] = {}
         #: The neighbours of the present state, with the epochs of each.
@@ -52,9 +55,8 @@ class OverlayControl:
     def start(self, kinds: Mapping[str, LinkKind]) -> None:
         """Add the first neighbours; those of a later state than that of the network file are not in ``kinds``."""
         if self._tables is not None:
-            self._open_epochs()
-            for epoch in set(self._tables.epochs) - set(self.state.epochs):
-                self._tables.close(epoch)
+            self._tables.start(self._overlays(self.state))
+            self._tables.use(self.state.current)
         for neighbour in self._wanted:
             self._add(neighbour, kinds.get(neighbour, LinkKind.PRIMARY))
             self._place(neighbour)
@@ -70,6 +72,9 @@ class OverlayControl:
             self._guests[peer] = None
             self._wanted = self._epochs_by_neighbour()
             self._persist()
+            if self._tables is not None:
+                self._tables.open(self._overlays(self.state))
+                self._link(self._wanted)
         if is_new or stimulus.guest:
             self._place(peer)
         if is_new and self._tables is not None and peer not in self._wanted:
@@ -77,14 +82,18 @@ class OverlayControl:
             self._context.timers.set(OUTSIDERS, _OUTSIDER_S)
 
     def on_removed(self, peer: str) -> None:
-        """A link is closed permanently. One that the state has is opened again: the other end may know a later state."""
+        """A link is closed permanently. One that the state has is opened again: the other end may know a later state.
+
+        A protocol that routes around missing links may have retired it, as modules do; then only a state of since then counts.
+        """
         self._outsiders.pop(peer, None)
         if peer in self._guests:
             del self._guests[peer]
             self._wanted = self._epochs_by_neighbour()
             self._persist()
-        if self.state.version.epoch and self._tables is not None:
+        if self.state.version.epoch and (self._tables is not None or peer in self._awaited):
             self._link({each: None for each in self._wanted if each != peer})
+        self._awaited.discard(peer)
 
     def greeting(self, neighbour: str) -> list[ControlMessage]:
         """The state of the overlay, for a neighbour that may not know it: it comes before all routing state."""
@@ -97,7 +106,7 @@ class OverlayControl:
             if self._tables is not None:
                 self._tables.on_opened(neighbour, message.overlay_epoch)
         elif message.state.rank > self.state.rank:
-            self.adopt(message.state)
+            self._on_later(neighbour, message.state)
         elif message.state.rank < self.state.rank:
             self._send(neighbour, OverlayUpdate(self.state))
         elif neighbour in self._outsiders:
@@ -121,16 +130,15 @@ class OverlayControl:
         # Without tables per epoch, the links of both trees at once are a cycle.
         if kind is SyncKind.GRAPH or (kind is SyncKind.TREE and self._tables is None):
             raise InvalidInput(f"the overlay cannot change under {self._context.engine.name}")
-        check_state(state, acyclic=self._tables is not None)
-
-    def on_change(self, stimulus: ChangeOverlay) -> None:
-        """Adopt a state that the driver or an operator has."""
-        self.adopt(stimulus.state)
+        self._check(state)
 
     def adopt(self, state: OverlayState) -> None:
         """Adopt a state if its rank is higher, and send it to all neighbours."""
         if state.rank <= self.state.rank:
             return
+        if self._tables is not None:  # first: nothing has changed if the protocol cannot make tables
+            self._tables.open(self._overlays(state))
+            self._tables.use(state.current)
         before, self.state = self._wanted, state
         neighbours = set(self._neighbours)
         # A guest that has become a member is none when it leaves again.
@@ -141,7 +149,6 @@ class OverlayControl:
         for neighbour in self._neighbours:
             self._send(neighbour, OverlayUpdate(state))
         if self._tables is not None:
-            self._open_epochs()
             self.closing = set(self._tables.epochs) - set(state.epochs)
         self._link(before)
         if self._tables is None:
@@ -201,23 +208,31 @@ class OverlayControl:
                 epochs = set(self._tables.epochs_of(neighbour)) - self.closing
                 assert epochs == set(self._wanted.get(neighbour, ())), neighbour
 
-    def _open_epochs(self) -> None:
-        """Open the epochs of the present state."""
-        assert self._tables is not None
-        for tree in self.state:
-            if tree.epoch not in self._tables.epochs:
-                self._tables.open(tree.epoch, self._overlay_of(tree))
-        self._tables.use(self.state.current)
+    def _on_later(self, neighbour: str, state: OverlayState) -> None:
+        """Adopt the state of a neighbour, unless it is unsuitable: that neighbour has other options, or another protocol."""
+        try:
+            self._check(state)
+        except InvalidInput as error:
+            now_s, id = self._context.step.now_s, self._context.id
+            decision = Decision(now_s, id, "overlay", "ignore", f"state of {neighbour}", str(error))
+            self._context.step.effects.append(TraceDecision(decision))
+        else:
+            self.adopt(state)
+
+    def _check(self, state: OverlayState) -> None:
+        """Raise an error unless the tables can route on all trees of a state."""
+        check_state(state, acyclic=self._tables is not None)
+        for tree in state:
+            try:
+                self._context.engine.check(Overlay(tree.brokers, tree.links))
+            except InvalidInput as error:
+                raise InvalidInput(f"trees: epoch {tree.epoch}: {error}") from None
 
     # ---- links
 
-    def _overlay_of(self, tree: EpochTree) -> Overlay:
-        """The overlay of a tree; a guest is a leaf of it."""
-        id = self._context.id
-        if id in tree.brokers:
-            return Overlay(tree.brokers, tree.links)
-        links = [(id, each) for each in self._guests if each in tree.brokers]
-        return Overlay((*tree.brokers, id), (*tree.links, *links))
+    def _overlays(self, state: OverlayState) -> dict[OverlayEpoch, Overlay]:
+        """The overlays of the open epochs of a state."""
+        return {tree.epoch: _overlay_of(tree, self._context.id, self._guests) for tree in state}
 
     def _are_members(self, guest: str) -> bool:
         """Whether a guest and this broker are in all open epochs, and no change is in progress."""
@@ -237,6 +252,7 @@ class OverlayControl:
         urls = {member.id: member.url for member in self.state.members}
         for neighbour in self._wanted:
             if neighbour in self._retirement:
+                self._awaited.add(neighbour)
                 continue  # it is closed first, and opened again
             if neighbour not in before:
                 self._context.step.effects.append(OpenLink(neighbour, url=urls.get(neighbour, "")))
@@ -275,3 +291,11 @@ class OverlayControl:
 
     def _persist(self) -> None:
         self._registry.keep_overlay(self.record, self._context.step.effects)
+
+
+def _overlay_of(tree: EpochTree, broker: str, guests: Iterable[str]) -> Overlay:
+    """The overlay of a tree for one broker; it is a leaf if it is a guest."""
+    if broker in tree.brokers:
+        return Overlay(tree.brokers, tree.links)
+    links = [(broker, each) for each in guests if each in tree.brokers]
+    return Overlay((*tree.brokers, broker), (*tree.links, *links))

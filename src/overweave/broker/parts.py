@@ -97,7 +97,7 @@ def make_parts(context: BrokerContext, registry: Registry, durability: Durabilit
     clients, orphans = ClientControl(context, control, registry, durability), Orphans(context)
     recovery = make_recovery(context, control, forwarder.duplicate_acks, orphans)
     retirement = LinkRetirement(context, recovery)
-    context.deferred.set_handlers(forwarder.resume, clients.resume)
+    context.deferred.set_handlers(forwarder.resume, clients.resume, clients.is_too_early)
     migration = MigrationControl(context, consumers)
     overlay = OverlayControl(context, control, retirement, registry, record)
     context.modules.connect(BrokerOutlet(context, control, forwarder, urgent, retirement, migration, overlay))

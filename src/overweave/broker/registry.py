@@ -31,6 +31,8 @@ class Registry:
         self._clients: dict[str, dict[tuple[str, str], Filter]] = {}
         #: The number of registrations of a kind, of one client or (None) of all.
         self._counts: Counter[tuple[str, str | None]] = Counter()
+        #: The number of stable ids of a kind, of one client.
+        self._stable_counts: Counter[tuple[str, str]] = Counter()
         self.advertised = Advertised()
 
     def add(self, client: str) -> None:
@@ -43,6 +45,7 @@ class Registry:
         self._last_kept.pop(client, None)
         for kind in KINDS:
             self._counts.pop((kind, client), None)
+            self._stable_counts.pop((kind, client), None)
         self.advertised.forget(client)
 
     def knows(self, client: str) -> bool:
@@ -56,6 +59,10 @@ class Registry:
     def count(self, kind: str, client: str | None = None) -> int:
         """The number of registrations of a kind, of one client or of all."""
         return self._counts[kind, client]
+
+    def stable_count(self, kind: str, client: str) -> int:
+        """The number of registrations of a kind of one client; all generations of one count once."""
+        return self._stable_counts[kind, client]
 
     def has(self, client: str, message: Control) -> bool:
         """Whether a client has a registration under the id of this message."""
@@ -134,6 +141,7 @@ class Registry:
         """Check the invariants."""
         generations = Counter((client, kind, stable_id(id)) for client, keys in self._clients.items() for kind, id in keys)
         assert generations == {(client, *key): count for key, (client, count) in self._owners.items()}
+        assert +self._stable_counts == Counter((kind, client) for client, kind, _ in generations)
         for client, keys in self._clients.items():
             assert all(self._counts[kind, client] == sum(key[0] == kind for key in keys) for kind in KINDS)
         assert all(self._counts[kind, None] == sum(key[0] == kind for key in self.entries()) for kind in KINDS)
@@ -144,7 +152,9 @@ class Registry:
 
     def _add_generations(self, client: str, key: tuple[str, str], count: int) -> None:
         stable = key[0], stable_id(key[1])
-        generations = self._owners.get(stable, (client, 0))[1] + count
+        before = self._owners.get(stable, (client, 0))[1]
+        generations = before + count
+        self._stable_counts[key[0], client] += bool(generations) - bool(before)
         if generations:
             self._owners[stable] = client, generations
         else:

@@ -35,6 +35,10 @@ class View(NamedTuple):
         """Whether a client has an established session."""
         return client in self.peers.sessions and self.peers.sessions[client].established
 
+    def registered(self, kind: str, client: str) -> int:
+        """The number of registrations of a kind of one client; all generations of one count once."""
+        return self.registry.stable_count(kind, client)
+
     def registrations(self) -> Registrations:
         """Client and filter of each registration of clients, by its kind and id."""
         return self.registry.entries()

@@ -24,6 +24,7 @@ from overweave.drivers.tcp.apply import LiveApply, Progress
 from overweave.drivers.tcp.overlay_file import LiveFile, locked
 from overweave.drivers.tcp.overlay_operators import OverlayOperators
 from overweave.errors import InvalidInput, OverweaveError
+from overweave.overlay.graph import Overlay
 from overweave.reweave.coordinator import Done, Failed, Step, next_step
 from overweave.reweave.difference import Difference, check_loads, difference_of
 from overweave.reweave.situation import Situation
@@ -97,6 +98,7 @@ class ApplyRun:
         with locked(self._file):
             seen = self.look()
             report = Report(change=seen.target.change, difference=seen.difference)
+            check_target(self._network, seen.target)
             if not seen.is_resumed:
                 check_loads(seen.difference)
             self._show(seen)
@@ -193,6 +195,16 @@ def check_protocol(network: Credentialed) -> None:
         )
     if issubclass(protocol.options, ClusterOptions) and about.overlay.clusters:
         raise InvalidInput(f"network.routing: {about.routing!r}: expected no clusters, a plan does not know them")
+
+
+def check_target(network: Credentialed, target: Target) -> None:
+    """Refuse a target without a broker that the options of the routing protocol name: a root."""
+    options = network.network.routing_options
+    try:
+        if options is not None:
+            options.check(Overlay(target.brokers, target.links))
+    except InvalidInput as error:
+        raise InvalidInput(f"routing.{error}, among the brokers of the plan") from None
 
 
 def preferred_of(observation: Observation) -> tuple[str, ...]:

@@ -96,6 +96,9 @@ class BrokerView(Protocol):
     def is_connected(self, client: str) -> bool:
         """Whether a client has an established session, which operators never have."""
 
+    def registered(self, kind: str, client: str) -> int:
+        """The number of registrations of a client by their kind (advertisement, subscription); generations count once."""
+
     def registrations(self) -> Mapping[tuple[str, str], tuple[str, Filter]]:
         """Client and filter of each registration of clients, by its kind (advertisement, subscription) and id."""
 

@@ -70,9 +70,15 @@ def closed(state: OverlayState) -> OverlayState:
 
 
 def trimmed(state: OverlayState, gone: Collection[str]) -> OverlayState:
-    """The state without the leaves that have left."""
+    """The state without the leaves that have left.
+
+    The first broker is the root of hierarchical protocols. If it has left, its neighbour is: so it is the first one now, for
+    brokers that start with this state.
+    """
     tree = current_tree(state)
     kept = tuple(id for id in tree.brokers if id not in gone)
+    if tree.brokers[0] in gone:
+        kept = tuple(sorted(kept, key=lambda each: each not in tree.neighbours(tree.brokers[0])))
     links = tuple(link for link in tree.links if not set(link) & set(gone))
     rest = EpochTree(tree.epoch, kept, links)
     return msgspec.structs.replace(

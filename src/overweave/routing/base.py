@@ -96,6 +96,8 @@ class EpochPlane(Protocol):
 
     current: OverlayEpoch
     is_single: bool
+    #: The overlay that the tables of each open epoch were made for, without the brokers that have left since.
+    overlays: dict[OverlayEpoch, Overlay]
 
     @property
     def epochs(self) -> tuple[OverlayEpoch, ...]:
@@ -118,6 +120,10 @@ class EpochPlane(Protocol):
 
     def snapshot_in(self, epoch: OverlayEpoch, neighbour: str) -> Iterable[Control]:
         """The full state of one epoch for a neighbour."""
+
+
+def _suits_any(_: Overlay) -> None:
+    """The check of a protocol without options."""
 
 
 class Engine(NamedTuple):
@@ -146,6 +152,8 @@ class Engine(NamedTuple):
     name: str = "this routing protocol"
     #: The broker and its incarnation that a control message states, if it does; a broker restarts above a later one of its own.
     known_incarnation: Callable[[Control], tuple[str, int] | None] | None = None
+    #: Raises an `InvalidInput` unless the options of the protocol suit an overlay.
+    check: Callable[[Overlay], None] = _suits_any
 
 
 class ControlDispatch:

@@ -24,8 +24,10 @@ MakeTables = Callable[[Overlay], Routing]
 class EpochRouting:
     """A tree protocol at one broker, in all open epochs."""
 
-    def __init__(self, make: MakeTables, first: Routing) -> None:
+    def __init__(self, make: MakeTables, first: Routing, overlay: Overlay) -> None:
         self._make = make
+        #: The overlay that the tables of each open epoch were made for, without the brokers that have left since.
+        self.overlays = {FIRST_EPOCH: overlay}
         self._tables: dict[OverlayEpoch, Routing] = {FIRST_EPOCH: first}
         #: The open epochs by their tags.
         self._by_tag = {0: FIRST_EPOCH}
@@ -48,19 +50,19 @@ class EpochRouting:
     def open(self, epoch: OverlayEpoch, overlay: Overlay, local: Iterable[tuple[str, Control]]) -> None:
         """Open an epoch without neighbours; ``local`` are the control messages of clients and modules that are in force."""
         tables = self._tables[epoch] = self._make(overlay)
+        self.overlays[epoch] = overlay
         self._by_tag[epoch % _TAGS] = epoch
-        self._only, self.is_single = None, False
+        self._count()
         for peer, message in local:
             for _ in tables.on_control(message, peer):
                 pass  # there is no neighbour yet
 
     def close(self, epoch: OverlayEpoch) -> None:
         """Drop the tables of an epoch."""
-        del self._tables[epoch], self._by_tag[epoch % _TAGS]
+        del self._tables[epoch], self.overlays[epoch], self._by_tag[epoch % _TAGS]
         for epochs in self._epochs_of.values():
             epochs.pop(epoch, None)
-        self.is_single = len(self._tables) == 1
-        self._only = self._tables.get(FIRST_EPOCH) if self.is_single else None
+        self._count()
 
     def place(self, neighbour: str, epoch: OverlayEpoch, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """Add a neighbour to an epoch."""
@@ -132,10 +134,15 @@ class EpochRouting:
         assert self._by_tag == {epoch % _TAGS: epoch for epoch in self._tables}
         assert self.is_single == (len(self._tables) == 1)
         assert self._only is (self._tables.get(FIRST_EPOCH) if self.is_single else None)
+        assert self.overlays.keys() == self._tables.keys()
         for epochs in self._epochs_of.values():
             assert epochs.keys() <= self._tables.keys()
         for tables in self._tables.values():
             tables.validate()
+
+    def _count(self) -> None:
+        self.is_single = len(self._tables) == 1
+        self._only = self._tables.get(FIRST_EPOCH) if self.is_single else None
 
 
 def _stamped(outputs: Iterable[Output], epoch: OverlayEpoch) -> list[Output]:

@@ -36,8 +36,9 @@ class RootOptions(RoutingOptions, frozen=True, kw_only=True):
             raise InvalidInput(f"root: unknown {self.root!r}, {nearest(self.root, overlay.ids)}")
 
     def parent_of(self, broker: str, overlay: Overlay) -> str | None:
-        """The neighbour of a broker towards the root; None at the root itself."""
-        path = path_between(overlay, broker, overlay.ids[0] if self.root is None else self.root)
+        """The neighbour of a broker towards the root; None at the root itself, and at a broker that has not joined yet."""
+        root = overlay.ids[0] if self.root is None else self.root
+        path = path_between(overlay, broker, root) if root in overlay else None
         return None if path is None or len(path) < 2 else path[1]
 
 

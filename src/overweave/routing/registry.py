@@ -66,10 +66,11 @@ class RoutingProtocol:
         if not self.acyclic or engine != Engine(
             engine.routing, needs_advertisements=engine.needs_advertisements, name=engine.name
         ):
-            return engine  # epochs would have to share its capabilities: its overlay cannot change
+            return engine._replace(check=options.check)  # epochs would have to share its capabilities: its overlay cannot change
 
-        epochs = EpochRouting(partial(self._tables, broker, incarnation, options), engine.routing)
-        return engine._replace(routing=epochs, ingress=partial(ByEpoch, epochs), sync=EpochSync, epochs=epochs)
+        epochs = EpochRouting(partial(self._tables, broker, incarnation, options), engine.routing, overlay)
+        ingress = partial(ByEpoch, epochs)
+        return engine._replace(routing=epochs, ingress=ingress, sync=EpochSync, epochs=epochs, check=options.check)
 
     def _tables(self, broker: str, incarnation: int, options: RoutingOptions, overlay: Overlay) -> Routing:
         return self.factory(broker, overlay, incarnation, options).routing

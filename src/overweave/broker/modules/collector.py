@@ -149,7 +149,7 @@ class Collector(Module):
         except InvalidInput as error:
             yield Reply(request.token, error=str(error))
             return
-        question = msgspec.msgpack.encode(_Question(self._broker_view.overlay_status().current, request.kind, profile, delays_s))
+        question = msgspec.msgpack.encode(_Question(self._broker_view.overlay_state().current, request.kind, profile, delays_s))
         deadline_s = _OBSERVE_S if profile is None else profile.deadline_s
         on_gathered = partial(self._on_gathered, request.token)
         yield from self._gather.ask(question, now_s, deadline_s, deadline_s / _LEVELS, on_gathered=on_gathered)

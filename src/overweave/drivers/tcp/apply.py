@@ -30,8 +30,10 @@ from overweave.reweave.difference import STEP_S
 from overweave.reweave.pacing import SAMPLE_S, Pacing
 from overweave.reweave.situation import Move, Situation, text_of
 
-#: The intervals between observations, without and after a change, and the rest of a client whose migration failed.
-_INTERVAL_S, _REST_S = 0.2, 2.0
+#: The shortest and the longest interval between observations, and the rest of a client whose migration failed.
+_INTERVAL_S, _INTERVAL_S_MAX, _REST_S = 0.2, 2.0, 2.0
+#: The interval between observations as a share of the time for which they have shown the same.
+_SAME_SHARE = 0.1
 #: How long a client that has moved may be seen at its old broker.
 _DETACH_S = 5.0
 #: How long no broker may answer, and how long a migration may take.
@@ -102,6 +104,10 @@ class LiveApply:
         self._lost_s: dict[str, float] = {}
         self._previous: Observation | None = None
         self._answered_s = time.monotonic()
+        #: How long the last answer took.
+        self._answer_s = 0.0
+        #: What a step waits for, and since when.
+        self._waits_for, self._waits_since_s = "", 0.0
         self._stopped = asyncio.Event()
         #: The clients that have moved, with their brokers.
         self.moved: dict[str, str] = {}
@@ -133,12 +139,21 @@ class LiveApply:
                 return step
             if isinstance(step, Wait):
                 self._tell(text_of(observation.state.version), waits_for=step.reason)
-                await self._pause(_INTERVAL_S)
+                await self._pause(self._interval_s(step.reason))
             else:
+                self._waits_for = ""
                 await self._perform(step, observation)
         return None
 
+    def _interval_s(self, reason: str) -> float:
+        """The time until the next observation: longer while it shows the same, and where brokers answer slowly."""
+        now_s = time.monotonic()
+        if reason != self._waits_for:
+            self._waits_for, self._waits_since_s = reason, now_s
+        return min(max(_INTERVAL_S, _SAME_SHARE * (now_s - self._waits_since_s), self._answer_s), _INTERVAL_S_MAX)
+
     async def _observe(self) -> Observation | None:
+        asked_s = time.monotonic()
         try:
             found = await self._operators.observe(self._preferred, DELAYS_S)
         except OverweaveError as error:
@@ -148,6 +163,7 @@ class LiveApply:
             await self._pause(5 * _INTERVAL_S)
             return None
         self._answered_s = time.monotonic()
+        self._answer_s = self._answered_s - asked_s
         if self._answered_s - self._sampled_s >= SAMPLE_S:  # what is usual is known before anything moves
             self._sample(found)
         return found
