@@ -19,19 +19,27 @@ class Contact:
     def __init__(self, caller: Caller, url: str, links: Links, log: Log) -> None:
         self._caller, self._url, self._links, self._log = caller, url, links, log
         self._isolated_since_s: float | None = None
+        self._handshake: OutboundHandshake | None = None
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def cancel(self) -> None:
         """Stop dialling."""
         self._task.cancel()
 
+    def leave(self) -> None:
+        """Stop dialling, with notice to a contact that has not answered yet."""
+        if self._handshake is not None:
+            self._handshake.leave()
+        self.cancel()
+
     async def _run(self) -> None:
         retry_s, error = RETRY_S, None
         while True:
             if self._is_isolated():
+                self._handshake = OutboundHandshake(self._caller, None, guest=True)
                 try:
                     async with asyncio.timeout(DIAL_S):
-                        await dial(self._caller, self._url, OutboundHandshake(self._caller, None, guest=True))
+                        await dial(self._caller, self._url, self._handshake)
                     retry_s, error = RETRY_S, None
                 except (OSError, TimeoutError, OverweaveError) as failure:
                     reason = connect_error(failure)

@@ -4,6 +4,7 @@ import asyncio
 
 from overweave.broker.core import BrokerCore
 from overweave.contract.effects import CloseLink, OpenLink, OverlayChanged
+from overweave.contract.overlay_state import joining_state
 from overweave.drivers.effect_runner import Performers
 from overweave.drivers.tcp.contact import Contact
 from overweave.drivers.tcp.core_host import CoreHost
@@ -54,10 +55,12 @@ class LinkEffects:
     def leave(self) -> None:
         """Leave the network as a guest without clients: the links disappear at once."""
         core, own = self._host.core, self._host.settings.id
-        if self._contact is not None:
-            self._contact.cancel()
-        if core.clients() or any(own in tree.brokers for tree in core.overlay_state()):
+        state = core.overlay_state()
+        is_member = state != joining_state(own) and any(own in tree.brokers for tree in state)
+        if core.clients() or is_member:
             return
+        if self._contact is not None:
+            self._contact.leave()
         for neighbour in self._links.neighbours:
             self._links.remove(neighbour)
             self._peers.disconnect_link(neighbour)

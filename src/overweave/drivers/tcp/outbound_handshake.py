@@ -4,7 +4,7 @@ import asyncio
 import ssl
 from typing import Protocol
 
-from overweave.contract.wire import Connect, Error, Message
+from overweave.contract.wire import Connect, Disconnect, Error, Message
 from overweave.drivers.tcp.connection import Connection, ConnectionHandler
 from overweave.drivers.tcp.directory import Directory
 from overweave.drivers.tcp.settings import BrokerSettings
@@ -31,9 +31,11 @@ class OutboundHandshake:
     def __init__(self, caller: Caller, neighbour: str | None, kind: LinkKind = LinkKind.PRIMARY, *, guest: bool = False) -> None:
         self._caller, self._neighbour, self._kind, self._guest = caller, neighbour, kind, guest
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._connection: Connection | None = None
 
     def connected(self, connection: Connection) -> None:
         """See `ConnectionHandler.connected`."""
+        self._connection = connection
         settings = self._caller.settings
         name, token, url = settings.id, settings.security.token, settings.announced
         connection.send(Connect("broker", name, token, link=self._kind, listen=url, guest=self._guest))
@@ -58,6 +60,13 @@ class OutboundHandshake:
         """See `ConnectionHandler.lost`."""
         self._settle(OverweaveError("it closed the connection"))
         self._caller.lost(connection)
+
+    def leave(self) -> None:
+        """Withdraw: the other end may have connected this broker already, and would keep it as a guest."""
+        if self._connection is not None and not self.answered.done():
+            self._connection.send(Disconnect())
+            self._connection.close()
+            self._settle(OverweaveError("this broker leaves"))
 
     def _settle(self, error: Exception | None) -> None:
         if not self.answered.done():
