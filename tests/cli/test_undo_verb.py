@@ -12,10 +12,12 @@ from overweave.cli.apply_run import observed
 from overweave.cli.client_options import Credentials
 from overweave.cli.operators import target_of
 from overweave.cli.plan_files import read_plan
+from overweave.cli.reweave import Reweaver
 from overweave.contract.overlay_state import Phase
 from overweave.drivers.tcp.blocking import connect_blocking
 from overweave.drivers.tcp.network_file import read_network
 from overweave.reweave.coordinator import Failed, MoveClients, PublishState, StartBroker, StopBroker, WriteNetworkFile
+from overweave.reweave.hysteresis import Limits
 from overweave.reweave.states import current_tree, links_of
 
 NOTHING = "the network is as planned: nothing to do\n"
@@ -82,6 +84,20 @@ def plan_of(network):
 def network(tmp_path, monkeypatch):
     with live_network(tmp_path, monkeypatch) as made:
         yield made
+
+
+def test_continuous_planning_does_not_apply_again_what_was_undone(run, network):
+    with clients(network):
+        plan = plan_of(network)
+        assert run("apply", plan, "--network", network.file, "--yes").status == 0
+        assert run("undo", "--network", network.file, "--yes").status == 0
+        limits = Limits(saving_min=-1.0)
+        reweaver = Reweaver(plan, network.file, target_of(network.file, Credentials()), limits, 50.0, act=False)
+        found = reweaver.round()
+        assert (found.action, "undone" in found.reason) == ("held", True), found
+        plan.touch()
+        found = reweaver.round()
+        assert found.action == "would-act", found
 
 
 def test_an_undo_restores_brokers_links_and_places_and_a_second_one_does_nothing(run, network):

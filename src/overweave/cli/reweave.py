@@ -27,6 +27,7 @@ from overweave.reweave.difference import check_loads
 from overweave.reweave.hysteresis import Health, Hysteresis, Limits, Proposal
 from overweave.reweave.saving import is_applied, saving_of
 from overweave.reweave.situation import Move
+from overweave.reweave.target import is_undo
 
 EXAMPLE = """\
 overweave plan profiles --follow --network network.toml --out plan.json
@@ -149,6 +150,8 @@ class Reweaver:
         self._stayed &= set(moves)  # those that are back after a time away, or elsewhere, may move
         if seen.difference.is_empty and not seen.is_resumed:
             return self._result("held", self._hysteresis.breaker(now_s) or "the network is as planned")
+        if is_undo(seen.observation.state.change) and self._plan.stat().st_mtime <= self._file.stat().st_mtime:
+            return self._result("held", "the last change was undone after this plan was written: 'overweave apply' applies it")
         if not seen.is_resumed:
             check_loads(seen.difference)
         left = [move for move in moves if move not in self._stayed]
