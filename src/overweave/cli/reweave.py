@@ -79,7 +79,7 @@ def reweave(
     A plan is applied if it saves enough, the last change is long enough ago, and the budget of moves allows it. The circuit
     breaker opens when brokers do not answer, when a change fails, or when delays of deliveries or unsettled publications are
     three times the usual; while it is open nothing is changed. Changes are kept in FILE.reweave, so that budget and cool-down
-    survive a restart. Once a plan is applied, only the share of its clients that are elsewhere counts as a saving; those that
+    survive a restart. Once a plan is applied, only the share of its clients that are still to move counts as a saving; those that
     could not move do not. --observe is the default: it changes nothing. It writes a line whenever its decision changes.
     """
     target = target_of(network, Credentials(name, token, cafile, certificate, key))
@@ -147,7 +147,7 @@ class Reweaver:
         )
         seen = run.look(observation)
         now_s, moves = time.time(), seen.difference.moves
-        self._stayed &= set(moves)  # those that are back after a time away, or elsewhere, may move
+        self._stayed &= set(moves)  # those that are back after a time away, or at another broker, may move
         if seen.difference.is_empty and not seen.is_resumed:
             return self._result("held", self._hysteresis.breaker(now_s) or "the network is as planned")
         if is_undo(seen.observation.state.change) and self._plan.stat().st_mtime <= self._file.stat().st_mtime:

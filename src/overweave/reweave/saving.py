@@ -1,4 +1,4 @@
-"""What a plan saves on a network: all of it before its tree is there, and then the part of the clients that are elsewhere."""
+"""What a plan saves on a network: all of it before its tree is there, and then the part of the clients that are still to move."""
 
 from overweave.contract.observation import Observation
 from overweave.planning.plan import Plan
@@ -7,7 +7,7 @@ from overweave.reweave.target import Target, is_change_of
 
 
 def is_applied(plan: Plan, target: Target, observation: Observation) -> bool:
-    """Whether the network has the tree of a plan, by its change: clients may be elsewhere again, or still."""
+    """Whether the network has the tree of a plan, by its change: clients may be at other brokers again, or still."""
     return is_change_of(plan, observation) and has_tree_of(observation.state, target)
 
 

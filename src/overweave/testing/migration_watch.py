@@ -108,7 +108,7 @@ class Orders:
                 yield f"order {token} for {order.client} has no result, though {order.broker} and {order.client} still run"
 
     def misplaced(self) -> Iterator[str]:
-        """What an order has moved by its result, and what is elsewhere."""
+        """What an order has moved by its result, and what is at another broker."""
         network = self._network
         last: dict[tuple[str, str], _Order] = {}
         for token, order in self._orders.items():
