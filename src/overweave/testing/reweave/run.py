@@ -18,7 +18,7 @@ from overweave.overlay.graph import Overlay
 from overweave.overlay.parts import link_ends
 from overweave.overlay.shapes import make_overlay
 from overweave.reweave.coordinator import Done, next_step
-from overweave.reweave.states import links_of
+from overweave.reweave.states import current_tree, links_of
 from overweave.reweave.target import Target
 from overweave.routing import PROTOCOLS
 from overweave.testing.fault_classes import fault_classes
@@ -157,10 +157,16 @@ class _Run:
             network.scheduler.run(network.scheduler.now_s + 0.5)
 
     def _check_tables(self, target: Target) -> Iterator[str]:
-        """Tables are those of a network that was built with the new tree."""
+        """Tables are those of a network that was built with the new tree.
+
+        Its first broker is the root of hierarchical protocols. A target with the present tree keeps the present root.
+        """
         network = self._network
         network.scheduler.run(network.scheduler.now_s + _EXPIRY_S)  # sessions of crashed clients expire
-        fresh = SimulatedNetwork(Overlay(target.brokers, target.links), PROTOCOLS[self._protocol].make)
+        tree = current_tree(network.broker(network.running()[0]).overlay_state())
+        if (set(tree.brokers), links_of(tree)) != (set(target.brokers), set(target.links)):
+            yield f"the tree is {tree}, expected that of {target}"
+        fresh = SimulatedNetwork(Overlay(tree.brokers, tree.links), PROTOCOLS[self._protocol].make)
         for client, homes in network._table.clients.items():
             if len(homes) != 1:
                 yield f"{client} is at {list(homes)}"
