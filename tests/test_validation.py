@@ -129,7 +129,7 @@ def acknowledge_a_foreign_session(core):
 def hold_a_released_ack(core):
     ack = PendingAck.of_control(foreign_inbound(core), 0)
     ack.release()
-    core._parts.clients.durability._durable = True
+    core._parts.clients.durability._confirms_persist = True
     core._parts.clients.durability._pending[1] = [ack]
 
 

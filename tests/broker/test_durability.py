@@ -26,11 +26,17 @@ FILTER, OTHER = parse_filter("[x,>,1]"), parse_filter("[x,>,2]")
 class Pair:
     """A broker and one client, whose frames arrive at once, without a clock: timers fire when all is quiet."""
 
-    def __init__(self, durable=True, journal=None, client=None, incarnation=1, unsynced=0):
+    def __init__(self, confirms_persist=True, journal=None, client=None, incarnation=1, pending_persists=0):
         overlay = Overlay(("B1",))
         make = PROTOCOLS["filter"].make
         self.broker = BrokerCore(
-            "B1", make("B1", overlay), (), incarnation=incarnation, journal=journal, durable=durable, unsynced=unsynced
+            "B1",
+            make("B1", overlay),
+            (),
+            incarnation=incarnation,
+            journal=journal,
+            confirms_persist=confirms_persist,
+            pending_persists=pending_persists,
         )
         self.client = client or ClientCore("c", "B1")
         #: Whether words of the broker get lost.
@@ -100,7 +106,7 @@ def test_withdrawals_wait_too_and_each_for_its_own_record(message, withdrawal):
 
 
 def test_without_a_journal_nothing_waits():
-    pair = Pair(durable=False)
+    pair = Pair(confirms_persist=False)
     pair.say(Subscribe("c/1", FILTER))
     assert pair.client.unsettled() == 0
 
@@ -200,7 +206,7 @@ def test_a_client_that_leaves_while_the_journal_fails_is_withdrawn():
 def test_a_core_that_takes_over_waits_for_what_the_one_before_it_asked_for():
     client = ClientCore("c", "B1")
     client.send_control(Advertise("c/1", FILTER), 0.0)
-    pair = Pair(journal={("advertisement", "c/1"): ("c", FILTER)}, client=client, unsynced=2)
+    pair = Pair(journal={("advertisement", "c/1"): ("c", FILTER)}, client=client, pending_persists=2)
     assert (pair.kept, pair.client.unsettled()) == ([], 2)
     pair.say(Advertise("c/2", FILTER))
     pair.broker_does(Persisted(2))

@@ -57,9 +57,9 @@ from overweave.routing.base import Engine, Routing
 
 
 class BrokerCore:
-    """One broker; ``journal`` is that of an earlier incarnation, ``life`` the incarnation of its modules as publishers,
-    ``durable`` whether the driver reports `Persisted`, and ``unsynced`` the number of `Persist` effects of an earlier core that
-    it will count first.
+    """One broker; ``journal`` is that of an earlier incarnation, ``module_incarnation`` the incarnation of its modules as
+    publishers, ``confirms_persist`` whether the driver reports `Persisted`, and ``pending_persists`` the number of `Persist`
+    effects of an earlier core that it will count first.
     """
 
     def __init__(
@@ -71,26 +71,26 @@ class BrokerCore:
         incarnation: int = 1,
         journal: Journal | None = None,
         modules: Mapping[str, Module] | None = None,
-        life: int | None = None,
-        durable: bool = False,
-        unsynced: int = 0,
+        module_incarnation: int | None = None,
+        confirms_persist: bool = False,
+        pending_persists: int = 0,
         overlay: OverlayState | None = None,
     ) -> None:
         self.id, self.config, self.incarnation = id, config or BrokerConfig(), incarnation
-        life = incarnation if life is None else life
-        self._context = context = make_context(id, engine, self.config, incarnation, modules or {}, life)
-        self._registry = Registry(unsynced)
-        durability = Durability(durable)
+        module_incarnation = incarnation if module_incarnation is None else module_incarnation
+        self._context = context = make_context(id, engine, self.config, incarnation, modules or {}, module_incarnation)
+        self._registry = Registry(pending_persists)
+        durability = Durability(confirms_persist)
         kinds = neighbours if isinstance(neighbours, Mapping) else dict.fromkeys(neighbours, LinkKind.PRIMARY)
         journal = journal or {}
         overlay = overlay or first_state(Overlay([id, *kinds], [(id, each) for each in kinds]))
         self._parts = parts = make_parts(context, self._registry, durability, _latest_overlay(overlay, journal.get(OVERLAY_KEY)))
         self._lifecycle = PeerLifecycle(parts)
         self._timers = TimerDispatch(parts, self._lifecycle)
-        self._step, self._detector, self._forwarder = context.step, context.detector, parts.forwarder
+        self._step, self._failure_detector, self._forwarder = context.step, context.detector, parts.forwarder
         self._sessions, self._neighbours = context.peers.sessions, context.peers.neighbours
         self._match_cost = engine.match_cost or partial(_all_subscriptions, engine.routing)
-        self._protocol_load = engine.load or (lambda _: ())
+        self._on_protocol_load = engine.load or (lambda _: ())
         self._handlers: dict[type, Callable[..., None]] = {
             TimerFired: self._timers.on_timer,
             PeerConnected: self._lifecycle.on_connected,
@@ -116,7 +116,7 @@ class BrokerCore:
         effects: list[Effect] = []
         step.effects = effects
         if self._started:
-            if away_s > self._detector.away_s:
+            if away_s > self._failure_detector.away_s:
                 self._parts.recovery.on_paused(away_s)
         else:
             self._started = True
@@ -135,8 +135,8 @@ class BrokerCore:
         session = self._sessions.get(peer)
         if session is None:
             return
-        if self._detector.tick_s is not None and peer in self._neighbours:
-            self._detector.heard(peer, self._step.now_s)
+        if self._failure_detector.tick_s is not None and peer in self._neighbours:
+            self._failure_detector.heard(peer, self._step.now_s)
         if isinstance(frame, BatchFrame):
             self._forwarder.on_batch(frame, peer, session)
         elif isinstance(frame, ControlFrame):
@@ -177,7 +177,7 @@ class BrokerCore:
     def _on_load(self, stimulus: LoadMeasured) -> None:
         """Show the load to modules and to the routing protocol, which may send control."""
         self._context.modules.measured(stimulus)
-        self._parts.control.perform_all(self._protocol_load(stimulus))
+        self._parts.control.perform_all(self._on_protocol_load(stimulus))
 
     # ---- state
 

@@ -13,11 +13,11 @@ UNAVAILABLE = "journal-unavailable"
 class Durability:
     """Pending acks by the number of the `Persist` effect that they wait for."""
 
-    __slots__ = ("_durable", "_failure", "_pending", "_persisted")
+    __slots__ = ("_confirms_persist", "_failure", "_pending", "_persisted")
 
-    def __init__(self, durable: bool) -> None:
+    def __init__(self, confirms_persist: bool) -> None:
         #: False: the driver has no journal, or does not report durability, so no ack waits.
-        self._durable = durable
+        self._confirms_persist = confirms_persist
         self._persisted = 0
         self._pending: dict[int, list[PendingAck]] = {}
         self._failure: str | None = None
@@ -29,7 +29,7 @@ class Durability:
 
     def hold(self, ack: PendingAck, number: int) -> None:
         """Hold an ack until the `Persist` effect of this number, counted from 1, is durable."""
-        if self._durable and number > self._persisted:
+        if self._confirms_persist and number > self._persisted:
             ack.retain()
             self._pending.setdefault(number, []).append(ack)
 
@@ -52,6 +52,6 @@ class Durability:
 
     def validate(self) -> None:
         """Check the invariants."""
-        assert self._durable or not self._pending
+        assert self._confirms_persist or not self._pending
         assert all(number > self._persisted and acks for number, acks in self._pending.items())
         assert all(not ack.acked or ack.expired for acks in self._pending.values() for ack in acks)

@@ -33,9 +33,9 @@ _PUBLICATION, _CONTROL = Priority.PUBLICATION, Priority.CONTROL
 class Forwarder:
     """The publications of one broker; ``advertised`` checks those of clients, where the protocol needs advertisements."""
 
-    def __init__(self, context: BrokerContext, advertised: Advertised | None, consumers: SlowConsumerPolicy) -> None:
-        self._context, self._advertised, self._consumers = context, advertised, consumers
-        self._routing, self._sync, self._detector = context.engine.routing, context.sync, context.detector
+    def __init__(self, context: BrokerContext, advertised: Advertised | None, slow_consumers: SlowConsumerPolicy) -> None:
+        self._context, self._advertised, self._slow_consumers = context, advertised, slow_consumers
+        self._routing, self._sync, self._failure_detector = context.engine.routing, context.sync, context.detector
         self._step, self._counters, self._deferred = context.step, context.counters, context.deferred
         self._sessions, self._neighbours = context.peers.sessions, context.peers.neighbours
         self._modules, self._story = context.modules, context.story
@@ -123,11 +123,11 @@ class Forwarder:
             epoch = None if plane is None else plane.epoch_of(batch, self._context.peers.origin_of(peer))
             if not self._sync.synced_except(peer, epoch):
                 return False
-        return not self._detector.awaited or peer in self._neighbours or batch.has_destinations()
+        return not self._failure_detector.awaited or peer in self._neighbours or batch.has_destinations()
 
     def _route_new(self, batch: Batch, peer: str, ack: PendingAck | None, local: bool) -> None:
         """Route new publications: their hop is counted, and they are observed."""
-        if (self._sync.unsynced or self._detector.awaited) and not self._is_ready(batch, peer):
+        if (self._sync.unsynced or self._failure_detector.awaited) and not self._is_ready(batch, peer):
             self._deferred.add(batch, peer, ack, Stage.UNSYNCED, local)
             return
         transit = peer in self._neighbours
@@ -226,8 +226,8 @@ class Forwarder:
             if to not in neighbours:
                 session.outbound.send(some, ack, effects)
                 self._counters.rows_to_clients += some.count
-                if self._consumers.needed:
-                    self._consumers.watch(session, self._step.now_s)
+                if self._slow_consumers.needed:
+                    self._slow_consumers.watch(session, self._step.now_s)
                 continue
             session.outbound.send(some, ack, effects, transit)
             if is_control:
@@ -245,7 +245,7 @@ class Forwarder:
 
     def validate(self) -> None:
         """Check the invariants."""
-        self._consumers.validate()
+        self._slow_consumers.validate()
         self._deferred.validate()
         self.duplicate_acks.validate()
         self._ingress.validate()

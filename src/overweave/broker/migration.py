@@ -39,8 +39,8 @@ class _Order(NamedTuple):
 class MigrationControl:
     """The orders of one broker that wait for their results."""
 
-    def __init__(self, context: BrokerContext, consumers: SlowConsumerPolicy) -> None:
-        self._context, self._consumers = context, consumers
+    def __init__(self, context: BrokerContext, slow_consumers: SlowConsumerPolicy) -> None:
+        self._context, self._slow_consumers = context, slow_consumers
         self._sessions, self._neighbours = context.peers.sessions, context.peers.neighbours
         self._orders: dict[str, _Order] = {}
         #: When each client last got a barrier.
@@ -68,7 +68,7 @@ class MigrationControl:
         self._orders[stimulus.token] = _Order(stimulus.client, stimulus.to, self._context.step.now_s + _RESULT_S)
         self._context.timers.set(MIGRATIONS, _RESULT_S)
         session = self._sessions[stimulus.client]
-        self._consumers.begin_move(session, stimulus.token)
+        self._slow_consumers.begin_move(session, stimulus.token)
         session.send_control(order, self._context.step.effects)
 
     def on_left(self, client: str) -> None:
@@ -116,7 +116,7 @@ class MigrationControl:
             if self._may_have_barrier(client):  # else it asks again
                 self._send_barrier(MigrationBarrier(message.token, client, message.broker), "")
         elif isinstance(message, MigrationResult):
-            self._consumers.end_move(self._sessions[client], message.token)  # also of an order that was given up
+            self._slow_consumers.end_move(self._sessions[client], message.token)  # also of an order that was given up
             order = self._orders.get(message.token)
             if order is not None and order.client == client:
                 self._end(message.token, client, message.error)

@@ -21,10 +21,10 @@ OVERLAY_KEY = ("overlay", "")
 class Registry:
     """Clients with their advertisements and subscriptions; a stable id belongs to one client, with all its generations."""
 
-    def __init__(self, unsynced: int = 0) -> None:
+    def __init__(self, pending_persists: int = 0) -> None:
         #: The count of `Persist` effects so far, and the number of the last one for each client. Effects of an earlier core of
         #: this process that are not durable yet may belong to any restored client.
-        self._kept = self._unsynced = unsynced
+        self._kept = self._pending_persists = pending_persists
         self._last_kept: dict[str, int] = {}
         #: The client of each stable id, with the number of its generations here.
         self._owners: dict[tuple[str, str], tuple[str, int]] = {}
@@ -120,7 +120,7 @@ class Registry:
             client, filter = value
             self.add(client)
             self._enter(client, key, filter)
-            self._last_kept[client] = self._unsynced
+            self._last_kept[client] = self._pending_persists
             yield client, _message(key, filter)
 
     def messages(self) -> Iterator[tuple[str, Control]]:

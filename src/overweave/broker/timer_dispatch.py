@@ -29,7 +29,7 @@ class TimerDispatch:
         periods_s = (RESEND, context.config.session.retransmit_s), (HEARTBEAT, context.detector.tick_s)
         self._periods_s = [(name, period_s) for name, period_s in periods_s if period_s is not None]
         self._control, self._retirement, self._orphans = parts.control, parts.retirement, parts.orphans
-        self._consumers, self._overlay = parts.consumers, parts.overlay
+        self._slow_consumers, self._overlay = parts.consumers, parts.overlay
         self._handlers: dict[str, Callable[[], None]] = {
             ACKNOWLEDGE_CONTROL: self._acknowledge_control,
             RESEND: self._retransmit,
@@ -82,8 +82,8 @@ class TimerDispatch:
         for name, period_s in self._periods_s:
             if name not in timers.due_s:
                 timers.set(name, period_s)
-        if self._consumers.needed:
-            for name, delay_s in self._consumers.timers():
+        if self._slow_consumers.needed:
+            for name, delay_s in self._slow_consumers.timers():
                 timers.set(name, delay_s)
 
     def _retransmit(self) -> None:
@@ -93,8 +93,8 @@ class TimerDispatch:
     def _check_slow(self, timer: str, late_s: float) -> None:
         """Disconnect slow consumers."""
         if late_s > _LATE_S:
-            self._consumers.was_away(late_s)
-        for session, why in self._consumers.check(timer, self._step.now_s):
+            self._slow_consumers.was_away(late_s)
+        for session, why in self._slow_consumers.check(timer, self._step.now_s):
             rows = session.outbound.unsettled_rows()
             self._step.effects.append(Reject(session.peer, "slow-consumer", why, rows, forget=True))
             self._lifecycle.on_left(PeerLeft(session.peer))

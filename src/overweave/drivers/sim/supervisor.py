@@ -112,7 +112,7 @@ class BrokerSupervisor:
             self._journals.entries(broker),
             with_collector(environment, modules),
             self._starts[broker],
-            durable=self._journals.is_delayed,
+            confirms_persist=self._journals.is_delayed,
             overlay=self._states[broker],
         )
         node = self._table.nodes[broker] = self.make_node(broker, core)

@@ -253,9 +253,9 @@ class BrokerNode:
             incarnation=incarnation,
             journal=journal,
             modules=modules_of(settings, kinds, self.directory, traced=self._trace.is_open),
-            life=secrets.randbits(64),
-            durable=self._journal.is_durable,
-            unsynced=self._journal.pending,
+            module_incarnation=secrets.randbits(64),
+            confirms_persist=self._journal.is_durable,
+            pending_persists=self._journal.pending,
             overlay=settings.overlay_state,
         )
         self._link_effects.restore(core)
