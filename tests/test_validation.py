@@ -173,7 +173,7 @@ BROKER_DAMAGE = [
     order_a_client_twice,
     forget_a_timer,
     see_twice,
-    set_private("_forwarder._observed", True),
+    set_private("_forwarder._has_observers", True),
     set_private("_context.modules._depth", 1),
     set_private("_context.modules.watches_routed", True),
     set_private("_context.engine.routing._only", None),

@@ -67,7 +67,7 @@ def test_rows_that_are_not_sound_are_refused_and_not_asked_for_again():
     number = make_overlay("chain", brokers=3).ids.index("B3")
     session, effects, last = made.broker("B2")._sessions["B3"], [], made.broker("B3")
     for data in (b"\xff" + rows[1:], rows):
-        session.outbound.send(RawRows(data, 1, BatchHead(0, 9, 0, 1 << number)), None, effects, transit=True)
+        session.outbound.send(RawRows(data, 1, BatchHead(0, 9, 0, 1 << number)), None, effects, window_exempt=True)
     broken, sound = (effect.frame for effect in effects)
     assert [effect.code for effect in last.handle(FrameArrived("B2", broken), 1.0) if isinstance(effect, Reject)] == ["bad-frame"]
     assert (last.statistics().publications_in, last.unsettled_inbound_rows("B2")) == (0, 0)
@@ -83,7 +83,7 @@ def test_a_client_that_sends_twice_does_not_suffer_from_garbage_that_passes():
     row = encode_rows([Publish(parse_publication("[class,'STOCK'],[x,9]"), Header("c", 7))])
     middle, effects = made.broker("B2"), []
     garbage = RawRows(b"\xff" + row[1:], 1, BatchHead(0, 9, 0, 1 << make_overlay("chain", brokers=3).position("B3")))
-    made.broker("B1")._sessions["B2"].outbound.send(garbage, None, effects, transit=True)
+    made.broker("B1")._sessions["B2"].outbound.send(garbage, None, effects, window_exempt=True)
     passed = middle.handle(FrameArrived("B1", effects[0].frame), 1.0)
     assert [effect.peer for effect in passed if isinstance(effect, SendFrame)] == ["B3"]
     session = middle._sessions["c"]

@@ -196,7 +196,7 @@ def test_a_module_watches_for_some_time():
     observed = []
     for at_s in (1.9, 2.9, 3.9):
         made_network.scheduler.run(at_s)
-        observed.append(forwarder._observed)
+        observed.append(forwarder._has_observers)
     assert observed == [False, True, False]
     assert [each.batch.publishes()[0].publication["x"] for each in made["B2"].of(Routed)] == [1]
     assert [each.message.id for each in made["B2"].of(ControlApplied)] == ["s2"]

@@ -43,7 +43,7 @@ def sent(session, batch):
 
 
 def relayed(session, batch):
-    return frames(partial(session.outbound.send, transit=True), batch, None)
+    return frames(partial(session.outbound.send, window_exempt=True), batch, None)
 
 
 class Side:

@@ -135,7 +135,7 @@ async def publish_around(garbage, ttl, settings):
             if number == 10:
                 effects = []
                 bound = RawRows(garbage, 1, BatchHead(0, ttl, 0, 1 << chain.position("B3")))
-                nodes["B1"].core._sessions["B2"].outbound.send(bound, None, effects, transit=True)
+                nodes["B1"].core._sessions["B2"].outbound.send(bound, None, effects, window_exempt=True)
                 nodes["B1"]._runner.run(effects)
             await publisher.publish({"n": number})
             await asyncio.wait_for(publisher.flush(), 20)

@@ -32,7 +32,7 @@ class Deferred(NamedTuple):
     since_s: float
     stage: Stage = Stage.UNROUTABLE
     #: Whether it is for local clients too.
-    local: bool = True
+    to_clients: bool = True
 
     @property
     def has_destinations(self) -> bool:
@@ -63,10 +63,10 @@ class DeferredMessages:
         self._resume_batch, self._resume_control, self._is_too_early = batches, control, is_too_early
 
     def add(
-        self, what: Batch | Control, peer: str, ack: PendingAck | None, stage: Stage = Stage.UNROUTABLE, local: bool = True
+        self, what: Batch | Control, peer: str, ack: PendingAck | None, stage: Stage = Stage.UNROUTABLE, to_clients: bool = True
     ) -> None:
         """Defer a message."""
-        self._append(Deferred(what, peer, ack, self._step.now_s, stage, local))
+        self._append(Deferred(what, peer, ack, self._step.now_s, stage, to_clients))
 
     def has_unrouted_from(self, client: str) -> bool:
         """Whether a message of a client is deferred that was not sent towards any destination yet."""

@@ -41,8 +41,8 @@ class Forwarder:
         self._modules, self._story = context.modules, context.story
         self._ingress = context.engine.ingress(2 * max(context.config.session.window, context.config.publisher_window))
         #: Whether the story or a module observes where publications go.
-        self._observed = False
-        self.update_observed()
+        self._has_observers = False
+        self.refresh_observers()
         self.duplicate_acks = DuplicateAcks(context)
 
     # ---- arrival
@@ -80,7 +80,7 @@ class Forwarder:
         if isinstance(admitted, Admitted):
             self._route_admitted(admitted, peer, ack)
         else:
-            self._route_new(admitted, peer, ack, True)
+            self._route_fresh(admitted, peer, ack, True)
 
     def _route_admitted(self, admitted: Admitted, peer: str, ack: PendingAck) -> None:
         """Route an arriving batch with rows that are in transit, or duplicates."""
@@ -89,30 +89,30 @@ class Forwarder:
             self._forward_transit(admitted.transit, admitted, peer, ack)
         if admitted.duplicates is not None:
             self.duplicate_acks.link(admitted.duplicates, peer, ack)
-        for some, local in admitted.fresh:
+        for some, to_clients in admitted.fresh:
             ack.retain()
-            self._route_new(some, peer, ack, local)
+            self._route_fresh(some, peer, ack, to_clients)
         ack.release()
 
-    def update_observed(self) -> None:
-        """Observe publications if a module watches them, or if there is a story."""
-        self._observed = self._story.length > 0 or self._modules.watches_routed
+    def refresh_observers(self) -> None:
+        """Observe publications from now on if a module watches them, or if there is a story."""
+        self._has_observers = self._story.length > 0 or self._modules.watches_routed
 
     def publish_local(self, batch: Batch, module: str) -> None:
         """Route a publication of a module of this broker."""
         self._ingress.admit(batch, None)
-        self._route_new(batch, module, None, True)
+        self._route_fresh(batch, module, None, True)
 
     def resume(self, entry: Deferred) -> None:
         """Route again a deferred batch, or one that was in flight on a failed link; it may be deferred again."""
         batch, peer = entry.what, entry.peer
         assert not isinstance(batch, Control)
         if entry.stage is Stage.UNSYNCED:
-            self._route_new(batch, peer, entry.ack, entry.local)
+            self._route_fresh(batch, peer, entry.ack, entry.to_clients)
         elif self._is_ready(batch, peer):
-            self._reroute(batch, peer, entry.ack, entry.local)
+            self._reroute(batch, peer, entry.ack, entry.to_clients)
         else:
-            self._deferred.add(batch, peer, entry.ack, Stage.UNROUTABLE, entry.local)
+            self._deferred.add(batch, peer, entry.ack, Stage.UNROUTABLE, entry.to_clients)
 
     # ---- routing
 
@@ -125,48 +125,48 @@ class Forwarder:
                 return False
         return not self._failure_detector.awaited or peer in self._neighbours or batch.has_destinations()
 
-    def _route_new(self, batch: Batch, peer: str, ack: PendingAck | None, local: bool) -> None:
-        """Route new publications: their hop is counted, and they are observed."""
+    def _route_fresh(self, batch: Batch, peer: str, ack: PendingAck | None, to_clients: bool) -> None:
+        """Route publications that are fresh here: their hop is counted, and they are observed."""
         if (self._sync.unsynced or self._failure_detector.awaited) and not self._is_ready(batch, peer):
-            self._deferred.add(batch, peer, ack, Stage.UNSYNCED, local)
+            self._deferred.add(batch, peer, ack, Stage.UNSYNCED, to_clients)
             return
-        transit = peer in self._neighbours
-        if not transit and self._advertised is not None and peer in self._sessions:
+        is_relayed = peer in self._neighbours
+        if not is_relayed and self._advertised is not None and peer in self._sessions:
             covered = self._drop_unadvertised(self._advertised, batch, peer, ack)
             if covered is None:
                 return
             batch = covered
         hopped = batch.next_hop()
-        forwards = self._forwards(hopped, peer, local)
-        if self._observed:
+        forwards = self._forwards(hopped, peer, to_clients)
+        if self._has_observers:
             self._observe(Routed(batch, peer, forwards, batch), hopped)
-        self._send(hopped, forwards, peer, ack, transit, local)
+        self._send(hopped, forwards, peer, ack, is_relayed, to_clients)
 
     def _forward_transit(self, batch: Batch, admitted: Admitted, peer: str, ack: PendingAck) -> None:
         """Forward rows by their destinations. Modules observe only rows that are not also matched here."""
         hopped = batch.next_hop()
         forwards = self._forwards(hopped, peer, True)
-        if self._observed:
+        if self._has_observers:
             with suppress(InvalidInput):  # malformed rows are rejected where they are matched
                 batch.validate_layout()
-                self._observe(Routed(batch, peer, forwards, _not_matched_here(batch, admitted)), hopped)
+                self._observe(Routed(batch, peer, forwards, _transit_only(batch, admitted)), hopped)
         self._send(hopped, forwards, peer, ack, True, True)
 
-    def _reroute(self, batch: Batch, peer: str, ack: PendingAck | None, local: bool) -> None:
-        """Route again without counting a hop. Batches with destinations count as transit, even from local clients."""
-        transit = peer in self._neighbours or batch.has_destinations()
-        if not transit and self._advertised is not None and peer in self._sessions:
+    def _reroute(self, batch: Batch, peer: str, ack: PendingAck | None, to_clients: bool) -> None:
+        """Route again without counting a hop. Batches with destinations count as relayed, even from local clients."""
+        is_relayed = peer in self._neighbours or batch.has_destinations()
+        if not is_relayed and self._advertised is not None and peer in self._sessions:
             covered = self._drop_unadvertised(self._advertised, batch, peer, ack)
             if covered is None:
                 return
             batch = covered
-        forwards = self._forwards(batch, peer, local)
+        forwards = self._forwards(batch, peer, to_clients)
         if self._modules.watches_routed:
             self._modules.watch(Routed(batch, peer, forwards, None))
-        self._send(batch, forwards, peer, ack, transit, local)
+        self._send(batch, forwards, peer, ack, is_relayed, to_clients)
 
-    def _forwards(self, batch: Batch, peer: str, local: bool) -> list[Forward]:
-        """What the protocol forwards, without clients here unless ``local``; malformed batches are rejected."""
+    def _forwards(self, batch: Batch, peer: str, to_clients: bool) -> list[Forward]:
+        """What the protocol forwards, without clients here unless ``to_clients``; malformed batches are rejected."""
         neighbours = self._neighbours
         try:
             forwards = self._routing.route(batch, peer if peer in neighbours else None)
@@ -174,7 +174,7 @@ class Forwarder:
             code = "bad-frame" if isinstance(error, WireError) else "not-advertised"
             self._step.effects.append(Reject(peer, code, str(error)))
             return []
-        return forwards if local else [(to, some) for to, some in forwards if to is None or to in neighbours]
+        return forwards if to_clients else [(to, some) for to, some in forwards if to is None or to in neighbours]
 
     def _drop_unadvertised(self, advertised: Advertised, batch: Batch, client: str, ack: PendingAck | None) -> Batch | None:
         """The rows that an advertisement of their client covers; None if there are none: the ack is released then."""
@@ -202,20 +202,22 @@ class Forwarder:
 
     # ---- sending
 
-    def _send(self, batch: Batch, forwards: list[Forward], peer: str, ack: PendingAck | None, transit: bool, local: bool) -> None:
-        """Send forwards to sessions. Transit never waits for a window: brokers might wait for each other in a cycle."""
+    def _send(
+        self, batch: Batch, forwards: list[Forward], peer: str, ack: PendingAck | None, window_exempt: bool, to_clients: bool
+    ) -> None:
+        """Send forwards to sessions. Relayed rows are ``window_exempt``: brokers might wait for each other in a cycle."""
         sessions, neighbours, effects = self._sessions, self._neighbours, self._step.effects
         is_control = batch.priority() is _CONTROL
         if batch.head.ttl_written <= batch.head.hops_added:
             forwards = list(self._drop_expired(forwards))
         if ack is not None:
-            if not transit:
+            if not window_exempt:  # they are of a client, which is told
                 ack.unmatched += _unmatched(batch, forwards)
             if len(forwards) != 1:  # mostly there is one next hop, and nothing to count
                 ack.fan_out(len(forwards))
         for to, some in forwards:
             if to is None:
-                self._deferred.add(some, peer, ack, Stage.UNROUTABLE, local)
+                self._deferred.add(some, peer, ack, Stage.UNROUTABLE, to_clients)
                 continue
             session = sessions.get(to)
             if session is None:
@@ -229,7 +231,7 @@ class Forwarder:
                 if self._slow_consumers.needed:
                     self._slow_consumers.watch(session, self._step.now_s)
                 continue
-            session.outbound.send(some, ack, effects, transit)
+            session.outbound.send(some, ack, effects, window_exempt)
             if is_control:
                 self._counters.control_out += some.count
                 self._counters.traffic.count_batch(some, is_sent=True)
@@ -249,17 +251,17 @@ class Forwarder:
         self._deferred.validate()
         self.duplicate_acks.validate()
         self._ingress.validate()
-        assert self._observed == (self._story.length > 0 or self._modules.watches_routed)
+        assert self._has_observers == (self._story.length > 0 or self._modules.watches_routed)
 
 
-def _not_matched_here(batch: Batch, admitted: Admitted) -> Batch | None:
+def _transit_only(batch: Batch, admitted: Admitted) -> Batch | None:
     """The transit rows that are not also matched at this broker."""
-    local = {identity for some, _ in admitted.fresh for identity in some.identities()}
+    matched = {identity for some, _ in admitted.fresh for identity in some.identities()}
     if admitted.duplicates is not None:
-        local.update(admitted.duplicates.identities())
-    if not local:
+        matched.update(admitted.duplicates.identities())
+    if not matched:
         return batch
-    rows = np.array([row for row, identity in enumerate(batch.identities()) if identity not in local], np.int64)
+    rows = np.array([row for row, identity in enumerate(batch.identities()) if identity not in matched], np.int64)
     return batch.take(rows) if len(rows) else None
 
 

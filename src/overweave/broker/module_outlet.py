@@ -54,7 +54,7 @@ class BrokerOutlet(NamedTuple):
 
     def on_watches_changed(self) -> None:
         """Observe publications only while a module watches."""
-        self.forwarder.update_observed()
+        self.forwarder.refresh_observers()
 
     def publish_overlay(self, state: OverlayState) -> None:
         """Adopt a state of the overlay, and send it to the neighbours."""

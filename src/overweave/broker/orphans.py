@@ -57,7 +57,7 @@ class Orphans:
         for to, some in forwards:
             if to is not None and to in context.peers.neighbours:
                 ack.retain()
-                context.peers.sessions[to].outbound.send(some, ack, context.step.effects, transit=True)
+                context.peers.sessions[to].outbound.send(some, ack, context.step.effects, window_exempt=True)
                 context.counters.rows_out += some.count
                 sent.update(some.identities())
         left = np.array([row for row, identity in enumerate(batch.identities()) if identity not in sent], np.int64)

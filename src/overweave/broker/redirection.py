@@ -37,7 +37,7 @@ def redirect_in_flight(context: BrokerContext, redirect: Redirect) -> None:
                 if to is None:
                     context.deferred.add(part, "", ack)
                 else:
-                    peers.sessions[to].outbound.send(part, ack, context.step.effects, transit=True)
+                    peers.sessions[to].outbound.send(part, ack, context.step.effects, window_exempt=True)
                     context.counters.rows_out += part.count
 
 

@@ -60,14 +60,14 @@ class Outbound:
 
     # ---- sending
 
-    def send(self, batch: Batch, ack: PendingAck | None, effects: list[Effect], transit: bool = False) -> None:
+    def send(self, batch: Batch, ack: PendingAck | None, effects: list[Effect], window_exempt: bool = False) -> None:
         """Send publications as soon as the window has room; ``ack`` is released when the peer has settled them, or at once
         while publications are buffered for a stalled client.
 
-        Transit is sent at once: brokers with full windows could otherwise wait for each other in a cycle.
+        Transit is ``window_exempt`` and sent at once: brokers with full windows could otherwise wait for each other in a cycle.
         """
         rows, holder = batch.count, self.buffer.charge(batch, ack) if self.buffer.active else ack
-        if transit:
+        if window_exempt:
             entry = InFlight(None, batch, rows, holder, 0)
         else:
             entry = InFlight(None, batch, rows, holder, rows)
