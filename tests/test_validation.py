@@ -123,7 +123,7 @@ def put(path, key, value):
 
 
 def acknowledge_a_foreign_session(core):
-    core._context.peers.acks.later[foreign_inbound(core)] = None
+    core._context.peers.acks.delayed[foreign_inbound(core)] = None
 
 
 def hold_a_released_ack(core):
@@ -155,7 +155,7 @@ def order_a_client_twice(core):
 
 
 def forget_a_timer(core):
-    core._context.peers.acks.later[core._context.peers.sessions["B1"].inbound] = None
+    core._context.peers.acks.delayed[core._context.peers.sessions["B1"].inbound] = None
     core._context.timers.due_s.clear()
 
 

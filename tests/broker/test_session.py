@@ -56,7 +56,7 @@ class Side:
     def take(self, frame):
         match frame:
             case Hello():
-                greeting = [SyncEnd()] if self.session.is_new(frame) else []
+                greeting = [SyncEnd()] if self.session.has_new_epoch(frame) else []
                 return frames(self.session.on_hello, frame, greeting)
             case Acknowledgement():
                 return frames(self.session.on_acknowledgement, frame)

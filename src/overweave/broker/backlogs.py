@@ -40,7 +40,7 @@ class Backlogs:
             if is_late or client not in sessions or sessions[client].is_caught_up:
                 self._publishers.discard(client)
                 self._deadlines_s.pop(client, None)
-        return not self._publishers and all(not sessions[each].has_backlog for each in self._peers.neighbours)
+        return not self._publishers and all(not sessions[each].has_inbound_backlog for each in self._peers.neighbours)
 
     def validate(self) -> None:
         """Check the invariants."""

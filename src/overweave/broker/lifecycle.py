@@ -49,9 +49,9 @@ class PeerLifecycle:
             self._parts.control.restart_above(frame.peer_epoch.incarnation)
         if is_neighbour and session.peer_epoch.incarnation + 1 >= INCARNATIONS_MAX and frame.epoch < session.peer_epoch:
             session.renew_epoch()  # the neighbour cannot restart above the epoch that is known of it
-        is_new = is_neighbour and session.is_new(frame)
+        is_new = is_neighbour and session.has_new_epoch(frame)
         greeting = [*self._parts.overlay.greeting(peer), *self._parts.control.begin_sync(peer)] if is_new else []
-        if not is_neighbour and session.is_new(frame):
+        if not is_neighbour and session.has_new_epoch(frame):
             self._parts.clients.on_new_epoch(peer)
         session.on_hello(frame, greeting, self._context.step.effects)
         if not is_neighbour or was_established or not session.established:

@@ -75,9 +75,9 @@ class TimerDispatch:
             acks.flush_now(self._step.effects)
         if self._orphans.pending:
             timers.set(ORPHANS, ORPHANS_S)
-        if acks.soon:
+        if acks.control:
             timers.set(ACKNOWLEDGE_CONTROL, 0.0)
-        if acks.later and ACKNOWLEDGE not in timers.due_s:
+        if acks.delayed and ACKNOWLEDGE not in timers.due_s:
             timers.set(ACKNOWLEDGE, self._acknowledge_delay_s)
         for name, period_s in self._periods_s:
             if name not in timers.due_s:
@@ -103,7 +103,7 @@ class TimerDispatch:
         """Check the invariants: at the end of a step, all that is due later has a timer."""
         acks, due_s = self._acks, self._timers.due_s
         assert not acks.now
-        assert not acks.soon or ACKNOWLEDGE_CONTROL in due_s
-        assert not acks.later or ACKNOWLEDGE in due_s
+        assert not acks.control or ACKNOWLEDGE_CONTROL in due_s
+        assert not acks.delayed or ACKNOWLEDGE in due_s
         assert not self._orphans.pending or ORPHANS in due_s
         assert all(name in due_s for name, _ in self._periods_s)

@@ -232,7 +232,7 @@ class ClientCore:
         elif isinstance(frame, Acknowledgement):
             session.on_acknowledgement(frame, effects)
         elif isinstance(frame, Hello):
-            session.on_hello(frame, attachment.greeting() if session.is_new(frame) else [], effects)
+            session.on_hello(frame, attachment.greeting() if session.has_new_epoch(frame) else [], effects)
 
     def _on_control(self, message: ControlMessage, attachment: ClientAttachment, effects: list[Effect]) -> None:
         if isinstance(message, Rejected):
@@ -270,7 +270,7 @@ class ClientCore:
         acks_due, config = self._ack_scheduler, self._config
         if acks_due.now:
             acks_due.flush_now(effects)
-        if acks_due.later and ACKNOWLEDGE not in self._timers:
+        if acks_due.delayed and ACKNOWLEDGE not in self._timers:
             _set_timer(self._timers, effects, ACKNOWLEDGE, now_s + config.acknowledge_delay_s)
         if config.retransmit_s is not None:
             _set_timer(self._timers, effects, RETRANSMIT, now_s + config.retransmit_s)
@@ -286,7 +286,7 @@ class ClientCore:
         assert 0 <= self.settled_publications() <= self._sequence - self._first_sequence
         acks_due, timers = self._ack_scheduler, self._timers
         assert not acks_due.now
-        assert not acks_due.later or ACKNOWLEDGE in timers
+        assert not acks_due.delayed or ACKNOWLEDGE in timers
         assert self._config.retransmit_s is None or not timers or RETRANSMIT in timers
         assert not self._migrations.active or MIGRATE in timers
 

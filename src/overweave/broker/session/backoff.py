@@ -8,11 +8,11 @@ class Backoff:
     """The periods until the next retransmission to one peer.
 
     >>> backoff = Backoff()
-    >>> [period for period in range(1, 20) if backoff.is_due(settled=0, received=0, sent=10)]
+    >>> [period for period in range(1, 20) if backoff.tick(settled=0, received=0, sent=10)]
     [1, 3, 7, 11, 15, 19]
-    >>> [backoff.is_due(settled=0, received=each, sent=10) for each in (1, 2, 3)]  # slow progress: the rest is in flight
+    >>> [backoff.tick(settled=0, received=each, sent=10) for each in (1, 2, 3)]  # slow progress: the rest is in flight
     [False, False, False]
-    >>> backoff.is_due(settled=0, received=9, sent=10), backoff.is_due(settled=0, received=9, sent=10)
+    >>> backoff.tick(settled=0, received=9, sent=10), backoff.tick(settled=0, received=9, sent=10)
     (True, True)
     """
 
@@ -27,8 +27,8 @@ class Backoff:
         """Retransmit after the next period."""
         self._pause = self._left = 1
 
-    def is_due(self, settled: int, received: int, sent: int) -> bool:
-        """Whether to retransmit at the end of a period, by the numbers before which everything is settled, received or sent."""
+    def tick(self, settled: int, received: int, sent: int) -> bool:
+        """A period has passed; whether to retransmit, by the numbers before which everything is settled, received or sent."""
         has_progress = (settled, received) != (self._settled, self._received)
         # The peer has received half of what was in flight: what is missing now is rather lost than late.
         keeps_up = 2 * max(settled, received) >= max(self._settled, self._received) + self._sent

@@ -45,8 +45,8 @@ class Barriers:
         for barrier in self._unsettled:
             while number < min(barrier.position, next_sequence):
                 entry = next(rest)
-                number += entry.rows
-                position += entry.rows if entry.survives_restart() else 0
+                number += entry.length
+                position += entry.length if entry.survives_restart() else 0
             barrier.position = position + max(barrier.position - next_sequence, 0)
 
     def validate(self) -> None:

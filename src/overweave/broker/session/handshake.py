@@ -60,7 +60,7 @@ class Handshake:
         """Start a new epoch and forget that of the peer: both ends have to exchange hellos again."""
         self.epoch, self.peer_epoch = self._epochs.next(), NO_EPOCH
 
-    def is_new(self, frame: Hello) -> bool:
+    def has_new_epoch(self, frame: Hello) -> bool:
         """Whether the peer has a new epoch, and therefore no state."""
         return self.connected and frame.epoch > self.peer_epoch
 

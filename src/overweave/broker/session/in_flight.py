@@ -24,7 +24,7 @@ class InFlight(msgspec.Struct, eq=False):
     message: ControlMessage | None
     batch: Batch | None
     #: The number of sequence numbers that it has.
-    rows: int
+    length: int
     #: Released when the peer settles it.
     ack: Releasable | None
     #: Its rows that count towards the window: none in transit.
@@ -48,7 +48,7 @@ class InFlightQueue:
         self.entries = deque(entries)
         #: The sequence number of the first row, of the first unsent row, and after the last row.
         self.lowest_unacked = self.next_to_send = 0
-        self.next_sequence = sum(entry.rows for entry in self.entries)
+        self.next_sequence = sum(entry.length for entry in self.entries)
         self.unsent = len(self.entries)
         #: The next sequence number that the peer expects, as far as known.
         self._peer_expected = 0
@@ -65,7 +65,7 @@ class InFlightQueue:
     def append(self, entry: InFlight) -> None:
         """Number a message, to be sent later."""
         self.entries.append(entry)
-        self.next_sequence += entry.rows
+        self.next_sequence += entry.length
         self.unsent += 1
 
     def take_unsent(self) -> Iterator[tuple[int, InFlight]]:
@@ -75,7 +75,7 @@ class InFlightQueue:
         unsent, self.unsent = list(islice(reversed(self.entries), self.unsent)), 0
         for entry in reversed(unsent):
             yield number, entry
-            number += entry.rows
+            number += entry.length
 
     def settle(self, acknowledged: int, expected: int) -> tuple[int, int]:
         """Remove the messages before ``acknowledged`` and release their acks; the peer has received all before ``expected``.
@@ -87,7 +87,7 @@ class InFlightQueue:
         entries, lowest, rows_freed, bytes_freed = self.entries, self.lowest_unacked, 0, 0
         while lowest < acknowledged and entries:
             entry = entries.popleft()
-            self.lowest_unacked = lowest = lowest + entry.rows
+            self.lowest_unacked = lowest = lowest + entry.length
             if self.next_to_send < lowest:  # it was about to be retransmitted
                 self.next_to_send = lowest
                 self.unsent -= 1
@@ -105,10 +105,10 @@ class InFlightQueue:
         for entry in self.entries:
             while number >= end < end_of_all:
                 start, end = next(rest, (end_of_all, end_of_all))
-            if entry.ack is not None and start <= number and number + entry.rows <= end:
+            if entry.ack is not None and start <= number and number + entry.length <= end:
                 acks.append(entry.ack)
                 entry.ack = None
-            number += entry.rows
+            number += entry.length
         return acks
 
     def progress(self) -> tuple[int, int, int]:
@@ -121,17 +121,17 @@ class InFlightQueue:
         if self.entries and not self.unsent:
             # It provokes an acknowledgement: the last one may be lost.
             self.unsent = 1
-            self.next_to_send -= self.entries[-1].rows
+            self.next_to_send -= self.entries[-1].length
 
     def rewind_to(self, expected: int) -> None:
         """Mark everything from ``expected`` on as unsent."""
         while self.unsent < len(self.entries) and self.next_to_send > expected:
             self.unsent += 1
-            self.next_to_send -= self.entries[-self.unsent].rows
+            self.next_to_send -= self.entries[-self.unsent].length
 
     def validate(self) -> None:
         """Check the invariants."""
         sent = islice(self.entries, len(self.entries) - self.unsent)
         assert 0 <= self.unsent <= len(self.entries)
-        assert self.next_sequence == self.lowest_unacked + sum(entry.rows for entry in self.entries)
-        assert self.next_to_send == self.lowest_unacked + sum(entry.rows for entry in sent)
+        assert self.next_sequence == self.lowest_unacked + sum(entry.length for entry in self.entries)
+        assert self.next_to_send == self.lowest_unacked + sum(entry.length for entry in sent)

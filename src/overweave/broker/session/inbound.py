@@ -53,14 +53,14 @@ class Inbound:
         """Settle a frame, ``unmatched`` rows of which matched no subscription, now that all that it caused is settled."""
         settled, out_of_order = sequence + rows, self._settled_out_of_order
         if control:
-            self._ack_scheduler.soon[self] = None
+            self._ack_scheduler.control[self] = None
         if sequence != self._settled:
             out_of_order[sequence] = settled
             if unmatched:
                 self._unmatched_out_of_order[sequence] = unmatched
             if control or self._ack_scheduler.selective:
                 self._ranges_pending = True
-                self._ack_scheduler.later[self] = None
+                self._ack_scheduler.delayed[self] = None
             return
         while out_of_order and settled in out_of_order:
             if self._unmatched_out_of_order:
@@ -72,7 +72,7 @@ class Inbound:
         if settled - self._acknowledged >= self._acknowledge_every:
             self._ack_scheduler.now[self] = None
         else:
-            self._ack_scheduler.later[self] = None
+            self._ack_scheduler.delayed[self] = None
 
     def unsettled_publications(self) -> int:
         """The number of publications from the peer that are not settled, or are behind some that are not."""
@@ -92,8 +92,8 @@ class Inbound:
             frame = Acknowledgement(*epochs, self._settled, self.expected, ranges, self._unmatched)
             effects.append(SendFrame(handshake.peer, frame))
 
-    def piggybacked_ack(self) -> int:
-        """The acknowledged number for a frame to send: it must not pass unmatched rows that are not reported yet."""
+    def take_piggybacked_ack(self) -> int:
+        """The acknowledged number for a frame that is sent now: it must not pass unmatched rows that are not reported yet."""
         if self._unmatched != self._unmatched_sent:
             return max(self._acknowledged, 0)
         self._acknowledged = self._settled
@@ -102,7 +102,7 @@ class Inbound:
     def repeat_ack(self) -> None:
         """Schedule an acknowledgement, whatever was acknowledged before: that may be lost."""
         self._acknowledged, self._ranges_pending = -1, bool(self._settled_out_of_order)
-        self._ack_scheduler.later[self] = None
+        self._ack_scheduler.delayed[self] = None
 
     def hello(self, next_sequence: int) -> Hello:
         """A hello with the state of this direction, and the next number of the other one."""
@@ -120,7 +120,7 @@ class Inbound:
         self._unmatched = self._unmatched_sent = 0
         self._ranges_sent_to, self._ranges_pending = 0, False
 
-    def close(self) -> None:
+    def void(self) -> None:
         """End the stream: nothing in it is settled any more."""
         self.stream += 1
 
@@ -143,5 +143,5 @@ class Inbound:
         self._ranges_pending = bool(ranges) and ranges[-1] != joined[-1]
         self._ranges_sent_to = ranges[-1][1] if self._ranges_pending else 0
         if self._ranges_pending:
-            self._ack_scheduler.later[self] = None
+            self._ack_scheduler.delayed[self] = None
         return tuple(ranges)

@@ -66,7 +66,7 @@ class Outbound:
 
         Transit is ``window_exempt`` and sent at once: brokers with full windows could otherwise wait for each other in a cycle.
         """
-        rows, holder = batch.count, self.buffer.charge(batch, ack) if self.buffer.active else ack
+        rows, holder = batch.count, self.buffer.buffer_batch(batch, ack) if self.buffer.active else ack
         if window_exempt:
             entry = InFlight(None, batch, rows, holder, 0)
         else:
@@ -85,7 +85,7 @@ class Outbound:
         in_flight.entries.append(entry)
         number = in_flight.next_sequence
         in_flight.next_sequence = in_flight.next_to_send = number + rows
-        frame = BatchFrame(handshake.epoch, handshake.peer_epoch, number, self._inbound.piggybacked_ack(), batch)
+        frame = BatchFrame(handshake.epoch, handshake.peer_epoch, number, self._inbound.take_piggybacked_ack(), batch)
         effects.append(SendFrame(handshake.peer, frame))
 
     def send_control(self, message: ControlMessage, effects: list[Effect], ack: PendingAck | None = None) -> None:
@@ -114,7 +114,7 @@ class Outbound:
         handshake = self._handshake
         if not handshake.established or not self.in_flight.unsent:
             return
-        acknowledged = self._inbound.piggybacked_ack()
+        acknowledged = self._inbound.take_piggybacked_ack()
         for number, entry in self.in_flight.take_unsent():
             numbers = handshake.epoch, handshake.peer_epoch, number, acknowledged
             if entry.message is not None:
@@ -174,7 +174,7 @@ class Outbound:
         newest = list(takewhile(lambda entry: not isinstance(entry.ack, BufferedBytes), reversed(self.in_flight)))
         for entry in chain(reversed(newest), self.blocked):
             if buffer.active and entry.batch is not None:
-                entry.ack = buffer.charge(entry.batch, entry.ack)
+                entry.ack = buffer.buffer_batch(entry.batch, entry.ack)
 
     # ---- retransmission and recovery
 
@@ -182,7 +182,7 @@ class Outbound:
         """Send again what the peer may not have received, once in a period of retransmission at most."""
         if not len(self.in_flight):
             self._backoff.reset()
-        elif self._backoff.is_due(*self.in_flight.progress()):
+        elif self._backoff.tick(*self.in_flight.progress()):
             self.in_flight.rewind()
             self.flush(effects)
 
@@ -221,7 +221,7 @@ class Outbound:
                 ack.release()
         self._barriers.settle(0)
 
-    def close(self) -> None:
+    def settle_all(self) -> None:
         """Settle everything: the peer will not return."""
         self._admit_all_blocked()
         self.on_acknowledged(self.in_flight.next_sequence)
@@ -233,7 +233,7 @@ class Outbound:
         assert self._window_used == sum(entry.window_rows for entry in self.in_flight)
         assert self._window_bytes_used == sum(entry.window_bytes() for entry in self.in_flight)
         assert self._is_full() or not self.blocked
-        assert self._blocked_rows == sum(entry.rows for entry in self.blocked)
+        assert self._blocked_rows == sum(entry.length for entry in self.blocked)
         acks = (entry.ack for entry in chain(self.in_flight, self.blocked))
         assert self.buffer.bytes == sum(ack.bytes for ack in acks if isinstance(ack, BufferedBytes))
         self._barriers.validate()
@@ -247,7 +247,7 @@ class Outbound:
     def _admit_blocked(self) -> None:
         """Give the first blocked message its sequence numbers."""
         entry = self.blocked.popleft()
-        self._blocked_rows -= entry.rows
+        self._blocked_rows -= entry.length
         self._window_used += entry.window_rows
         self._window_bytes_used += entry.window_bytes()
         self.in_flight.append(entry)

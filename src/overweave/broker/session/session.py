@@ -55,14 +55,14 @@ class Session:
         return self._handshake.established
 
     @property
-    def has_backlog(self) -> bool:
+    def has_inbound_backlog(self) -> bool:
         """Whether messages are missing that were in flight to us when the connection opened."""
         return self.inbound.expected < self._backlog_end
 
     @property
     def is_caught_up(self) -> bool:
         """Whether the peer is connected, and everything that was in flight to us has arrived."""
-        return self.established and not self.has_backlog
+        return self.established and not self.has_inbound_backlog
 
     # ---- handshake
 
@@ -79,9 +79,9 @@ class Session:
         """Start a new epoch and forget that of the peer: both ends have to exchange hellos again."""
         self._handshake.renew_epoch()
 
-    def is_new(self, frame: Hello) -> bool:
+    def has_new_epoch(self, frame: Hello) -> bool:
         """Whether the peer has a new epoch, and therefore no state: it needs a greeting."""
-        return self._handshake.is_new(frame)
+        return self._handshake.has_new_epoch(frame)
 
     def is_current(self, frame: UrgentFrame | UrgentMessageFrame) -> bool:
         """Whether a frame without a sequence number belongs to the present epochs of both ends."""
@@ -92,7 +92,7 @@ class Session:
         handshake = self._handshake
         if not handshake.connected or frame.epoch < handshake.peer_epoch:
             return
-        if handshake.is_new(frame):
+        if handshake.has_new_epoch(frame):
             handshake.peer_epoch = frame.epoch
             self._restart(greeting)
         if frame.peer_epoch != handshake.epoch:
@@ -157,8 +157,8 @@ class Session:
 
     def close(self) -> None:
         """The peer will not return: everything sent to it is settled, and nothing from it is any more."""
-        self.outbound.close()
-        self.inbound.close()
+        self.outbound.settle_all()
+        self.inbound.void()
 
     # ---- inbound
 

@@ -80,7 +80,7 @@ class FuzzSession:
             if isinstance(message, Connect):
                 self._session.connect(effects)
             elif isinstance(message, Hello):
-                self._session.on_hello(message, [SyncEnd()] if self._session.is_new(message) else [], effects)
+                self._session.on_hello(message, [SyncEnd()] if self._session.has_new_epoch(message) else [], effects)
             elif isinstance(message, Acknowledgement):
                 self._session.on_acknowledgement(message, effects)
             elif isinstance(message, BatchFrame):
