@@ -24,10 +24,10 @@ class FilterBasedByProduct(FilterBased):
         if message.id in self._advertisements:
             return []
         self._advertisements[message.id] = Advertisement(message.id, message.filter, peer, 0)
-        sends = [(neighbour, message) for neighbour in self._offers if neighbour != peer]
-        if peer in self._offers:
-            for id, filter, of in self._table.items():
-                if of != peer and intersects(message.filter, filter) and self._offers[peer].offer(id, filter):
+        sends = [(neighbour, message) for neighbour in self._forwarded if neighbour != peer]
+        if peer in self._forwarded:
+            for id, filter, of in self._subscriptions.items():
+                if of != peer and intersects(message.filter, filter) and self._forwarded[peer].offer(id, filter):
                     sends.append((peer, Subscribe(id, filter)))
         return sends
 
@@ -35,30 +35,32 @@ class FilterBasedByProduct(FilterBased):
         if message.id not in self._advertisements or self._advertisements[message.id].peer != peer:
             return []
         del self._advertisements[message.id]
-        sends = [(neighbour, message) for neighbour in self._offers if neighbour != peer]
-        if peer in self._offers:
-            offers = self._offers[peer]
-            for id in [id for id, filter, _ in self._table.items() if id in offers and peer not in self._towards(filter)]:
+        sends = [(neighbour, message) for neighbour in self._forwarded if neighbour != peer]
+        if peer in self._forwarded:
+            forwarded = self._forwarded[peer]
+            for id in [
+                id for id, filter, _ in self._subscriptions.items() if id in forwarded and peer not in self._towards(filter)
+            ]:
                 sends += self._withdraw_forwarded(peer, id)
         return sends
 
     def _subscribe(self, message, peer):
-        if not self._table.add(message.id, message.filter, peer):
+        if not self._subscriptions.add(message.id, message.filter, peer):
             return []
         return [
             (neighbour, message)
             for neighbour in self._towards(message.filter)
-            if neighbour != peer and self._offers[neighbour].offer(message.id, message.filter)
+            if neighbour != peer and self._forwarded[neighbour].offer(message.id, message.filter)
         ]
 
     def _unsubscribe(self, message, peer):
-        if self._table.remove(message.id, peer) is None:
+        if self._subscriptions.remove(message.id, peer) is None:
             return []
-        return [send for neighbour in self._offers for send in self._withdraw_forwarded(neighbour, message.id)]
+        return [send for neighbour in self._forwarded for send in self._withdraw_forwarded(neighbour, message.id)]
 
     def _towards(self, filter):
         called_for = {of for _, advertised, of, _ in self._advertisements.values() if intersects(advertised, filter)}
-        return [neighbour for neighbour in self._offers if neighbour in called_for]
+        return [neighbour for neighbour in self._forwarded if neighbour in called_for]
 
 
 def some_filter(dice, boxes):

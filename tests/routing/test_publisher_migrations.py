@@ -120,11 +120,11 @@ class Script:
 
 
 def tables_of(routing):
-    """Advertisements and subscriptions with their last hops, and the offers; without generations."""
+    """Advertisements and subscriptions with their last hops, and what is forwarded; without generations."""
     return (
         {stable: (entry.filter, entry.peer) for stable, entry in routing._advertisements.items()},
-        {id: (filter, peer) for id, filter, peer in routing._table.items()},
-        {neighbour: dict(offers.forwarded()) for neighbour, offers in routing._offers.items()},
+        {id: (filter, peer) for id, filter, peer in routing._subscriptions.items()},
+        {neighbour: dict(forwarded.forwarded()) for neighbour, forwarded in routing._forwarded.items()},
     )
 
 
@@ -191,7 +191,7 @@ class ForwardsToAll(FilterBased):
     def _replace(self, stable, known, entry, message):
         sends = super()._replace(stable, known, entry, message)
         told = {neighbour for neighbour, sent in sends if sent is message}
-        return [*((neighbour, message) for neighbour in self._offers if neighbour not in {entry.peer, *told}), *sends]
+        return [*((neighbour, message) for neighbour in self._forwarded if neighbour not in {entry.peer, *told}), *sends]
 
 
 class IgnoresGenerations(FilterBased):

@@ -89,11 +89,11 @@ class KeepsDuplicates(FilterBasedGeneral):
         return super()._advertise(message, peer)
 
 
-def with_offers(offers):
+def with_forwarded(forwarded):
     def make(_broker, _overlay, _incarnation):
         routing = FilterBased()
         add = routing.add_neighbour
-        routing.add_neighbour = lambda neighbour, kind=None: (add(neighbour), routing._offers.update({neighbour: offers()}))
+        routing.add_neighbour = lambda neighbour, kind=None: (add(neighbour), routing._forwarded.update({neighbour: forwarded()}))
         return Engine(routing)
 
     return make
@@ -102,7 +102,7 @@ def with_offers(offers):
 @pytest.mark.parametrize(
     ("make", "overlay"),
     [
-        (with_offers(NoSuccessors), TREES["balanced"]),
+        (with_forwarded(NoSuccessors), TREES["balanced"]),
         (lambda *_: Engine(Echo()), TREES["chain"]),
         (lambda *_: Engine(DeafToLateAdvertisements()), TREES["chain"]),
         (lambda *_: KeepsDuplicates().engine(), GRAPHS["random-graph"]),

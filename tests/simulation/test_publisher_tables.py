@@ -39,14 +39,14 @@ def built(overlay, places):
 
 
 def tables(network):
-    """Advertisements and subscriptions with their last hops, and what is offered to neighbours; without generations."""
+    """Advertisements and subscriptions with their last hops, and what is forwarded to neighbours; without generations."""
     found = {}
     for id in network.running():
         routing = network.broker(id).routing._only  # the tables of the only epoch
         found[id] = (
             {stable: (entry.filter, entry.peer) for stable, entry in routing._advertisements.items()},
-            {stable_id(id): (filter, peer) for id, filter, peer in routing._table.items()},
-            {neighbour: dict(offers.forwarded()) for neighbour, offers in routing._offers.items()},
+            {stable_id(id): (filter, peer) for id, filter, peer in routing._subscriptions.items()},
+            {neighbour: dict(forwarded.forwarded()) for neighbour, forwarded in routing._forwarded.items()},
         )
     return found
 

@@ -27,10 +27,10 @@ class DestinationBased:
 
     def __init__(self, broker: str, number: int, incarnation: int = 1) -> None:
         self._node = ClusterNode(Topology(broker, number, incarnation), ClusterEvents(self._update_destinations), incarnation)
-        self._destinations = DestinationTable()
+        self._subscribers_by_id = DestinationTable()
         self._number = number
-        self._advertisements: dict[str, str] = {}
-        self._subscriptions = SubscriptionTable()
+        self._local_advertisements: dict[str, str] = {}
+        self._local_subscriptions = SubscriptionTable()
 
     def engine(self) -> Engine:
         """The protocol with its capabilities."""
@@ -79,41 +79,41 @@ class DestinationBased:
         if message.header.destinations or self._node.topology.is_neighbour(peer):
             return self._node.on_control(message, peer)
         match message:
-            case Advertise(id, filter) if id not in self._advertisements:
-                self._advertisements[id] = peer
+            case Advertise(id, filter) if id not in self._local_advertisements:
+                self._local_advertisements[id] = peer
                 return self._node.advertise(id, RouteEntry(filter))
-            case Unadvertise(id) if self._advertisements.get(id) == peer:
-                del self._advertisements[id]
+            case Unadvertise(id) if self._local_advertisements.get(id) == peer:
+                del self._local_advertisements[id]
                 return self._node.unadvertise(id)
-            case Subscribe(id, filter) if self._subscriptions.add(id, filter, peer):
+            case Subscribe(id, filter) if self._local_subscriptions.add(id, filter, peer):
                 return self._node.subscribe(id, RouteEntry(filter))
-            case Unsubscribe(id) if self._subscriptions.remove(id, peer) is not None:
+            case Unsubscribe(id) if self._local_subscriptions.remove(id, peer) is not None:
                 return self._node.unsubscribe(id)
             case _:
                 return ()
 
     def _update_destinations(self, _: str, id: str, __: RouteEntry | None) -> None:
         """All brokers with a subscription are its destinations."""
-        self._destinations.set(id, {number: entry.filter for number, entry in self._node.subscribers_of(id)})
+        self._subscribers_by_id.set(id, {number: entry.filter for number, entry in self._node.subscribers_of(id)})
 
     def route(self, batch: Batch, origin: str | None) -> list[Forward]:
         """See `Routing.route`."""
         if batch.has_destinations():
             return split_by_next_hop(batch, self._node.next_hops)
         if origin is not None:
-            return self._subscriptions.route(batch, None)
+            return self._local_subscriptions.route(batch, None)
         if not self._node.converged:
             return [(UNROUTABLE, batch)]
-        remote = with_destinations(batch, self._destinations.destinations_of(batch))
-        local = self._subscriptions.route(batch, None)
+        remote = with_destinations(batch, self._subscribers_by_id.destinations_of(batch))
+        local = self._local_subscriptions.route(batch, None)
         return local if remote is None else [*local, *split_by_next_hop(remote, self._node.next_hops)]
 
     def match_cost(self, batch: Batch, origin: str | None) -> int:
         """See `Engine.match_cost`."""
         if origin is None:
-            return len(self._subscriptions) + len(self._node.subscriptions)
+            return len(self._local_subscriptions) + len(self._node.subscriptions)
         local, _ = split_local(batch, self._number)
-        return 0 if local is None else len(self._subscriptions)
+        return 0 if local is None else len(self._local_subscriptions)
 
     def snapshot_for(self, neighbour: str) -> Iterable[Control]:
         """See `Routing.snapshot_for`."""
@@ -126,15 +126,15 @@ class DestinationBased:
     def validate(self) -> None:
         """See `Routing.validate`."""
         self._node.validate()
-        self._subscriptions.validate()
-        assert self._node.local_advertisements.keys() == self._advertisements.keys()
-        assert len(self._node.local_subscriptions) == len(self._subscriptions)
+        self._local_subscriptions.validate()
+        assert self._node.local_advertisements.keys() == self._local_advertisements.keys()
+        assert len(self._node.local_subscriptions) == len(self._local_subscriptions)
 
     def table_sizes(self) -> dict[str, int]:
         """See `Routing.table_sizes`."""
         remote = self._node.subscriptions
         return {
-            "advertisements": len(self._advertisements) + len(self._node.advertisements),
-            "subscriptions": len(self._subscriptions) + len(remote),
+            "advertisements": len(self._local_advertisements) + len(self._node.advertisements),
+            "subscriptions": len(self._local_subscriptions) + len(remote),
             "remote subscriptions": len(remote),
         }
