@@ -27,7 +27,7 @@ MIGRATIONS, _RESULT_S = "migrations", 200.0
 #: The least time between two barriers of a client, and the most of all clients in a second: each goes to all brokers.
 _BARRIER_S, _BARRIERS_HZ_MAX = 0.1, 100
 #: How clients of a broker move, by the overlays that its routing is for; they do not move where waits may form cycles.
-_BARRIERS = {SyncKind.TREE: BarrierKind.STREAM, SyncKind.BY_ROUTING: BarrierKind.SWEEP}
+_BARRIER_KINDS = {SyncKind.TREE: BarrierKind.STREAM, SyncKind.BY_ROUTING: BarrierKind.SWEEP}
 
 
 class _Order(NamedTuple):
@@ -44,9 +44,9 @@ class MigrationControl:
         self._sessions, self._neighbours = context.peers.sessions, context.peers.neighbours
         self._orders: dict[str, _Order] = {}
         #: When each client last got a barrier.
-        self._barriers_s: dict[str, float] = {}
+        self._last_barrier_s: dict[str, float] = {}
         #: When clients last began to get barriers for a second, and how many they have got since.
-        self._second_s, self._barriers = float("-inf"), 0
+        self._second_s, self._barriers_this_second = float("-inf"), 0
 
     def __len__(self) -> int:
         return len(self._orders)
@@ -59,7 +59,7 @@ class MigrationControl:
 
     def on_order(self, stimulus: MigrateClient) -> None:
         """Order a client to move, or reject the order."""
-        barrier = _BARRIERS.get(self._context.sync.kind)
+        barrier = _BARRIER_KINDS.get(self._context.sync.kind)
         error = self._error(stimulus, barrier)
         if error is not None or barrier is None:
             self._end(stimulus.token, stimulus.client, error)
@@ -73,7 +73,7 @@ class MigrationControl:
 
     def on_left(self, client: str) -> None:
         """A client has left: its migrations have no result."""
-        self._barriers_s.pop(client, None)
+        self._last_barrier_s.pop(client, None)
         for token, order in list(self._orders.items()):
             if order.client == client:
                 self._end(token, client, f"{client!r} has left")
@@ -109,11 +109,11 @@ class MigrationControl:
     def on_client_message(self, client: str, message: ControlMessage) -> None:
         """Process a message of a client about a migration."""
         if isinstance(message, BarrierRequest):
-            if not self._has_barriers:
+            if not self._floods_barriers:
                 text = f"expected no request for a barrier under {self._context.engine.name}"
                 self._context.step.effects.append(Reject(client, "bad-frame", text))
                 return
-            if self._may_have_barrier(client):  # else it asks again
+            if self._take_barrier_token(client):  # else it asks again
                 self._send_barrier(MigrationBarrier(message.token, client, message.broker), "")
         elif isinstance(message, MigrationResult):
             self._slow_consumers.end_move(self._sessions[client], message.token)  # also of an order that was given up
@@ -121,40 +121,41 @@ class MigrationControl:
             if order is not None and order.client == client:
                 self._end(message.token, client, message.error)
 
-    def _may_have_barrier(self, client: str) -> bool:
+    def _take_barrier_token(self, client: str) -> bool:
+        """Count a barrier of a client; False if this client, or all together, had too many lately."""
         now_s = self._context.step.now_s
         if now_s - self._second_s >= 1.0:
-            self._second_s, self._barriers = now_s, 0
-        if now_s - self._barriers_s.get(client, float("-inf")) < _BARRIER_S or self._barriers >= _BARRIERS_HZ_MAX:
+            self._second_s, self._barriers_this_second = now_s, 0
+        if now_s - self._last_barrier_s.get(client, float("-inf")) < _BARRIER_S or self._barriers_this_second >= _BARRIERS_HZ_MAX:
             return False
-        self._barriers_s[client] = now_s
-        self._barriers += 1
+        self._last_barrier_s[client] = now_s
+        self._barriers_this_second += 1
         return True
 
     def on_barrier(self, neighbour: str, barrier: MigrationBarrier) -> None:
         """Pass a barrier on, or end the stream to the client that waits for it."""
-        if not self._has_barriers:
+        if not self._floods_barriers:
             return
         if barrier.broker != self._context.id:
             self._send_barrier(barrier, neighbour)
             return
         session = self._sessions.get(barrier.client)
-        if session is not None and barrier.client not in self._neighbours and self._is_whole():
+        if session is not None and barrier.client not in self._neighbours and self._is_barrier_safe():
             session.send_control(StreamEnd(barrier.token), self._context.step.effects)
 
     def _send_barrier(self, barrier: MigrationBarrier, origin: str) -> None:
         """Send a barrier in all other directions: where a broker is, routing need not know."""
-        if self._is_whole():
+        if self._is_barrier_safe():
             for neighbour in self._context.peers.established():  # for others they would pile up: clients ask again
                 if neighbour != origin and self._context.is_linked(neighbour):
                     self._sessions[neighbour].send_control(barrier, self._context.step.effects)
 
     @property
-    def _has_barriers(self) -> bool:
+    def _floods_barriers(self) -> bool:
         """Whether brokers pass barriers on: each goes to all neighbours, so that on a cycle it would never end."""
-        return _BARRIERS.get(self._context.sync.kind) is BarrierKind.STREAM
+        return _BARRIER_KINDS.get(self._context.sync.kind) is BarrierKind.STREAM
 
-    def _is_whole(self) -> bool:
+    def _is_barrier_safe(self) -> bool:
         """Whether no publication is deferred here or sent again by a peer, and all travel in one epoch of the overlay."""
         context = self._context
         has_epochs = context.engine.epochs is not None and not context.engine.epochs.is_single
@@ -165,7 +166,7 @@ class MigrationControl:
         """Check the invariants: a client has one order at a time, which ends."""
         clients = [order.client for order in self._orders.values()]
         assert len(clients) == len(set(clients))
-        assert {*clients, *self._barriers_s} <= self._sessions.keys() - self._neighbours.keys()
+        assert {*clients, *self._last_barrier_s} <= self._sessions.keys() - self._neighbours.keys()
         assert not clients or MIGRATIONS in self._context.timers.due_s
 
     def _end(self, token: str, client: str, error: str | None) -> None:

@@ -37,27 +37,27 @@ class OverlayControl:
         self._neighbours, self._sessions = context.peers.neighbours, context.peers.sessions
         plane = context.engine.epochs
         #: None: the protocol needs no tables per epoch, because it routes around missing links.
-        self._tables = None if plane is None else EpochTables(context, control, registry, plane)
+        self._epoch_tables = None if plane is None else EpochTables(context, control, registry, plane)
         self.state = record.state
         #: The brokers that have joined at this one, or the one that this one has joined at.
         self._guests = dict.fromkeys(record.guests)
         #: The epochs that are in the state no longer, until they are quiet.
-        self.closing: set[OverlayEpoch] = set()
-        #: The neighbours of states that came while the links to them were being retired.
-        self._awaited: set[str] = set()
+        self.closing_epochs: set[OverlayEpoch] = set()
+        #: The neighbours of states that came while the links to them were being retired: they are linked again.
+        self._relinked: set[str] = set()
         #: The neighbours without an epoch, and since when.
         self._outsiders: dict[str, float] = {}
         #: The neighbours of the present state, with the epochs of each.
-        self._wanted = self._epochs_by_neighbour()
+        self._neighbour_epochs = self._epochs_by_neighbour()
 
     # ---- start
 
     def start(self, kinds: Mapping[str, LinkKind]) -> None:
         """Add the first neighbours; those of a later state than that of the network file are not in ``kinds``."""
-        if self._tables is not None:
-            self._tables.start(self._overlays(self.state))
-            self._tables.use(self.state.current)
-        for neighbour in self._wanted:
+        if self._epoch_tables is not None:
+            self._epoch_tables.start(self._overlays(self.state))
+            self._epoch_tables.use(self.state.current)
+        for neighbour in self._neighbour_epochs:
             self._add(neighbour, kinds.get(neighbour, LinkKind.PRIMARY))
             self._place(neighbour)
 
@@ -68,16 +68,16 @@ class OverlayControl:
         peer, is_new = stimulus.peer, stimulus.peer not in self._neighbours
         if is_new:
             self._add(peer, stimulus.kind)
-        if stimulus.guest and peer not in self._guests and not self._are_members(peer):
+        if stimulus.guest and peer not in self._guests and not self._is_member_link(peer):
             self._guests[peer] = None
-            self._wanted = self._epochs_by_neighbour()
+            self._neighbour_epochs = self._epochs_by_neighbour()
             self._persist()
-            if self._tables is not None:
-                self._tables.open(self._overlays(self.state))
-                self._link(self._wanted)
+            if self._epoch_tables is not None:
+                self._epoch_tables.open(self._overlays(self.state))
+                self._open_links(self._neighbour_epochs)
         if is_new or stimulus.guest:
             self._place(peer)
-        if is_new and self._tables is not None and peer not in self._wanted:
+        if is_new and self._epoch_tables is not None and peer not in self._neighbour_epochs:
             self._outsiders[peer] = self._context.step.now_s
             self._context.timers.set(OUTSIDERS, _OUTSIDER_S)
 
@@ -89,11 +89,11 @@ class OverlayControl:
         self._outsiders.pop(peer, None)
         if peer in self._guests:
             del self._guests[peer]
-            self._wanted = self._epochs_by_neighbour()
+            self._neighbour_epochs = self._epochs_by_neighbour()
             self._persist()
-        if self.state.version.epoch and (self._tables is not None or peer in self._awaited):
-            self._link({each: None for each in self._wanted if each != peer})
-        self._awaited.discard(peer)
+        if self.state.version.epoch and (self._epoch_tables is not None or peer in self._relinked):
+            self._open_links({each: None for each in self._neighbour_epochs if each != peer})
+        self._relinked.discard(peer)
 
     def greeting(self, neighbour: str) -> list[ControlMessage]:
         """The state of the overlay, for a neighbour that may not know it: it comes before all routing state."""
@@ -103,8 +103,8 @@ class OverlayControl:
     def on_message(self, neighbour: str, message: OverlayUpdate | EpochOpened) -> None:
         """Process a message of a neighbour about the overlay."""
         if isinstance(message, EpochOpened):
-            if self._tables is not None:
-                self._tables.on_opened(neighbour, message.overlay_epoch)
+            if self._epoch_tables is not None:
+                self._epoch_tables.on_opened(neighbour, message.overlay_epoch)
         elif message.state.rank > self.state.rank:
             self._on_later(neighbour, message.state)
         elif message.state.rank < self.state.rank:
@@ -128,44 +128,44 @@ class OverlayControl:
         """Raise an error unless the routing protocol can use a state: some need trees, some no change at all."""
         kind = self._context.sync.kind
         # Without tables per epoch, the links of both trees at once are a cycle.
-        if kind is SyncKind.GRAPH or (kind is SyncKind.TREE and self._tables is None):
+        if kind is SyncKind.GRAPH or (kind is SyncKind.TREE and self._epoch_tables is None):
             raise InvalidInput(f"the overlay cannot change under {self._context.engine.name}")
-        self._check(state)
+        self._check_routable(state)
 
     def adopt(self, state: OverlayState) -> None:
         """Adopt a state if its rank is higher, and send it to all neighbours."""
         if state.rank <= self.state.rank:
             return
-        if self._tables is not None:  # first: nothing has changed if the protocol cannot make tables
-            self._tables.open(self._overlays(state))
-            self._tables.use(state.current)
-        before, self.state = self._wanted, state
+        if self._epoch_tables is not None:  # first: nothing has changed if the protocol cannot make tables
+            self._epoch_tables.open(self._overlays(state))
+            self._epoch_tables.use(state.current)
+        before, self.state = self._neighbour_epochs, state
         neighbours = set(self._neighbours)
         # A guest that has become a member is none when it leaves again.
-        self._guests = {each: None for each in self._guests if not self._are_members(each)}
-        self._wanted = self._epochs_by_neighbour()
+        self._guests = {each: None for each in self._guests if not self._is_member_link(each)}
+        self._neighbour_epochs = self._epochs_by_neighbour()
         self._persist()
         self._context.step.effects.append(OverlayChanged(state))
         for neighbour in self._neighbours:
             self._send(neighbour, OverlayUpdate(state))
-        if self._tables is not None:
-            self.closing = set(self._tables.epochs) - set(state.epochs)
-        self._link(before)
-        if self._tables is None:
-            self._retire(set(before) - set(self._wanted))
-        self.check()
+        if self._epoch_tables is not None:
+            self.closing_epochs = set(self._epoch_tables.epochs) - set(state.epochs)
+        self._open_links(before)
+        if self._epoch_tables is None:
+            self._retire(set(before) - set(self._neighbour_epochs))
+        self.close_quiet_epochs()
         self._control.on_sync_progress()
         if set(self._neighbours) != neighbours:
             self._context.modules.on_neighbours_changed(tuple(self._neighbours))
 
-    def check(self) -> None:
+    def close_quiet_epochs(self) -> None:
         """Close epochs that are quiet, and retire the links that no open epoch has."""
-        for epoch in list(self.closing):
-            if self._tables is not None and not self._tables.unsettled(epoch):
-                self._tables.close(epoch)
-                self.closing.discard(epoch)
-        if self._tables is not None and not self.closing:
-            known = self._outsiders.keys() | self._wanted.keys()
+        for epoch in list(self.closing_epochs):
+            if self._epoch_tables is not None and not self._epoch_tables.unsettled(epoch):
+                self._epoch_tables.close(epoch)
+                self.closing_epochs.discard(epoch)
+        if self._epoch_tables is not None and not self.closing_epochs:
+            known = self._outsiders.keys() | self._neighbour_epochs.keys()
             self._retire({each for each in self._neighbours if each not in known and each not in self._retirement})
 
     # ---- state
@@ -173,13 +173,13 @@ class OverlayControl:
     def status(self) -> OverlayStatus:
         """The state of this broker in a change of the overlay."""
         state = self.state
-        neighbours = {epoch: tuple(each for each, of in self._wanted.items() if epoch in of) for epoch in state.epochs}
-        if self._tables is None:
+        neighbours = {epoch: tuple(each for each, of in self._neighbour_epochs.items() if epoch in of) for epoch in state.epochs}
+        if self._epoch_tables is None:
             up, unsettled = set(self._context.peers.established()), dict.fromkeys(state.epochs, 0)
             synced = tuple(epoch for epoch in state.epochs if up.issuperset(neighbours[epoch]))
         else:
-            unsettled = {epoch: self._tables.unsettled(epoch) for epoch in (*state.epochs, *self.closing)}
-            synced = tuple(epoch for epoch in state.epochs if self._tables.is_synced(epoch))
+            unsettled = {epoch: self._epoch_tables.unsettled(epoch) for epoch in (*state.epochs, *self.closing_epochs)}
+            synced = tuple(epoch for epoch in state.epochs if self._epoch_tables.is_synced(epoch))
         return OverlayStatus(state.version, state.change, state.current, synced, unsettled, neighbours)
 
     @property
@@ -190,28 +190,30 @@ class OverlayControl:
     @property
     def is_isolated(self) -> bool:
         """Whether no link is left: the state has none, there is no guest, and others are retired or those of outsiders."""
-        return not self._wanted and all(each in self._retirement or each in self._outsiders for each in self._neighbours)
+        return not self._neighbour_epochs and all(
+            each in self._retirement or each in self._outsiders for each in self._neighbours
+        )
 
     def validate(self) -> None:
         """Check the invariants."""
         assert self._outsiders.keys() <= self._neighbours.keys() - self._guests.keys()
         assert not self._outsiders or OUTSIDERS in self._context.timers.due_s
-        assert all(epochs and set(epochs) <= set(self.state.epochs) for epochs in self._wanted.values())
-        if self._tables is None:
-            assert not self.closing
+        assert all(epochs and set(epochs) <= set(self.state.epochs) for epochs in self._neighbour_epochs.values())
+        if self._epoch_tables is None:
+            assert not self.closing_epochs
             assert not self._outsiders
             return
-        self._tables.validate()
-        assert set(self._tables.epochs) == {*self.state.epochs, *self.closing}
+        self._epoch_tables.validate()
+        assert set(self._epoch_tables.epochs) == {*self.state.epochs, *self.closing_epochs}
         for neighbour in self._neighbours:
             if neighbour not in self._retirement:
-                epochs = set(self._tables.epochs_of(neighbour)) - self.closing
-                assert epochs == set(self._wanted.get(neighbour, ())), neighbour
+                epochs = set(self._epoch_tables.epochs_of(neighbour)) - self.closing_epochs
+                assert epochs == set(self._neighbour_epochs.get(neighbour, ())), neighbour
 
     def _on_later(self, neighbour: str, state: OverlayState) -> None:
         """Adopt the state of a neighbour, unless it is unsuitable: that neighbour has other options, or another protocol."""
         try:
-            self._check(state)
+            self._check_routable(state)
         except InvalidInput as error:
             now_s, id = self._context.step.now_s, self._context.id
             decision = Decision(now_s, id, "overlay", "ignore", f"state of {neighbour}", str(error))
@@ -219,9 +221,9 @@ class OverlayControl:
         else:
             self.adopt(state)
 
-    def _check(self, state: OverlayState) -> None:
+    def _check_routable(self, state: OverlayState) -> None:
         """Raise an error unless the tables can route on all trees of a state."""
-        check_state(state, acyclic=self._tables is not None)
+        check_state(state, acyclic=self._epoch_tables is not None)
         for tree in state:
             try:
                 self._context.engine.check(Overlay(tree.brokers, tree.links))
@@ -234,7 +236,7 @@ class OverlayControl:
         """The overlays of the open epochs of a state."""
         return {tree.epoch: _overlay_of(tree, self._context.id, self._guests) for tree in state}
 
-    def _are_members(self, guest: str) -> bool:
+    def _is_member_link(self, guest: str) -> bool:
         """Whether a guest and this broker are in all open epochs, and no change is in progress."""
         return self.state.is_stable and all({guest, self._context.id} <= set(tree.brokers) for tree in self.state)
 
@@ -247,17 +249,17 @@ class OverlayControl:
                 found[neighbour] = (*found.get(neighbour, ()), tree.epoch)
         return found
 
-    def _link(self, before: Mapping[str, object]) -> None:
+    def _open_links(self, before: Mapping[str, object]) -> None:
         """Open the links of the present state, and add their neighbours to its epochs."""
         urls = {member.id: member.url for member in self.state.members}
-        for neighbour in self._wanted:
+        for neighbour in self._neighbour_epochs:
             if neighbour in self._retirement:
-                self._awaited.add(neighbour)
+                self._relinked.add(neighbour)
                 continue  # it is closed first, and opened again
             if neighbour not in before:
                 self._context.step.effects.append(OpenLink(neighbour, url=urls.get(neighbour, "")))
             if neighbour not in self._neighbours:
-                if self._tables is None:
+                if self._epoch_tables is None:
                     continue  # the protocol gets a link when it is connected
                 self._add(neighbour, LinkKind.PRIMARY)
             self._outsiders.pop(neighbour, None)
@@ -265,13 +267,13 @@ class OverlayControl:
 
     def _place(self, neighbour: str) -> None:
         """Add a neighbour to its epochs."""
-        if self._tables is not None:
-            for epoch in self._wanted.get(neighbour, ()):
-                self._tables.place(neighbour, epoch)
+        if self._epoch_tables is not None:
+            for epoch in self._neighbour_epochs.get(neighbour, ()):
+                self._epoch_tables.place(neighbour, epoch)
 
     def _add(self, neighbour: str, kind: LinkKind) -> None:
         """Open a session with a neighbour; where there are epochs, it takes part in routing after `_place`."""
-        if self._tables is None:
+        if self._epoch_tables is None:
             self._control.add_neighbour(neighbour, kind)
         else:
             self._context.peers.add_neighbour(neighbour, kind)

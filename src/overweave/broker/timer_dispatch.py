@@ -67,8 +67,8 @@ class TimerDispatch:
             self._control.retired, retired = [], self._control.retired
             for neighbour in retired:
                 self._retirement.retire(neighbour)
-        if self._overlay.closing:
-            self._overlay.check()
+        if self._overlay.closing_epochs:
+            self._overlay.close_quiet_epochs()
         if self._retirement.links:
             self._retirement.check()
         if acks.now:
