@@ -33,6 +33,14 @@ stop_with_parent(0, on_drain=lambda limit_s: print("drains", limit_s, file=sys.s
 print("ready", flush=True)
 time.sleep(60)
 """
+#: It writes down when it gets SIGTERM.
+NOTE_END = """
+import signal
+def end(*_):
+    print("ended", time.monotonic(), file=sys.stderr, flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+"""
 JOIN = "tcp://127.0.0.1:7401"
 
 
@@ -98,6 +106,17 @@ def test_processes_start_and_stop_on_request(file):
     lines = run(file, work)
     assert ("B3", "drains 2.5") in lines
     assert not any(name != "B3" for name, _ in lines), "only B3 was drained"
+
+
+def test_processes_that_came_later_stop_before_the_first_ones(file):
+    """A guest leaves its contact while that runs."""
+    code = CHILD.replace("stop_with_parent(0", f"{NOTE_END}stop_with_parent(0")
+
+    async def work(client):
+        await client.start("B3", JOIN)
+
+    ends_s = {name: float(line.split()[1]) for name, line in run(file, work, lambda *_: child(code)) if line.startswith("ended")}
+    assert ends_s["B3"] < min(ends_s["B1"], ends_s["B2"]), ends_s
 
 
 def test_wrong_requests_are_named(file):

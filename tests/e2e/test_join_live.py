@@ -4,8 +4,10 @@ import asyncio
 
 import pytest
 
+from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.client import connect
 from overweave.drivers.tcp.node import BrokerNode
+from overweave.drivers.tcp.operator import Operator
 from overweave.overlay.graph import Overlay
 from overweave.testing.live import joined, joining_settings, network_settings, processes, running, until, with_changes
 
@@ -137,5 +139,42 @@ def test_a_client_fails_over_to_a_broker_that_joined_after_it_had_connected():
                 await nodes["B1"].stop()
                 await until(lambda: client.broker == "B14", what="that the client has failed over")
                 assert "c" in other.core.clients()
+
+    run(work())
+
+
+def test_a_broker_that_has_not_joined_accepts_no_guest():
+    """Both would serve clients whose publications reach nobody."""
+
+    async def work():
+        settings = network_settings(CHAIN)
+        alone = BrokerNode(joining_settings(settings, "B13", "B1"))
+        second = BrokerNode(joining_settings({**settings, "B13": alone.settings}, "B14", "B13"))
+        await alone.start()
+        await second.start()
+        await asyncio.sleep(1.0)
+        assert alone.core.is_isolated
+        assert second.core.is_isolated
+        async with running(settings):
+            await asyncio.wait_for(asyncio.gather(alone.wait_joined(), second.wait_joined()), 20)
+        await second.stop()
+        await alone.stop()
+
+    run(work())
+
+
+@pytest.mark.parametrize("is_open", [True, False])
+def test_an_operator_does_not_keep_a_guest_that_leaves(is_open):
+    async def work():
+        settings = network_settings(CHAIN)
+        async with running(settings) as nodes, joined(joining_settings(settings, "B13", "B1")) as guest:
+            operator = Operator(parse_address(guest.settings.listen), None)
+            async with operator:
+                if not is_open:
+                    operator._connection.abort()  # its session has not expired yet
+                    await asyncio.sleep(0.1)
+                assert guest.core.clients()
+                guest.leave()
+                await until(lambda: "B13" not in nodes["B1"].links, what="that the link is gone")
 
     run(work())

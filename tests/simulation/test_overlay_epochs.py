@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from overweave.broker.epoch_tables import EpochTables
+from overweave.broker.registry import OVERLAY_KEY
 from overweave.contract.config import BrokerConfig, SessionConfig
 from overweave.contract.effects import Effect, Parts
 from overweave.contract.frames import OverlayUpdate
@@ -424,3 +425,22 @@ def test_a_client_cannot_change_the_overlay() -> None:
     network.scheduler.run(network.scheduler.now_s + 1.0)
     assert network.broker(broker).overlay_state().version.epoch == 0
     assert any(reject.peer == "s0" and reject.code == "bad-frame" for reject in network.refusals)
+
+
+@pytest.mark.parametrize("protocol", ["filter", "destination"])
+def test_a_guest_that_does_not_return_is_removed_so_that_nothing_waits_for_it(protocol: str) -> None:
+    script = Script(4, protocol, "none")
+    network = script.network
+    network.join_broker("B9", "B3")
+    network.run_until_quiescent()
+    assert "B9" in network.broker("B3").neighbour_kinds()
+    network.stop_broker("B9")
+    network.crash("B3", 0.5)
+    network.scheduler.run(network.scheduler.now_s + 20.0)
+    assert "B9" in network.broker("B3").neighbour_kinds(), "it may return"
+    network.scheduler.run(network.scheduler.now_s + 20.0)
+    assert "B9" not in network.broker("B3").neighbour_kinds()
+    assert OVERLAY_KEY not in network.broker("B3").journal()
+    script.traffic(1.0)
+    network.run_until_quiescent()
+    script.check_deliveries()

@@ -120,6 +120,7 @@ class BrokerCore:
                 self._parts.recovery.on_paused(away_s)
         else:
             self._started = True
+            self._parts.overlay.guests.start()
             self._context.modules.start(
                 self.topology, tuple(self._neighbours), View(self._parts.overlay, self._registry, self._context.peers)
             )

@@ -29,7 +29,7 @@ class PeerLifecycle:
                 self._parts.clients.add(peer)
         elif stimulus.client:
             self._parts.consumers.reconnected(self._sessions[peer], self._context.step.now_s)
-        elif stimulus.guest:
+        else:
             self._parts.overlay.on_connected(stimulus)
         self._context.backlogs.on_connected(peer)
         self._sessions[peer].connect(self._context.step.effects)
@@ -39,6 +39,7 @@ class PeerLifecycle:
         session = self._sessions.get(stimulus.peer)
         if session is not None:
             session.disconnect()
+            self._parts.overlay.guests.on_disconnected(stimulus.peer)
 
     def on_hello(self, frame: Hello, peer: str, session: Session) -> None:
         """Continue the handshake; a peer with a new epoch has no state."""

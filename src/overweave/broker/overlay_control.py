@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from overweave.broker.context import BrokerContext
 from overweave.broker.control_plane import ControlPlane
 from overweave.broker.epoch_tables import EpochTables
+from overweave.broker.guests import Guests
 from overweave.broker.registry import Registry
 from overweave.broker.retirement import LinkRetirement
 from overweave.contract.effects import CloseLink, OpenLink, OverlayChanged, TraceDecision
@@ -39,8 +40,7 @@ class OverlayControl:
         #: None: the protocol needs no tables per epoch, because it routes around missing links.
         self._epoch_tables = None if plane is None else EpochTables(context, control, registry, plane)
         self.state = record.state
-        #: The brokers that have joined at this one, or the one that this one has joined at.
-        self._guests = dict.fromkeys(record.guests)
+        self.guests = Guests(context, record.guests)
         #: The epochs that are in the state no longer, until they are quiet.
         self.closing_epochs: set[OverlayEpoch] = set()
         #: The neighbours of states that came while the links to them were being retired: they are linked again.
@@ -66,10 +66,11 @@ class OverlayControl:
     def on_connected(self, stimulus: PeerConnected) -> None:
         """Add a neighbour that was none before: a guest, or an outsider that may know a later state."""
         peer, is_new = stimulus.peer, stimulus.peer not in self._neighbours
+        self.guests.on_connected(peer)
         if is_new:
             self._add(peer, stimulus.kind)
-        if stimulus.guest and peer not in self._guests and not self._is_member_link(peer):
-            self._guests[peer] = None
+        if stimulus.guest and peer not in self.guests and not self._is_member_link(peer):
+            self.guests[peer] = None
             self._neighbour_epochs = self._epochs_by_neighbour()
             self._persist()
             if self._epoch_tables is not None:
@@ -87,8 +88,7 @@ class OverlayControl:
         A protocol that routes around missing links may have retired it, as modules do; then only a state of since then counts.
         """
         self._outsiders.pop(peer, None)
-        if peer in self._guests:
-            del self._guests[peer]
+        if self.guests.remove(peer):
             self._neighbour_epochs = self._epochs_by_neighbour()
             self._persist()
         if self.state.version.epoch and (self._epoch_tables is not None or peer in self._relinked):
@@ -97,7 +97,7 @@ class OverlayControl:
 
     def greeting(self, neighbour: str) -> list[ControlMessage]:
         """The state of the overlay, for a neighbour that may not know it: it comes before all routing state."""
-        is_known = not self.state.version.epoch and neighbour not in self._outsiders and neighbour not in self._guests
+        is_known = not self.state.version.epoch and neighbour not in self._outsiders and neighbour not in self.guests
         return [] if is_known else [OverlayUpdate(self.state)]
 
     def on_message(self, neighbour: str, message: OverlayUpdate | EpochOpened) -> None:
@@ -113,8 +113,9 @@ class OverlayControl:
             self._context.step.effects.append(CloseLink(neighbour))
 
     def on_timer(self) -> None:
-        """Close links to outsiders that have been waiting for a later state for too long."""
+        """Close links to guests that are away, and to outsiders that have been waiting for a later state, for too long."""
         now_s = self._context.step.now_s
+        self.guests.expire(self.state)
         for neighbour, since_s in list(self._outsiders.items()):
             if since_s + _OUTSIDER_S <= now_s:
                 self._outsiders[neighbour] = now_s
@@ -142,7 +143,8 @@ class OverlayControl:
         before, self.state = self._neighbour_epochs, state
         neighbours = set(self._neighbours)
         # A guest that has become a member is none when it leaves again.
-        self._guests = {each: None for each in self._guests if not self._is_member_link(each)}
+        for guest in [each for each in self.guests if self._is_member_link(each)]:
+            self.guests.remove(guest)
         self._neighbour_epochs = self._epochs_by_neighbour()
         self._persist()
         self._context.step.effects.append(OverlayChanged(state))
@@ -185,7 +187,7 @@ class OverlayControl:
     @property
     def record(self) -> OverlayRecord | None:
         """What the journal holds of the overlay; None: it is that of the network file alone."""
-        return OverlayRecord(self.state, tuple(self._guests)) if self.state.version.epoch or self._guests else None
+        return OverlayRecord(self.state, tuple(self.guests)) if self.state.version.epoch or self.guests else None
 
     @property
     def is_isolated(self) -> bool:
@@ -196,7 +198,8 @@ class OverlayControl:
 
     def validate(self) -> None:
         """Check the invariants."""
-        assert self._outsiders.keys() <= self._neighbours.keys() - self._guests.keys()
+        self.guests.validate()
+        assert self._outsiders.keys() <= self._neighbours.keys() - self.guests.keys()
         assert not self._outsiders or OUTSIDERS in self._context.timers.due_s
         assert all(epochs and set(epochs) <= set(self.state.epochs) for epochs in self._neighbour_epochs.values())
         if self._epoch_tables is None:
@@ -234,7 +237,7 @@ class OverlayControl:
 
     def _overlays(self, state: OverlayState) -> dict[OverlayEpoch, Overlay]:
         """The overlays of the open epochs of a state."""
-        return {tree.epoch: _overlay_of(tree, self._context.id, self._guests) for tree in state}
+        return {tree.epoch: _overlay_of(tree, self._context.id, self.guests) for tree in state}
 
     def _is_member_link(self, guest: str) -> bool:
         """Whether a guest and this broker are in all open epochs, and no change is in progress."""
@@ -244,7 +247,7 @@ class OverlayControl:
         """The neighbours with their epochs: those of each tree, and guests where they or this broker are no members."""
         found: dict[str, tuple[OverlayEpoch, ...]] = {}
         for tree in self.state:
-            guests = [each for each in self._guests if each not in tree.brokers or self._context.id not in tree.brokers]
+            guests = [each for each in self.guests if each not in tree.brokers or self._context.id not in tree.brokers]
             for neighbour in (*tree.neighbours(self._context.id), *guests):
                 found[neighbour] = (*found.get(neighbour, ()), tree.epoch)
         return found
@@ -280,7 +283,7 @@ class OverlayControl:
 
     def _retire(self, neighbours: Iterable[str]) -> None:
         for neighbour in sorted(neighbours):
-            self._guests.pop(neighbour, None)
+            self.guests.remove(neighbour)
             if neighbour in self._sessions and self._sessions[neighbour].established:
                 self._retirement.retire(neighbour)
             else:

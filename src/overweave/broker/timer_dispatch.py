@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from overweave.broker.guests import GUESTS
 from overweave.broker.leaving import LEAVE
 from overweave.broker.lifecycle import PeerLifecycle
 from overweave.broker.migration import MIGRATIONS
@@ -39,6 +40,7 @@ class TimerDispatch:
             LEAVE: parts.clients.withdraw_slice,
             MIGRATIONS: parts.migration.on_timer,
             OUTSIDERS: parts.overlay.on_timer,
+            GUESTS: parts.overlay.on_timer,
         }
 
     # Methods, not closures: a copy of a broker must not act on the first one.

@@ -41,6 +41,8 @@ class Subscribed(msgspec.Struct, kw_only=True):
     filter: Filter
     in_force_s: float | None = None
     ended_s: float | None = None
+    #: Whether its client did not read when it was withdrawn.
+    is_stalled: bool = False
 
 
 #: Whether a stated rule of the protocol excuses the loss of a due publication.
@@ -97,6 +99,7 @@ class Oracle:
         """A subscription is withdrawn."""
         if subscription.ended_s is None:
             subscription.ended_s = self._network.scheduler.now_s
+            subscription.is_stalled = self._network.nodes[subscription.client].waiting is not None
 
     def observe(self) -> None:
         """See which publications are settled, and where clients are."""
@@ -151,15 +154,20 @@ def _is_due(published: Published, subscription: Subscribed) -> bool:
     return ended_s is None or (published.settled_s is not None and published.settled_s <= ended_s)
 
 
-def excused_by(reach: Reach | None, oracle: Oracle) -> Excused:
-    """Guarantee (3): a broker that is silent for ``link_timeout_s`` is considered failed, with its subscribers.
+def excused_by(reach: Reach | None, oracle: Oracle, buffered_s: float) -> Excused:
+    """The stated rules by which a due publication may be lost.
 
-    None, for protocols on trees: nothing is excused.
+    Guarantee (3): a broker that is silent for ``link_timeout_s`` is considered failed, with its subscribers (``reach``; None for
+    protocols on trees). And brokers buffer for clients that stall, for ``buffered_s`` here: publications that are settled by that
+    are lost if the client unsubscribes before it reads again.
     """
-    if reach is None:
-        return lambda *_: False
 
     def is_excused(published: Published, subscription: Subscribed) -> bool:
+        settled_s, ended_s = published.settled_s, subscription.ended_s
+        if subscription.is_stalled and settled_s is not None and ended_s is not None and settled_s >= ended_s - buffered_s:
+            return True
+        if reach is None:
+            return False
         until_s = published.at_s if published.settled_s is None else published.settled_s
         sources = oracle.homes(published.publisher, published.at_s, until_s)
         targets = oracle.homes(subscription.client, published.at_s, until_s)

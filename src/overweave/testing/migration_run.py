@@ -86,6 +86,8 @@ class _Run:
             on_delivery=lambda parts: self._oracle.receive(parts),
         )  # fmt: skip
         self._oracle, self._watch, self._orders = Oracle(network), PhaseWatch(network), Orders(network)
+        #: How long a broker may buffer for a client that does not read.
+        self._buffered_s = 0.0 if config.stall_timeout_s is None else FAULTS[faults].pause_s
         reroutes = PROTOCOLS[protocol].reroutes
         self._reach = Reach(self._overlay, protocol, config.link_timeout_s, network, until_s=100.0) if reroutes else None
         self._publishers = [f"p{i}" for i in range(_PUBLISHERS)]
@@ -135,7 +137,7 @@ class _Run:
             self._run(_EVERY_S)
         self._failures += [*self._settle(), *self._watch.failures(), *self._orders.failures()]
         self._failures += [*self._orders.misplaced(), *self._check_homes()]
-        self._failures += self._oracle.check(excused_by(self._reach, self._oracle))
+        self._failures += self._oracle.check(excused_by(self._reach, self._oracle, self._buffered_s))
         self._failures += self._leave()
         moved, rejected, unknown = self._orders.counts()
         return Outcome(

@@ -53,11 +53,11 @@ class LinkEffects:
             self._contact = Contact(caller, url, self._links, self._log)
 
     def leave(self) -> None:
-        """Leave the network as a guest without clients: the links disappear at once."""
+        """Leave the network as a guest without registrations of clients: the links disappear at once."""
         core, own = self._host.core, self._host.settings.id
         state = core.overlay_state()
         is_member = state != joining_state(own) and any(own in tree.brokers for tree in state)
-        if core.clients() or is_member:
+        if is_member or core.registered("subscription") or core.registered("advertisement"):
             return
         if self._contact is not None:
             self._contact.leave()

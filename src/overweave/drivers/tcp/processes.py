@@ -126,7 +126,9 @@ async def supervise(
                     first.append(await group.start(name, command))
                 await _watch(group, first, signals, on_ready)
         finally:
-            await _stop(list(group), signals, stop_s)
+            # Those that came later first: guests leave while their contacts run.
+            later = [child for child in group if child.name not in commands]
+            await _stop([later, [child for child in group if child.name in commands]], signals, stop_s)
 
 
 def stop_with_parent(stdin: int, stop_s: float = STOP_S, on_drain: Callable[[float], None] = lambda _: None) -> None:
@@ -231,17 +233,18 @@ async def _watch(
         await asyncio.gather(stopped, all_ready, return_exceptions=True)
 
 
-async def _stop(children: Sequence[ChildProcess], signals: asyncio.Queue[None], stop_s: float) -> None:
-    """Terminate all children, wait for them, and kill the rest after the time limit or at another signal."""
-    for child in children:
+async def _stop(groups: Sequence[Sequence[ChildProcess]], signals: asyncio.Queue[None], stop_s: float) -> None:
+    """Terminate children, one group after the other; kill those that are left after the time limit, or at another signal."""
+    for child in [child for children in groups for child in children]:
         child.is_stopping = True
-    _send(children, signal.SIGTERM)
     signalled: asyncio.Future[Any] = asyncio.ensure_future(signals.get())
-    ended: asyncio.Future[Any] = asyncio.gather(*(child.exited for child in children), return_exceptions=True)
-    await asyncio.wait([ended, signalled], timeout=stop_s, return_when=asyncio.FIRST_COMPLETED)
+    for children in groups:
+        _send(children, signal.SIGTERM)
+        ended: asyncio.Future[Any] = asyncio.gather(*(child.exited for child in children), return_exceptions=True)
+        await asyncio.wait([ended, signalled], timeout=stop_s, return_when=asyncio.FIRST_COMPLETED)
+        _send(children, signal.SIGKILL)
+        await ended
     signalled.cancel()
-    _send(children, signal.SIGKILL)
-    await ended
 
 
 def _send(children: Sequence[ChildProcess], number: signal.Signals) -> None:

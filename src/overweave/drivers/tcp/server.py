@@ -239,6 +239,8 @@ class Server:
 
     def _admit_broker(self, connection: Connection, message: Connect, identity: Identity) -> None:
         name = message.name
+        if message.guest:
+            self._link_effects.check_serves()
         self._links.check_collision(name, dialled_by=name)
         self._peers.expel_namesake(name)
         connection.send(Connect("broker", self.settings.id, listen=self.settings.announced))
