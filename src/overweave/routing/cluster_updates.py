@@ -22,9 +22,13 @@ class ClusterUpdates:
         self._out_of_order: list[Control] = []
 
     def apply(self, message: Control) -> list[Send]:
-        """Apply an update; one of an unknown peer waits for its link state."""
+        """Apply an update; one of an unknown peer, or of an unknown incarnation of a peer, waits for its link state.
+
+        A snapshot that was applied before would be missed when the link state asks for it: both ends send one then, and none again.
+        """
         source, epoch = str(message.header.source), message.header.epoch
-        if source not in self._state.known_peers:
+        known = self._state.known_peers.get(source)
+        if known is None or epoch.incarnation > known:
             self._out_of_order = [*self._out_of_order[-_OUT_OF_ORDER_MAX + 1 :], message]
             return []
         match message:
