@@ -24,7 +24,7 @@ class ClusterUpdates:
     def apply(self, message: Control) -> list[Send]:
         """Apply an update; one of an unknown peer, or of an unknown incarnation of a peer, waits for its link state.
 
-        A snapshot that was applied before would be missed when the link state asks for it: both ends send one then, and none again.
+        Applied before, a snapshot would be missed when the link state asks for it: both ends send one then, and none again.
         """
         source, epoch = str(message.header.source), message.header.epoch
         known = self._state.known_peers.get(source)
