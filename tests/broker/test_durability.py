@@ -169,6 +169,19 @@ def test_a_client_does_not_say_again_what_was_rejected_and_hears_it_though_its_c
     assert (again.in_force, again.kept) == ([], [])
 
 
+def test_a_client_that_has_withdrawn_what_is_rejected_does_not_hear_it():
+    """Nobody waits for it any more, and a rejection for which nobody waits would end the client."""
+    pair = Pair()
+    pair.broker_does(JournalFailed("no space left"))
+    pair.broker.handle(PeerDisconnected("c"), 0.0)
+    pair.client.handle(PeerDisconnected("B1"), 0.0)
+    pair.client.send_control(Subscribe("c/1", FILTER), 0.0)
+    pair.client.send_control(Unsubscribe("c/1"), 0.0)
+    pair.connect()
+    assert not [each for each in pair.rejected if not each.withdrawal]
+    assert (pair.in_force, pair.client.unsettled()) == ([], 0)
+
+
 def test_nothing_is_settled_before_its_client_knows_that_it_is_rejected():
     pair = Pair()
     pair.broker_does(JournalFailed("no space left"))

@@ -6,7 +6,8 @@ import contextlib
 import pytest
 
 from overweave.contract.wire import FRAME_BYTES_MAX, Connect, Ping, encode
-from overweave.drivers.tcp.client import CONFIG, QUEUE_MAX, connect
+from overweave.drivers.tcp import subscriptions
+from overweave.drivers.tcp.client import CONFIG, QUEUE_MAX, Receipt, connect
 from overweave.errors import InvalidInput, Refused, SessionLost
 from overweave.overlay.graph import Overlay
 from overweave.testing.live import network_settings, running, until, uplink_of
@@ -125,6 +126,75 @@ def test_a_client_with_a_full_subscription_reads_on_when_there_is_room(left):
                     await publisher.publish({"n": 0})
                     await asyncio.wait_for(publisher.flush(), WITHIN_S)
                     await until(lambda: other.pending > seen)
+
+    run(work())
+
+
+def registered(client):
+    """What a client has registered at its broker."""
+    return client.host.core.registered("")
+
+
+async def cancelled(work):
+    """Begin to wait for something, and give up at once."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await work
+
+
+def test_a_cancelled_subscribe_leaves_nothing_that_nobody_reads(monkeypatch):
+    monkeypatch.setattr(subscriptions, "QUEUE_MAX", 20)
+
+    async def work():
+        async with running(network_settings(ONE)) as nodes, connect(nodes["B1"].settings.listen) as client:
+            await cancelled(client.subscribe("[n,>=,0]", "[n,eq,3]").__aenter__())
+            assert not registered(client)
+            async with client.subscribe("[n,>=,0]") as numbers:
+                for number in range(50):
+                    await client.publish({"n": number})
+                    assert (await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S))["n"] == number
+            await until(lambda: nodes["B1"].core.statistics().tables["subscriptions"] == 0)
+
+    run(work())
+
+
+def test_a_client_reads_on_when_a_full_subscription_is_cancelled_before_it_is_in_force(monkeypatch):
+    monkeypatch.setattr(subscriptions, "QUEUE_MAX", 3)
+
+    async def work():
+        settings = network_settings(CHAIN)
+        async with running(settings) as nodes:
+            url = nodes["B1"].settings.listen
+            async with connect(nodes["B3"].settings.listen) as other, connect(url) as publisher, connect(url) as subscriber:
+                await other.advertise("[n,>=,0]")
+                await publisher.advertise("[n,>=,0]")
+                await nodes["B2"].stop()  # which the subscription has to pass
+                entering = asyncio.create_task(subscriber.subscribe("[n,>=,0]").__aenter__())
+                await until(lambda: nodes["B1"].core.statistics().tables["subscriptions"] == 1)
+                for number in range(3):
+                    await publisher.publish({"n": number})
+                connection = uplink_of(subscriber).connection
+                await until(lambda: not connection._transport.is_reading(), what="that the subscription is full")
+                assert not entering.done()
+                entering.cancel()
+                await asyncio.wait([entering])
+                assert connection._transport.is_reading()
+                async with running({"B2": settings["B2"]}):  # else clients would wait for it when they leave
+                    await asyncio.gather(*(client.settle() for client in (other, publisher, subscriber)))
+
+    run(work())
+
+
+def test_a_cancelled_advertise_leaves_no_advertisement():
+    async def work():
+        async with running(network_settings(ONE)) as nodes, connect(nodes["B1"].settings.listen) as client:
+            await cancelled(client.advertise("[n,>=,0]"))
+            assert not registered(client)
+            await cancelled(client.publish({"n": 1}))  # it is advertised first
+            assert not registered(client)
+            await client.publish({"n": 1})
+            assert len(registered(client)) == 1
+            assert await client.flush() == Receipt(1, 1)
 
     run(work())
 

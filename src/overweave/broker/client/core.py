@@ -245,9 +245,11 @@ class ClientCore:
     def _on_rejected(self, rejected: Rejected, attachment: ClientAttachment, effects: list[Effect]) -> None:
         """Forget a rejected message: it is not sent again."""
         if not rejected.withdrawal:
-            attachment.registered.pop(rejected.id, None)
+            known = attachment.registered.pop(rejected.id, None)
             if self._migrations.rejected(rejected, attachment, effects):
                 return  # the registration stays in force where it was
+            if known is None:
+                return  # it was withdrawn meanwhile: nobody depends on it
             if self._subscriptions and rejected.id in self._subscriptions:
                 self._subscriptions.remove(rejected.id)
         effects.append(Rejection(stable_id(rejected.id), rejected.code, rejected.text, rejected.withdrawal))

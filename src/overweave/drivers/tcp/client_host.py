@@ -18,7 +18,7 @@ from overweave.drivers.tcp.lives import life_of
 from overweave.drivers.tcp.notices import Notices
 from overweave.drivers.tcp.outbox import Outbox
 from overweave.errors import Refused, SessionLost
-from overweave.language.messages import Control
+from overweave.language.messages import Control, Unadvertise, Unsubscribe
 
 
 class DeliveryHandler(Protocol):
@@ -134,6 +134,11 @@ class ClientHost:
     def post_control(self, message: Control, group: str | None = None) -> None:
         """Send a control message without waiting for it; a rejection ends the client."""
         self._runner.run(self.core.send_control(message, self.now_s(), group))
+
+    def abandon(self, *withdrawals: Unadvertise | Unsubscribe) -> None:
+        """Withdraw what its sender does not wait for any more, unless the client has ended."""
+        for withdrawal in withdrawals if self.error is None and not self.closed else ():
+            self.post_control(withdrawal)
 
     async def send_control(self, *messages: Control, group: str | None = None, wait: bool = True) -> None:
         """Send control messages after the outbox and wait until they are settled; `Refused` if the broker rejects one."""

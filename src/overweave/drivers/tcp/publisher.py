@@ -60,8 +60,7 @@ class Publisher:
 
     async def advertise(self, filter: Filter, *, wait: bool) -> str:
         """Advertise a filter; the id of the advertisement."""
-        id = self._new_id()
-        await self._host.send_control(Advertise(id, filter), wait=wait)
+        id = await self._send(filter, wait=wait)
         if self._advertiser is not None:
             self._advertiser.add(id, filter)
         return id
@@ -132,10 +131,20 @@ class Publisher:
                 for content in contents:
                     filter = self._advertiser.missing(content)
                     if filter is not None:
-                        await self._host.send_control(Advertise(self._new_id(), filter))
+                        await self._send(filter)
                         self._advertiser.advertised(content)
         finally:
             self._waiting -= 1
+
+    async def _send(self, filter: Filter, *, wait: bool = True) -> str:
+        """Advertise a filter, or nothing if the wait is cancelled: nobody would know the advertisement."""
+        id = self._new_id()
+        try:
+            await self._host.send_control(Advertise(id, filter), wait=wait)
+        except asyncio.CancelledError:
+            self._host.abandon(Unadvertise(id))
+            raise
+        return id
 
     async def _wait_for_window(self) -> None:
         """Wait while the window is full."""

@@ -10,7 +10,7 @@ from types import TracebackType
 from overweave.batches.base import Batch
 from overweave.contract.effects import Deliver
 from overweave.drivers.tcp.client_host import ClientHost
-from overweave.errors import Refused, SessionLost
+from overweave.errors import SessionLost
 from overweave.language.messages import Publish, Subscribe, Unsubscribe
 from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
@@ -137,20 +137,23 @@ class Subscriptions:
         messages = [Subscribe(id, filter) for id, filter in subscription.filters.items()]
         try:
             await host.send_control(*messages, group=subscription.id, wait=subscription.wait)
-        except Refused:
-            self._subscriptions.pop(subscription.id, None)
-            for id in subscription.filters if host.error is None else ():  # some may be in force
-                host.post_control(Unsubscribe(id))
+        except BaseException:  # nobody reads it, also if the wait was cancelled
+            self._forget(subscription)
+            host.abandon(*map(Unsubscribe, subscription.filters))  # some may be in force
             raise
         subscription.in_force = True
 
     async def unsubscribe(self, subscription: Subscription) -> None:
         """Withdraw a subscription, unless the session has ended."""
-        self._subscriptions.pop(subscription.id, None)
-        self.resume(subscription)
+        self._forget(subscription)
         host = self._host
         if not host.closed and host.error is None:
             await host.send_control(*map(Unsubscribe, subscription.filters))
+
+    def _forget(self, subscription: Subscription) -> None:
+        """Deliver no more publications to a subscription."""
+        self._subscriptions.pop(subscription.id, None)
+        self.resume(subscription)
 
     def check(self) -> None:
         """Raise `Refused` if no more publications can arrive."""
