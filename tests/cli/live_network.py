@@ -38,6 +38,10 @@ class LiveNetwork:
         """A broker that joins without being in the tree."""
         self._call(self._start(id, self.urls[contact]))
 
+    def end(self, id):
+        """End a broker as a crash does: its neighbours wait for it."""
+        self._call(self.nodes.pop(id).stop())
+
     def _call(self, work):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(60)
 

@@ -7,6 +7,7 @@ import pytest
 from live_network import live_network
 from test_apply_verb import plan_for
 
+from overweave.broker.modules import collector
 from overweave.cli import apply, apply_run
 from overweave.cli.apply_run import observed
 from overweave.cli.client_options import Credentials
@@ -181,6 +182,27 @@ def test_an_abort_after_that_ends_the_change_and_writes_the_file(run, network, m
         assert run("undo", "--network", network.file, "--yes").status == 0
         assert present(network) == before
         talk()
+
+
+@pytest.mark.parametrize("verb", ["apply", "--abort"])
+@pytest.mark.parametrize("point", [Phase.USED, MoveClients, WriteNetworkFile])
+def test_a_change_goes_on_and_back_when_its_new_broker_no_longer_runs(run, network, monkeypatch, point, verb):
+    """As after a reboot: 'overweave up' starts the brokers of the network file only, and that is still the old one."""
+    monkeypatch.setattr(collector, "_OBSERVE_S", 1.0)
+    before, plan = present(network), plan_of(network)
+    with clients(network) if point is MoveClients else contextlib.nullcontext():
+        with killed_before(monkeypatch, apply_run, "next_step", point):
+            assert run("apply", plan, "--network", network.file, "--yes").status == 1
+        network.end("B4")
+        options = [plan, "--yes"] if verb == "apply" else ["--abort"]
+        status, _, err = run("apply", *options, "--network", network.file)
+        assert status == 0, err
+        found = present(network)
+        is_back = verb == "--abort" and point is Phase.USED
+        assert found[0] == found[1]
+        assert ("B4" in found[0]) != is_back
+        assert written(network) == found[1:3]
+        assert not is_back or found[:3] == before[:3]
 
 
 @pytest.mark.parametrize("point", [Phase.REVERTED, StopBroker])

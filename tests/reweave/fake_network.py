@@ -81,7 +81,14 @@ class FakeNetwork:
         self.synced[id] = set(self.states[id].epochs[:1])
 
     def restore(self):
-        self.down.clear()
+        self.down &= set(self.states) - self.running
+
+    def reboot(self, brokers):
+        """All processes end, and only some brokers start again: those of the old network file."""
+        for id in self.states:
+            self.synced[id] = set(self.states[id].epochs[:1])
+        self.running &= set(brokers)
+        self.down = set(self.states) - self.running
 
     # ---- the coordinator's side
 
@@ -120,6 +127,9 @@ class FakeNetwork:
                 assert broker not in self.running
                 assert contact in self.states
                 self.running.add(broker)
+                if broker in self.down:  # its journal has its state
+                    self.down.discard(broker)
+                    return
                 self.states[broker] = self.flooded
                 self.synced[broker] = set(self.flooded.epochs)
             case MoveClients(moves):

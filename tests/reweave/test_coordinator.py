@@ -12,7 +12,17 @@ from overweave.contract.observation import Observation
 from overweave.contract.overlay_state import OverlayVersion, Phase
 from overweave.overlay.parts import link_ends
 from overweave.reweave import coordinator, situation, states
-from overweave.reweave.coordinator import Done, Failed, MoveClients, PublishState, StopBroker, Wait, next_abort_step, next_step
+from overweave.reweave.coordinator import (
+    Done,
+    Failed,
+    MoveClients,
+    PublishState,
+    StartBroker,
+    StopBroker,
+    Wait,
+    next_abort_step,
+    next_step,
+)
 from overweave.reweave.situation import Situation
 from overweave.reweave.target import Target
 
@@ -106,6 +116,60 @@ def test_an_abort_leads_back_from_every_phase(seed):
     assert network.running == {member.id for member in network.flooded.members}
     if phase in (Phase.PREPARED, Phase.USED):
         assert states.current_tree(network.flooded) == states.current_tree(before)
+
+
+@pytest.mark.parametrize("is_aborted", [False, True])
+@pytest.mark.parametrize("seed", range(30))
+def test_brokers_that_no_longer_run_are_started_again_in_every_phase(seed, is_aborted):
+    """The machine reboots, and the network file is still that of before."""
+    draw = random.Random(seed)
+    network, target = random_change(draw)
+    run(network, target, steps=draw.randint(1, 25))
+    network.reboot(target.before)
+    step = (lambda _, found: next_abort_step(found)) if is_aborted else next_step
+    found = run(network, target, step=step)
+    assert isinstance(found, Done)
+    assert network.violations == []
+    assert network.running == {member.id for member in network.flooded.members}
+
+
+def stopped_broker(previous_has_it=False, running=("B1", "B2"), silent=(), guest_at="B2"):
+    """The first step of a change that is prepared, whose new broker does not answer."""
+    target = Target(change="X", brokers=("B1", "B9"), links=(("B1", "B9"),), before=("B1", "B2"), clients={})
+    state = states.opened(stable(["B1", "B2"], [("B1", "B2")]), target, {})
+    links = {"B1": {0: ("B2",), 1: ("B2", "B9")}, "B2": {0: ("B1",), 1: ("B1",)}}
+    if guest_at:
+        links[guest_at][0] += ("B9",)
+    brokers = {id: answer(id, state, neighbours=links[id]) for id in links if id not in silent}
+    now = Observation(state, brokers, ("B9", *silent))
+    before = Observation(state, {**brokers, "B9": answer("B9", state)}) if previous_has_it else now
+    return next_step(target, Situation(observation=now, previous=before, running=frozenset(running)))
+
+
+def test_a_broker_that_stopped_as_a_guest_joins_again_at_the_same_contact():
+    assert stopped_broker(guest_at="B1") == StartBroker("B9", "B1")
+    assert stopped_broker(guest_at="B2") == StartBroker("B9", "B2")
+    assert stopped_broker(guest_at=None) == StartBroker("B9", "B1")
+    # Of two, the contact is first; while it does not answer, another one would close a cycle.
+    assert stopped_broker(running=["B1"], silent=["B2"]) == StartBroker("B2", "B1")
+    assert stopped_broker(silent=["B2"]) == Wait("no answer from B2, B9")
+
+
+def test_a_broker_that_runs_or_was_there_a_moment_ago_is_not_started():
+    assert stopped_broker(running=["B1", "B2", "B9"]) == Wait("no answer from B9")
+    assert stopped_broker(previous_has_it=True) == Wait("no answer from B9")
+
+
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_a_guest_that_stopped_is_started_once_all_brokers_have_the_same_state(is_aborted):
+    """Before, a neighbour may still wait for a broker that has left."""
+    target = Target(change="X", brokers=("B1", "B2"), links=(("B1", "B2"),), clients={})
+    state = stable(["B1", "B2"], [("B1", "B2")], epoch=1, change="X")
+    earlier = msgspec.structs.replace(state, version=OverlayVersion(1, Phase.CLOSED))
+    for other, expected in ((earlier, Wait), (state, StartBroker)):
+        now = Observation(state, {"B1": answer("B1", state), "B2": answer("B2", other)}, ("G",))
+        found = Situation(observation=now, previous=now, running=frozenset({"B1", "B2"}))
+        assert isinstance(next_abort_step(found) if is_aborted else next_step(target, found), expected)
 
 
 @pytest.mark.parametrize("disabled", ["restless", "unsynced", "occupied"])

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from overweave.cli.operators import Target
@@ -13,15 +13,19 @@ from overweave.drivers.tcp.supervisor_client import SupervisorClient
 from overweave.drivers.tcp.supervisor_protocol import SupervisorError
 
 _CONNECT_S = 1.0
+#: The interval at which a process that stops is looked at, before it is started again.
+_STOPPING_S = 0.2
 
 
 class SupervisedProcesses:
     """Processes of ``overweave up``."""
 
-    def __init__(self, client: SupervisorClient) -> None:
-        self._client = client
+    def __init__(self, client: SupervisorClient, urls: Mapping[str, str]) -> None:
+        self._client, self._urls = client, urls
         #: Brokers start at the same time.
         self._starts: dict[str, asyncio.Task[None]] = {}
+        #: Those that somebody else runs, and that did not answer.
+        self._elsewhere: set[str] = set()
 
     async def running(self) -> frozenset[str]:
         """See `Processes.running`."""
@@ -29,11 +33,32 @@ class SupervisedProcesses:
             if task.done():
                 del self._starts[broker]
                 await task  # an error of the supervisor
-        return frozenset(each.broker for each in await self._client.list() if each.state != "stopping") | self._starts.keys()
+        self._elsewhere = {broker for broker in self._elsewhere if await self._is_elsewhere(broker)}
+        own = frozenset(each.broker for each in await self._client.list() if each.state != "stopping")
+        return own | self._starts.keys() | self._elsewhere
 
     async def start(self, broker: str, contact: str) -> None:
-        """See `Processes.start`."""
-        self._starts[broker] = asyncio.create_task(self._client.start(broker, contact))
+        """See `Processes.start`. One that runs without ``overweave up`` is not started again."""
+        if await self._is_elsewhere(broker):
+            at = f"something else listens at {self._urls[broker]}" if broker in self._urls else "the network file is without it"
+            say(f"broker {broker} does not answer, and 'overweave up' does not start it: {at}")
+            self._elsewhere.add(broker)
+        else:
+            self._starts[broker] = asyncio.create_task(self._start(broker, contact))
+
+    async def _start(self, broker: str, contact: str) -> None:
+        while broker in await self._listed():  # it stops
+            await asyncio.sleep(_STOPPING_S)
+        await self._client.start(broker, contact)
+
+    async def _listed(self) -> frozenset[str]:
+        return frozenset(each.broker for each in await self._client.list())
+
+    async def _is_elsewhere(self, broker: str) -> bool:
+        """Whether somebody else runs a broker of the network file here, or one that the file does not have."""
+        if broker in await self._listed():
+            return False
+        return broker not in self._urls or await _accepts(self._urls[broker])
 
     async def end(self) -> None:
         """Wait for no more answers; brokers that start go on."""
@@ -43,12 +68,16 @@ class SupervisedProcesses:
 
     async def stop(self, broker: str) -> bool:
         """See `Processes.stop`."""
+        if broker in self._elsewhere:
+            self._elsewhere.discard(broker)
+            say(f"broker {broker} has left the overlay: stop it")
+            return False
         await self._client.stop(broker)
         return True
 
 
 class ToldProcesses:
-    """Processes that the operator starts and stops: each is named once."""
+    """Processes that the operator starts and stops: each is named once, and again when it has stopped since then."""
 
     def __init__(self, file: Path, network: Target) -> None:
         self._file, self._urls = file, dict(network.network.urls)
@@ -59,12 +88,15 @@ class ToldProcesses:
         """See `Processes.running`."""
         candidates = [id for id in self._urls if id not in self._stopped]
         answers = await asyncio.gather(*(_accepts(self._urls[id]) for id in candidates))
-        return frozenset(id for id, answer in zip(candidates, answers, strict=True) if answer) | self._started
+        found = frozenset(id for id, answer in zip(candidates, answers, strict=True) if answer)
+        self._started -= found  # one that stops again is named again
+        return found | self._started
 
     async def start(self, broker: str, contact: str) -> None:
         """See `Processes.start`."""
-        say(f"start broker {broker}: overweave broker --config {self._file} --id {broker} --join {contact}")
+        say(f"start broker {broker}, unless it runs: overweave broker --config {self._file} --id {broker} --join {contact}")
         self._started.add(broker)
+        self._stopped.discard(broker)
 
     async def stop(self, broker: str) -> bool:
         """See `Processes.stop`."""
@@ -98,7 +130,7 @@ async def processes_of(file: Path, network: Target) -> AsyncIterator[Processes]:
         say("no 'overweave up' of this user runs the network file here: brokers are started and stopped by hand")
         yield ToldProcesses(file, network)
     else:
-        processes = SupervisedProcesses(client)
+        processes = SupervisedProcesses(client, network.network.urls)
         try:
             yield processes
         finally:

@@ -18,6 +18,7 @@ from overweave.reweave import states
 from overweave.reweave.situation import (
     Move,
     Situation,
+    contact_of,
     lag,
     listed,
     occupied,
@@ -25,6 +26,7 @@ from overweave.reweave.situation import (
     restless,
     rivals,
     stayed,
+    stopped,
     text_of,
     unsynced,
 )
@@ -95,6 +97,8 @@ def next_step(target: Target, situation: Situation) -> Step:
         return _settle_rivals(target, state, others)
     if reason := _conflict(target, situation):
         return Failed(reason)
+    if command := _restart(situation):
+        return command
     if state.change == target.change and state.version.phase in states.IN_PROGRESS:
         return _STEPS[state.version.phase](target, situation)
     if _is_complete(target, situation):
@@ -113,13 +117,15 @@ def next_abort_step(situation: Situation) -> Step:
         return PublishState(states.taken_back(state))
     if phase in (Phase.PREPARED, Phase.USED):
         return PublishState(states.reverting(state))
+    if command := _restart(situation):
+        return command
     if phase == Phase.REVERTING:
         reason = lag(situation, states.current_tree(state).brokers) or restless(situation, states.new_tree(state).epoch)
         return Wait(reason) if reason else PublishState(states.reverted(state))
+    if reason := lag(situation, states.current_tree(state).brokers):  # a silent one may be ahead
+        return Wait(reason)
     if phase == Phase.CLOSED and state.change:
         return PublishState(states.trimmed(state, ()))
-    if reason := lag(situation, states.current_tree(state).brokers):
-        return Wait(reason)
     return _leave_tidy(situation.running, situation) or Done()
 
 
@@ -142,6 +148,14 @@ def _conflict(target: Target, situation: Situation) -> str | None:
         return f"change {state.change!r} is being aborted: complete that first"
     if state.change not in ("", target.change) and state.version.phase in states.IN_PROGRESS:
         return f"change {state.change!r} is in progress ({text_of(state.version)}): apply its plan again, or abort it"
+    return None
+
+
+def _restart(situation: Situation) -> StartBroker | None:
+    """Start a broker that the network waits for and that does not run. Its journal or its contact has its part in the change."""
+    for id in stopped(situation):
+        if contact := contact_of(id, situation):
+            return StartBroker(id, contact)
     return None
 
 

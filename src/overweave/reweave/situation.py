@@ -55,6 +55,42 @@ def lag(situation: Situation, brokers: Collection[str]) -> str | None:
     return None
 
 
+def stopped(situation: Situation) -> list[str]:
+    """The brokers that the network waits for and that do not run, seen twice in a row; those of all open epochs come first.
+
+    A guest counts when all brokers have the same state: some may wait for one that has just left.
+    """
+    now, before, state = situation.observation, situation.previous, situation.state
+    if before is None:
+        return []
+    awaited = {member.id for member in state.members}
+    if all(each.overlay.version == state.version for each in now.brokers.values()):
+        awaited |= {*now.missing}
+    silent = awaited - now.brokers.keys() - before.brokers.keys() - situation.running
+    return sorted(silent, key=lambda each: (bool(_epochs_without(state, each)), each))
+
+
+def contact_of(broker: str, situation: Situation) -> str | None:
+    """Where a stopped broker joins again; None: that is not known before others answer.
+
+    A guest joins where it was one: with a second contact, the tree of its epoch would have a cycle.
+    """
+    state, answers = situation.state, situation.observation.brokers
+    outside = _epochs_without(state, broker)
+    for id, each in sorted(answers.items()):
+        if any(broker in each.overlay.neighbours.get(epoch, ()) for epoch in outside):
+            return id
+    members = [member.id for member in state.members]
+    if outside and any(id not in answers and not _epochs_without(state, id) for id in members):
+        return None
+    return next((id for id in members if id in answers), None)
+
+
+def _epochs_without(state: OverlayState, broker: str) -> list[OverlayEpoch]:
+    """The open epochs in which a broker is a guest at most."""
+    return [tree.epoch for tree in state if broker not in tree.brokers]
+
+
 def rivals(situation: Situation) -> list[str]:
     """The names of other changes with the version of the observed state: two coordinators began at once.
 
