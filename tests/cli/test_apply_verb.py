@@ -547,3 +547,12 @@ def test_a_plan_does_not_know_clusters(run, tmp_path):
     status, _, err = run("apply", plan_for(file, ("B1",), {}), "--network", file)
     assert status == 2
     assert "network.routing: 'merc': expected no clusters, a plan does not know them" in err
+
+
+def test_continuous_planning_holds_a_plan_without_the_configured_root(tmp_path):
+    with live(tmp_path, '[routing]\nroot = "B1"\n', routing="hierarchical-simple") as (file, _):
+        plan = plan_for(file, ("B2", "B3"), {}, links=(("B2", "B3"),))
+        network = target_of(file, Credentials())
+        found = Reweaver(plan, file, network, Limits(saving_min=0.0), 50.0, act=True).round()
+        assert found.action == "held"
+        assert "routing.root: unknown 'B1'" in found.reason

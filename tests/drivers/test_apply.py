@@ -2,15 +2,17 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from overweave.contract.observation import Observation
-from overweave.contract.overlay_state import first_state
+from overweave.contract.overlay_state import OverlayVersion, Phase, first_state
 from overweave.drivers.tcp import apply
 from overweave.drivers.tcp.apply import LiveApply
+from overweave.drivers.tcp.operator import Rejected
 from overweave.errors import OverweaveError
 from overweave.overlay.fixed_shapes import chain
-from overweave.reweave.coordinator import Done, MoveClients, Wait
+from overweave.reweave.coordinator import Done, Failed, MoveClients, PublishState, Wait
 from overweave.reweave.situation import Move
 
 
@@ -62,6 +64,48 @@ def test_a_broker_that_never_answers_an_order_counts_after_a_while(monkeypatch):
     monkeypatch.setattr(apply, "_SILENCE_S", 0.0)
     lost = OverweaveError("B1: connection lost")
     assert failures_after([lost, lost]) == [0, 1, 2]
+
+
+class Rejecting(Operators):
+    """A broker that does not adopt states; a lost connection is no answer."""
+
+    def __init__(self, errors):
+        super().__init__([])
+        self.errors, self.version = list(errors), OverlayVersion(0, Phase.TRIMMED)
+
+    async def observe(self, preferred, delays_s=0.0):
+        state = msgspec.structs.replace(first_state(chain(2), {}), version=self.version)
+        return Observation(state, {})
+
+    async def publish(self, state):
+        error = self.errors.pop(0)
+        if error == "later":
+            self.version = OverlayVersion(0, Phase(self.version.phase + 1))
+            raise Rejected("B1: knows a later state")
+        if error is not None:
+            raise error
+
+
+def end_of_publication(monkeypatch, errors):
+    """The end of a change that publishes one state until that is adopted, and its pauses."""
+    operators, clock = Rejecting(errors), Clock()
+    state = msgspec.structs.replace(first_state(chain(2), {}), version=OverlayVersion(0, Phase.REVERTED))
+
+    def step(_):
+        return PublishState(state) if operators.errors else Done()
+
+    change = LiveApply(operators, Nothing(), Nothing(), step, ("B1",), 1000.0, lambda _: None)
+    monkeypatch.setattr(change, "_pause", clock.pause)
+    return asyncio.run(change.run()), clock.pauses_s
+
+
+def test_a_state_that_is_rejected_twice_ends_the_change(monkeypatch):
+    no = Rejected("B1: expected the root")
+    assert end_of_publication(monkeypatch, [no, no, no]) == (Failed("0 reverted: B1: expected the root"), [1.0])
+    # The network has changed meanwhile, or the connection was lost.
+    lost = OverweaveError("B1: connection lost")
+    assert end_of_publication(monkeypatch, [lost, lost, lost, no, None]) == (Done(), [1.0] * 4)
+    assert end_of_publication(monkeypatch, ["later", no, None]) == (Done(), [1.0] * 2)
 
 
 class Clock:

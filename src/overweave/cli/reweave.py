@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from overweave.cli.apply_run import RATE_HZ, ApplyRun, Report, Seen, observed
+from overweave.cli.apply_run import RATE_HZ, ApplyRun, Report, Seen, check_target, observed
 from overweave.cli.client_options import CaFile, Certificate, Credentials, Key, Name, Token
 from overweave.cli.operators import Target, target_of
 from overweave.cli.output import put
@@ -146,6 +146,7 @@ class Reweaver:
             problem=self._profiles.read(),
         )
         seen = run.look(observation)
+        check_target(self._network, seen.target)
         now_s, moves = time.time(), seen.difference.moves
         self._stayed &= set(moves)  # those that are back after a time away, or at another broker, may move
         if seen.difference.is_empty and not seen.is_resumed:

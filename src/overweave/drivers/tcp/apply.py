@@ -9,8 +9,9 @@ from typing import Protocol
 import msgspec
 
 from overweave.contract.observation import Observation
-from overweave.contract.overlay_state import OverlayState
+from overweave.contract.overlay_state import OverlayState, OverlayVersion
 from overweave.contract.requests import MOVING_ALREADY
+from overweave.drivers.tcp.operator import Rejected
 from overweave.drivers.tcp.overlay_operators import OverlayOperators
 from overweave.errors import OverweaveError
 from overweave.reweave.coordinator import (
@@ -108,6 +109,8 @@ class LiveApply:
         self._answer_s = 0.0
         #: What a step waits for, and since when.
         self._waits_for, self._waits_since_s = "", 0.0
+        #: The state that was rejected last, and the version that was observed then.
+        self._rejected: tuple[OverlayState, OverlayVersion] | None = None
         self._stopped = asyncio.Event()
         #: The clients that have moved, with their brokers.
         self.moved: dict[str, str] = {}
@@ -142,7 +145,8 @@ class LiveApply:
                 await self._pause(self._interval_s(step.reason))
             else:
                 self._waits_for = ""
-                await self._perform(step, observation)
+                if failed := await self._perform(step, observation):
+                    return failed
         return None
 
     def _interval_s(self, reason: str) -> float:
@@ -199,10 +203,10 @@ class LiveApply:
 
     # ---- commands
 
-    async def _perform(self, command: Command, observation: Observation) -> None:
+    async def _perform(self, command: Command, observation: Observation) -> Failed | None:
         match command:
             case PublishState(state):
-                await self._publish(state, observation)
+                return await self._publish(state, observation)
             case MoveClients(moves):
                 await self._move(moves)
             case StartBroker(broker, contact):
@@ -217,18 +221,32 @@ class LiveApply:
                 self._tell("writing the network file")
                 self._file.write(state)
                 self.finished.append("network file written")
+        return None
 
-    async def _publish(self, state: OverlayState, observation: Observation) -> None:
+    async def _publish(self, state: OverlayState, observation: Observation) -> Failed | None:
+        """Have a state adopted. One that is rejected again though the network has not changed is never adopted."""
         if state.version.epoch != observation.state.version.epoch:
             self._file.keep(observation, state.version.epoch)
         phase = text_of(state.version)
         self._tell(phase)
         try:
             await self._operators.publish(state)
-        except OverweaveError as error:  # another coordinator was faster, or the connection is lost: it is observed next
-            self._tell(phase, waits_for=str(error))
-            return
-        self.phases.append((phase, time.monotonic()))
+        except Rejected as error:  # another coordinator may have been faster: that is observed next
+            rejected = state, observation.state.version
+            if self._rejected == rejected:
+                return Failed(f"{phase}: {error}")
+            self._rejected = rejected
+            await self._retry(phase, error)
+        except OverweaveError as error:  # the connection is lost
+            await self._retry(phase, error)
+        else:
+            self.phases.append((phase, time.monotonic()))
+        return None
+
+    async def _retry(self, phase: str, error: OverweaveError) -> None:
+        """Pause before the next observation."""
+        self._tell(phase, waits_for=str(error))
+        await self._pause(5 * _INTERVAL_S)
 
     async def _move(self, moves: tuple[Move, ...]) -> None:
         """Order migrations at the rate of the moment. Those that a lower rate leaves over belong to the next step."""

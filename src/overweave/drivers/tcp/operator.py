@@ -31,6 +31,10 @@ from overweave.errors import OverweaveError, Refused
 ANSWER_S = 10.0
 
 
+class Rejected(OverweaveError):
+    """A request that a module of the broker has answered with an error."""
+
+
 class Operator:
     """Requests to one broker; an asynchronous context manager. A lost connection is not re-established."""
 
@@ -123,7 +127,7 @@ class Operator:
             raise OverweaveError(f"{self.address}: no answer of the module {module!r} within {within_s:g} s") from None
         assert isinstance(reply, ModuleReply)
         if reply.error is not None:
-            raise OverweaveError(f"{self.broker}: {reply.error}")
+            raise Rejected(f"{self.broker}: {reply.error}")
         return reply.body
 
     async def _list(self, after: str = "", client: str | None = None) -> ClientsReply:
