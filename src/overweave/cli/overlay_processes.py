@@ -25,7 +25,7 @@ class SupervisedProcesses:
         #: Brokers start at the same time.
         self._starts: dict[str, asyncio.Task[None]] = {}
         #: Those that somebody else runs, and that did not answer.
-        self._elsewhere: set[str] = set()
+        self._foreign: set[str] = set()
 
     async def running(self) -> frozenset[str]:
         """See `Processes.running`."""
@@ -33,16 +33,16 @@ class SupervisedProcesses:
             if task.done():
                 del self._starts[broker]
                 await task  # an error of the supervisor
-        self._elsewhere = {broker for broker in self._elsewhere if await self._is_elsewhere(broker)}
+        self._foreign = {broker for broker in self._foreign if await self._is_foreign(broker)}
         own = frozenset(each.broker for each in await self._client.list() if each.state != "stopping")
-        return own | self._starts.keys() | self._elsewhere
+        return own | self._starts.keys() | self._foreign
 
     async def start(self, broker: str, contact: str) -> None:
         """See `Processes.start`. One that runs without ``overweave up`` is not started again."""
-        if await self._is_elsewhere(broker):
+        if await self._is_foreign(broker):
             at = f"something else listens at {self._urls[broker]}" if broker in self._urls else "the network file is without it"
             say(f"broker {broker} does not answer, and 'overweave up' does not start it: {at}")
-            self._elsewhere.add(broker)
+            self._foreign.add(broker)
         else:
             self._starts[broker] = asyncio.create_task(self._start(broker, contact))
 
@@ -54,7 +54,7 @@ class SupervisedProcesses:
     async def _listed(self) -> frozenset[str]:
         return frozenset(each.broker for each in await self._client.list())
 
-    async def _is_elsewhere(self, broker: str) -> bool:
+    async def _is_foreign(self, broker: str) -> bool:
         """Whether somebody else runs a broker of the network file here, or one that the file does not have."""
         if broker in await self._listed():
             return False
@@ -68,8 +68,8 @@ class SupervisedProcesses:
 
     async def stop(self, broker: str) -> bool:
         """See `Processes.stop`."""
-        if broker in self._elsewhere:
-            self._elsewhere.discard(broker)
+        if broker in self._foreign:
+            self._foreign.discard(broker)
             say(f"broker {broker} has left the overlay: stop it")
             return False
         await self._client.stop(broker)
