@@ -85,3 +85,18 @@ def test_a_host_without_room_closes_at_once():
         acceptor.close()
 
     run(work())
+
+
+def test_a_connection_that_is_accepted_as_the_acceptor_closes_is_closed():
+    """Its task has not begun then, and a task that is cancelled before it begins closes nothing."""
+
+    async def work():
+        acceptor, address = await listening(Host())
+        with socket.create_connection(address, timeout=5) as peer:
+            acceptor._accept(acceptor._listeners[0])
+            assert acceptor.opening == 1
+            acceptor.close()
+            await asyncio.sleep(0)
+            assert peer.recv(1) == b""
+
+    run(work())

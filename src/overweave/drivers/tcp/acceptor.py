@@ -43,6 +43,8 @@ class Acceptor:
         self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
         #: Accepted connections that are not open yet, as during a TLS handshake.
         self._opening: set[asyncio.Task[None]] = set()
+        #: Those whose task has not begun: it closes nothing when it is cancelled before.
+        self._accepted: set[socket.socket] = set()
         self._is_exhausted = False
 
     @property
@@ -73,6 +75,9 @@ class Acceptor:
             listener.close()
         for task in self._opening:
             task.cancel()
+        for accepted in self._accepted:
+            accepted.close()
+        self._accepted.clear()
         self._listeners = []
 
     def _accept(self, listener: socket.socket) -> None:
@@ -89,6 +94,7 @@ class Acceptor:
             self._is_exhausted = False
             accepted.setblocking(False)
             if self._host.may_accept():
+                self._accepted.add(accepted)
                 task = asyncio.get_running_loop().create_task(self._open(accepted))
                 self._opening.add(task)
                 task.add_done_callback(self._opening.discard)
@@ -96,6 +102,7 @@ class Acceptor:
                 accepted.close()
 
     async def _open(self, accepted: socket.socket) -> None:
+        self._accepted.discard(accepted)
         times = {} if self._context is None else {"ssl_handshake_timeout": _HANDSHAKE_S, "ssl_shutdown_timeout": LINGER_S}
         make: Callable[[], Connection] = lambda: Connection(self._host)  # noqa: E731
         # A failed TLS handshake is not an error of the broker.
