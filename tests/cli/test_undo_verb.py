@@ -1,5 +1,6 @@
 """``overweave undo`` and ``overweave apply --abort`` against live brokers that start and stop, each also when it is killed."""
 
+import asyncio
 import contextlib
 
 import msgspec
@@ -9,7 +10,7 @@ from test_apply_verb import plan_for
 
 from overweave.broker.modules import collector
 from overweave.cli import apply, apply_run
-from overweave.cli.apply_run import observed
+from overweave.cli.apply_run import observed, operators_of
 from overweave.cli.client_options import Credentials
 from overweave.cli.operators import target_of
 from overweave.cli.plan_files import read_plan
@@ -17,7 +18,7 @@ from overweave.cli.reweave import Reweaver
 from overweave.contract.overlay_state import Phase
 from overweave.drivers.tcp.blocking import connect_blocking
 from overweave.drivers.tcp.network_file import read_network
-from overweave.reweave.coordinator import Failed, MoveClients, PublishState, StartBroker, StopBroker, WriteNetworkFile
+from overweave.reweave.coordinator import Done, Failed, MoveClients, PublishState, StartBroker, StopBroker, WriteNetworkFile
 from overweave.reweave.hysteresis import Limits
 from overweave.reweave.states import current_tree, links_of
 
@@ -123,6 +124,54 @@ def test_an_undo_restores_brokers_links_and_places_and_a_second_one_does_nothing
         assert run("undo", "--network", network.file, "--yes").status == 0
         assert present(network) == before
         talk()
+
+
+def move(network, client, source, to):
+    """A client comes back elsewhere."""
+
+    async def order():
+        async with operators_of(target_of(network.file, Credentials())) as operators:
+            await operators.observe((source,))
+            assert await operators.migrate(client, source, to, 30.0) is None
+
+    asyncio.run(order())
+
+
+@pytest.mark.parametrize("point", [WriteNetworkFile, Done])
+def test_an_undo_after_a_change_that_began_again_restores_what_was_before_it(run, network, monkeypatch, point):
+    """A client comes back at its first URL, before the file is written or after the end, and the same plan moves it again."""
+    with clients(network) as talk:
+        before, plan = present(network), plan_of(network)
+        with killed_before(monkeypatch, apply_run, "next_step", point):
+            assert run("apply", plan, "--network", network.file, "--yes").status == 1
+        _, brokers, links, places = present(network)
+        move(network, "near", places["near"], min(brokers - {places["near"]}))
+        for _ in range(2):
+            status, _, err = run("apply", plan, "--network", network.file, "--yes")
+            assert status == 0, err
+        after = present(network)
+        assert after == (brokers, brokers, links, places)
+        assert run("undo", "--network", network.file, "--yes").status == 0
+        assert present(network) == before
+        assert run("undo", "--network", network.file, "--yes")[:2] == (0, NOTHING)
+        assert run("apply", plan, "--network", network.file, "--yes").status == 0
+        assert present(network) == after
+        assert run("undo", "--network", network.file, "--yes").status == 0
+        assert present(network) == before
+        talk()
+
+
+def test_a_change_that_was_taken_back_and_begins_later_is_undone_to_that_moment(run, network, monkeypatch):
+    with clients(network):
+        plan = plan_of(network)
+        with killed_before(monkeypatch, apply_run, "next_step", Phase.USED):
+            assert run("apply", plan, "--network", network.file, "--yes").status == 1
+        assert run("apply", "--abort", "--network", network.file).status == 0
+        move(network, "near", "B1", "B2")
+        before = present(network)
+        assert run("apply", plan, "--network", network.file, "--yes").status == 0
+        assert run("undo", "--network", network.file, "--yes").status == 0
+        assert present(network) == before
 
 
 @pytest.mark.parametrize("point", [Phase.USED, Phase.TRIMMED, WriteNetworkFile, StopBroker])

@@ -55,13 +55,14 @@ def restored(file: Path, found: Observation) -> Target:
 def _epoch_to_undo(file: Path, state: OverlayState) -> int:
     """The epoch whose backup is restored: that of the last change, or of the change that the last one undoes.
 
-    An undo has a backup of its own, of the network before it. To restore that would be to apply the plan again.
+    A change that has begun again, for clients that came back, has a backup of its first epoch only. An undo has a backup of its
+    own, of the network before it. To restore that would be to apply the plan again.
     """
+    kept = [epoch for epoch in range(state.version.epoch, 0, -1) if has_backup(file, epoch)]
     if not is_undo(state.change):
-        return state.version.epoch
-    for epoch in range(state.version.epoch, 0, -1):
-        if has_backup(file, epoch):
-            backup = read_backup(file, epoch)
-            if undo_of(backup.network.overlay, backup.clients) == state.change:
-                return epoch
+        return kept[0] if kept else state.version.epoch
+    for epoch in kept:
+        backup = read_backup(file, epoch)
+        if undo_of(backup.network.overlay, backup.clients) == state.change:
+            return epoch
     raise OverweaveError(f"{file}: expected the network that change {state.change!r} restores, found none: undo where it began")

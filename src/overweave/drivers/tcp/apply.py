@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from overweave.contract.observation import Observation
-from overweave.contract.overlay_state import OverlayState, OverlayVersion
+from overweave.contract.overlay_state import OverlayState, OverlayVersion, Phase
 from overweave.contract.requests import MOVING_ALREADY
 from overweave.drivers.tcp.operator import Rejected
 from overweave.drivers.tcp.overlay_operators import OverlayOperators
@@ -68,7 +68,7 @@ class OverlayFile(Protocol):
         """Rewrite the file."""
 
     def keep(self, observation: Observation, epoch: int) -> None:
-        """Keep the file and the places of clients from before an epoch."""
+        """Keep the file and the places of clients from before the first epoch of a change."""
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -225,7 +225,7 @@ class LiveApply:
 
     async def _publish(self, state: OverlayState, observation: Observation) -> Failed | None:
         """Have a state adopted. One that is rejected again though the network has not changed is never adopted."""
-        if state.version.epoch != observation.state.version.epoch:
+        if _begins(state, observation.state):
             self._file.keep(observation, state.version.epoch)
         phase = text_of(state.version)
         self._tell(phase)
@@ -300,3 +300,9 @@ class LiveApply:
                 await self._stopped.wait()
         except TimeoutError:
             pass
+
+
+def _begins(state: OverlayState, observed: OverlayState) -> bool:
+    """Whether a state is the first one of a change: one that begins again has begun before, unless that was taken back."""
+    is_other = state.change != observed.change or observed.version.phase is Phase.REVERTED
+    return is_other and state.version.epoch != observed.version.epoch

@@ -40,10 +40,13 @@ class LiveFile:
         return found == (state.current, set(tree.brokers), links)
 
     def write(self, state: OverlayState) -> None:
-        """See `OverlayFile.write`. If a coordinator with another copy of the file began the change, this one has no backup."""
-        file, _ = backup_paths(self._path, state.version.epoch)
-        if not file.exists():
-            self._keep_as(file, self._path.read_bytes())
+        """See `OverlayFile.write`. If a coordinator with another copy of the file began the change, this one has no backup.
+
+        The backup of a change that has begun again is that of its first epoch.
+        """
+        epoch, first = state.version.epoch, read_network(self._path).epoch + 1
+        if not any(has_backup(self._path, each) for each in range(min(first, epoch), epoch + 1)):
+            self._keep_as(backup_paths(self._path, epoch)[0], self._path.read_bytes())
         write_network(self._path, state)
 
     def keep(self, observation: Observation, epoch: int) -> None:
