@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from overweave.broker.modules import with_collector
-from overweave.broker.modules.load_report import CLASS, LoadReporter, LoadReportOptions
+from overweave.broker.modules.load_report import LoadReporter, LoadReportOptions
 from overweave.contract.effects import SetTimer
 from overweave.contract.modules import ControlApplied, Delivered, PublishControl, Routed, SendControl, Started
 from overweave.contract.stimuli import LoadMeasured, TimerFired
@@ -91,7 +91,7 @@ def test_brokers_report_to_whoever_subscribes():
         make_modules=lambda at: {"report": LoadReporter(at.broker, LoadReportOptions(every_s=0.5))},
     )
     network.add_client("operator", "B2")
-    network.say("operator", Subscribe("status", parse_filter(f"[class,eq,'{CLASS}']")))
+    network.say("operator", Subscribe("status", parse_filter(f"[class,eq,'{BROKER_STATUS}']")))
     network.scheduler.run(1.8)
     publishers = {publisher for publisher, _, _ in network.deliveries}
     assert publishers == {f"B{i}/report" for i in range(1, 5)}

@@ -1,4 +1,4 @@
-"""Plans that the options of the routing protocol rule out are rejected before anything changes."""
+"""Plans that the network rules out are rejected before anything changes: without the configured root, with unknown brokers."""
 
 from types import SimpleNamespace
 
@@ -9,10 +9,30 @@ from overweave.errors import InvalidInput
 from overweave.routing.options import RootOptions
 
 
+def target(*brokers):
+    return SimpleNamespace(brokers=brokers, links=tuple(zip(brokers, brokers[1:], strict=False)))
+
+
+def network(options=None, *, brokers=("B1", "B2", "B3")):
+    return SimpleNamespace(network=SimpleNamespace(routing_options=options, urls=dict.fromkeys(brokers, "")))
+
+
+def observation(brokers=(), members=()):
+    state = SimpleNamespace(members=[SimpleNamespace(id=id) for id in members])
+    return SimpleNamespace(brokers=dict.fromkeys(brokers), state=state)
+
+
 def test_a_plan_without_the_configured_root_is_rejected() -> None:
-    target = SimpleNamespace(brokers=("B2", "B3"), links=(("B2", "B3"),))
     for options in (None, RootOptions(), RootOptions(root="B2")):
-        check_target(SimpleNamespace(network=SimpleNamespace(routing_options=options)), target)
-    network = SimpleNamespace(network=SimpleNamespace(routing_options=RootOptions(root="B1")))
+        check_target(network(options), target("B2", "B3"), observation())
     with pytest.raises(InvalidInput, match=r"^routing\.root: unknown 'B1', .* among the brokers of the plan"):
-        check_target(network, target)
+        check_target(network(RootOptions(root="B1")), target("B2", "B3"), observation())
+
+
+def test_a_plan_with_a_broker_that_nobody_knows_is_rejected() -> None:
+    wanted = target("B1", "B2", "B9")
+    with pytest.raises(InvalidInput, match=r"^brokers: B9: expected brokers of the network file, or guests that run$"):
+        check_target(network(), wanted, observation(brokers=["B1", "B2"]))
+    check_target(network(), wanted, observation(brokers=["B9"]))
+    check_target(network(), wanted, observation(members=["B9"]))
+    check_target(network(brokers=["B1", "B2", "B9"]), wanted, observation())

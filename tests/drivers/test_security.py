@@ -201,6 +201,18 @@ def test_rights():
     assert ALL.allows_control(Subscribe("s", ANYTHING))
 
 
+def test_nobody_publishes_in_the_name_of_a_module_without_control():
+    status = parse_filter("[class,eq,'BROKER_STATUS'],[broker,eq,'B1']")
+    everything = Permissions(("*",), ("*",))
+    assert not everything.allows_publish(batch("STOCK", "BROKER_STATUS"))
+    assert not everything.allows_control(Advertise("a", status))
+    assert everything.allows_publish(batch("STOCK", "NEWS"))
+    assert everything.allows_control(Advertise("a", ANYTHING))
+    for permitted in (ALL, Permissions(("BROKER_STATUS",)), Permissions(("*",), control=True)):
+        assert permitted.allows_publish(batch("BROKER_STATUS"))
+        assert permitted.allows_control(Advertise("a", status))
+
+
 @pytest.fixture
 def made(tmp_path):
     """Settings with certificates of one authority."""

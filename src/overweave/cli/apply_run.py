@@ -27,7 +27,7 @@ from overweave.errors import InvalidInput, OverweaveError
 from overweave.overlay.graph import Overlay
 from overweave.reweave.coordinator import Done, Failed, Step, next_step
 from overweave.reweave.difference import Difference, check_loads, difference_of
-from overweave.reweave.situation import Situation
+from overweave.reweave.situation import Situation, listed
 from overweave.reweave.states import IN_PROGRESS, current_tree
 from overweave.reweave.step_loads import ProfileModel
 from overweave.reweave.target import Target
@@ -98,7 +98,7 @@ class ApplyRun:
         with locked(self._file):
             seen = self.look()
             report = Report(change=seen.target.change, difference=seen.difference)
-            check_target(self._network, seen.target)
+            check_target(self._network, seen.target, seen.observation)
             if not seen.is_resumed:
                 check_loads(seen.difference)
             self._show(seen)
@@ -197,8 +197,12 @@ def check_protocol(network: Credentialed) -> None:
         raise InvalidInput(f"network.routing: {about.routing!r}: expected no clusters, a plan does not know them")
 
 
-def check_target(network: Credentialed, target: Target) -> None:
-    """Refuse a target without a broker that the options of the routing protocol name: a root."""
+def check_target(network: Credentialed, target: Target, observation: Observation) -> None:
+    """Refuse brokers that nobody knows, and a target without a broker that the options of the routing protocol name: a root."""
+    members = {member.id for member in observation.state.members}
+    unknown = sorted(set(target.brokers) - network.network.urls.keys() - observation.brokers.keys() - members)
+    if unknown:
+        raise InvalidInput(f"brokers: {listed(unknown)}: expected brokers of the network file, or guests that run")
     options = network.network.routing_options
     try:
         if options is not None:

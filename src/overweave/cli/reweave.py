@@ -146,7 +146,7 @@ class Reweaver:
             problem=self._profiles.read(),
         )
         seen = run.look(observation)
-        check_target(self._network, seen.target)
+        check_target(self._network, seen.target, seen.observation)
         now_s, moves = time.time(), seen.difference.moves
         self._stayed &= set(moves)  # those that are back after a time away, or at another broker, may move
         if seen.difference.is_empty and not seen.is_resumed:

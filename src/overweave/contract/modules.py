@@ -21,6 +21,11 @@ from overweave.language.predicates import Filter
 from overweave.language.publications import Publication
 from overweave.overlay.parts import Role
 
+#: The class of the load reports of brokers.
+BROKER_STATUS = "BROKER_STATUS"
+#: The classes that are published by modules.
+MODULE_CLASSES = (BROKER_STATUS,)
+
 # ---- the environment
 
 

@@ -175,7 +175,9 @@ def _begin(target: Target, situation: Situation) -> Step:
         if id not in situation.running:
             return StartBroker(id, contact)
     if absent:
-        return Wait(f"{listed(absent)} not joined yet")
+        return Wait(
+            f"{listed(absent)} not joined yet; one that runs since it left the overlay has to be stopped, and started again"
+        )
     urls = {id: each.url for id, each in observation.brokers.items()}
     return PublishState(states.opened(state, target, urls))
 

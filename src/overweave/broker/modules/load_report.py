@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from overweave.contract.effects import SetTimer
-from overweave.contract.modules import Module, ModuleEffect, ModuleStimulus, PublishControl, SendControl, Started
+from overweave.contract.modules import BROKER_STATUS, Module, ModuleEffect, ModuleStimulus, PublishControl, SendControl, Started
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.errors import InvalidInput
 from overweave.language.messages import Advertise
 from overweave.language.predicates import Filter, Operator, Predicate
 from overweave.language.publications import Publication
 
-CLASS = "BROKER_STATUS"
 #: The attributes of the publication, with the fields of `LoadMeasured`.
 _MEASURES = {
     "input_hz": "input_hz",
@@ -58,7 +57,7 @@ class LoadReporter(Module):
         elif isinstance(stimulus, TimerFired):
             self._reports += 1
             measures = {name: getattr(self._load, field) for name, field in _MEASURES.items()}
-            yield PublishControl(Publication({"class": CLASS, "broker": self._broker, **measures}))
+            yield PublishControl(Publication({"class": BROKER_STATUS, "broker": self._broker, **measures}))
             yield SetTimer("report", now_s + self._options.every_s)
 
     def status(self) -> Mapping[str, object]:
@@ -66,5 +65,5 @@ class LoadReporter(Module):
         return {"reports": self._reports, "every_s": self._options.every_s}
 
     def _advertisement(self) -> Filter:
-        names = (Predicate("class", Operator.EQ, CLASS), Predicate("broker", Operator.EQ, self._broker))
+        names = (Predicate("class", Operator.EQ, BROKER_STATUS), Predicate("broker", Operator.EQ, self._broker))
         return Filter((*names, *(Predicate(name, Operator.PRESENT, 0) for name in _MEASURES)))

@@ -5,7 +5,7 @@ The file of tokens (``security.tokens``) has a table for each client and broker.
     [[client]]
     name = "ticker"                       # "*": any name that has no table of its own
     token = "…"                           # or token_sha256 = "…", the hexadecimal SHA-256 of it
-    publish = ["STOCK"]                   # classes; "*": all
+    publish = ["STOCK"]                   # classes; "*": all, but those of modules only with control
     subscribe = ["*"]
     control = true                        # may order migrations; the default is false
     [[broker]]
@@ -23,13 +23,14 @@ import re
 import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
 from overweave.batches.base import Batch
+from overweave.contract.modules import MODULE_CLASSES
 from overweave.drivers.tcp.certificates import SEPARATOR, may_be_called, names, proves
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.drivers.toml_config import check_keys, read_toml, rows
@@ -50,6 +51,8 @@ _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
 class Permissions:
     """The classes that a peer may publish and subscribe to, and whether it may order migrations (``control``).
 
+    Classes of modules are within ``*`` only with ``control``: nobody else publishes in the name of a broker.
+
     >>> from overweave.language.syntax import parse_filter
     >>> rights = Permissions(publish=("STOCK",))
     >>> rights.allows_control(Advertise("a", parse_filter("[class,eq,'STOCK'],[volume,>,0]")))
@@ -67,6 +70,8 @@ class Permissions:
         """Whether an advertisement or subscription is within the classes; withdrawals always are."""
         if isinstance(message, Advertise):
             classes = self.publish
+            if ANY in classes and not self.control and any(covers(_filter(each), message.filter) for each in MODULE_CLASSES):
+                return False
         elif isinstance(message, Subscribe):
             classes = self.subscribe
         else:
@@ -75,9 +80,9 @@ class Permissions:
 
     def allows_publish(self, batch: Batch) -> bool:
         """Whether all rows are of permitted classes."""
-        if self._published is None:
-            return True
-        return sum(allowed.count for _, allowed in batch.split_by_link(self._published)) == batch.count
+        if self._published is not None:
+            return sum(allowed.count for _, allowed in batch.split_by_link(self._published)) == batch.count
+        return self.control or not batch.split_by_link(_index_of(MODULE_CLASSES))
 
     def includes_subscriptions_of(self, other: "Permissions") -> bool:
         """Whether all subscriptions that ``other`` permits are permitted.
@@ -90,12 +95,10 @@ class Permissions:
 
     @cached_property
     def _published(self) -> Index | None:
-        """A filter for each class, all under one link, so that a row matches at most once. None: every class is permitted."""
+        """The permitted classes; None: all."""
         if ANY in self.publish:
             return None
-        index = Index()
-        index.add_many((each, _filter(each), _CLASS) for each in dict.fromkeys(self.publish))
-        return index
+        return _index_of(self.publish)
 
 
 #: The permissions of peers that need not prove anything.
@@ -255,6 +258,14 @@ def _secret(path: str, secret: _Secret) -> bytes:
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+@cache
+def _index_of(classes: tuple[str, ...]) -> Index:
+    """A filter for each class, all under one link, so that a row matches at most once."""
+    index = Index()
+    index.add_many((each, _filter(each), _CLASS) for each in dict.fromkeys(classes))
+    return index
 
 
 def _filter(name: str) -> Filter:
