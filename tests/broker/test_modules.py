@@ -9,7 +9,7 @@ import pytest
 from overweave.broker.modules import with_collector
 from overweave.broker.modules.load_report import LoadReporter, LoadReportOptions
 from overweave.contract.effects import SetTimer
-from overweave.contract.modules import ControlApplied, Delivered, PublishControl, Routed, SendControl, Started
+from overweave.contract.modules import BROKER_STATUS, ControlApplied, Delivered, PublishControl, Routed, SendControl, Started
 from overweave.contract.stimuli import LoadMeasured, TimerFired
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.messages import Advertise, Subscribe

@@ -1,5 +1,6 @@
 """Plans that the network rules out are rejected before anything changes: without the configured root, with unknown brokers."""
 
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
@@ -10,7 +11,7 @@ from overweave.routing.options import RootOptions
 
 
 def target(*brokers):
-    return SimpleNamespace(brokers=brokers, links=tuple(zip(brokers, brokers[1:], strict=False)))
+    return SimpleNamespace(brokers=brokers, links=tuple(pairwise(brokers)))
 
 
 def network(options=None, *, brokers=("B1", "B2", "B3")):
