@@ -12,7 +12,7 @@ from overweave.contract.effects import Effect
 from overweave.contract.stimuli import Stimulus
 
 #: Of long tests, all cores of a kind together validate after their first stimuli, and then after every n-th.
-ALWAYS, SELDOM = 1_000, 100
+ALWAYS, SELDOM = 2_000, 50
 
 
 class _Core(Protocol):
