@@ -99,7 +99,8 @@ class Oracle:
         """A subscription is withdrawn."""
         if subscription.ended_s is None:
             subscription.ended_s = self._network.scheduler.now_s
-            subscription.is_stalled = self._network.nodes[subscription.client].waiting is not None
+            node = self._network.nodes.get(subscription.client)  # None: its client has crashed
+            subscription.is_stalled = node is not None and node.waiting is not None
 
     def observe(self) -> None:
         """See which publications are settled, and where clients are."""
