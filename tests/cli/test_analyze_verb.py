@@ -74,7 +74,8 @@ def test_text_for_people(run):
 
 def test_covering_has_fewer_entries_where_classes_include_each_other(run, tmp_path):
     (tmp_path / "within.csv").write_text("class,within\nF2,F1\nF3,F2\n")
-    options = ("--classes", "3", "--subscriptions", "300", "--within", tmp_path / "within.csv", "--choose", "--json")
+    tree = ("--topology", ROOT / "examples/tree.csv")
+    options = (*tree, "--classes", "3", "--subscriptions", "300", "--within", tmp_path / "within.csv", "--choose", "--json")
     covering, identity = (
         json.loads(run("analyze", *options, "--routing", name).out)["routing"]["routing_entries"]
         for name in ("covering", "identity")

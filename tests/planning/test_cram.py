@@ -24,7 +24,7 @@ KINDS = [
     {"brokers": 20, "fill": 0.2},
     {"publishers": 2, "bits": 128, "clients": 16},
 ]
-CASES = [(seed, metric, KINDS[seed % len(KINDS)]) for seed in range(64) for metric in CLOSENESS]
+CASES = [(seed, metric, KINDS[seed % len(KINDS)]) for seed in range(32) for metric in CLOSENESS]
 # Groups that get another unit after they were paired with themselves.
 TIGHT = {"publishers": 1, "fill": 0.9, "brokers": 4}
 CASES += [(240, "iou", {"publishers": 1, "fill": 0.6}), *((seed, "iou", TIGHT) for seed in (317, 776)), (860, "intersect", TIGHT)]
@@ -53,7 +53,7 @@ def test_the_fast_path_equals_the_literal_algorithm(no_worse):
         assert {i: int(bin) for i, bin in enumerate(found.bin)} == literal.bins_of(), (seed, metric)
         compared += 1
         clustered += len(literal.clusters()) < len(model.items)
-    assert compared >= (20 if no_worse else 200)
+    assert compared >= (20 if no_worse else 100)
     assert clustered >= compared / 2
 
 

@@ -89,7 +89,7 @@ def can_do_with(problem, count, moves):
 def test_against_trying_everything():
     """On tiny problems the frontier needs as many moves as the best of all trees and placements, in nearly all cases."""
     cases, worse = 0, []
-    for seed in range(24):
+    for seed in range(12):
         kind = {"equal_brokers": seed % 2 == 0, "publishing": seed % 4 == 0, "input_bound": seed % 5 == 0}
         problem = some_problem(seed, clients=6 + seed % 3, brokers=4, publishers=2, fill=(0.35, 0.55, 0.2)[seed % 3], **kind)
         try:
@@ -104,7 +104,7 @@ def test_against_trying_everything():
             cases += 1
             if moves and can_do_with(problem, brokers, moves - 1):
                 worse.append((seed, brokers, moves))
-    assert cases >= 40
+    assert cases >= 20
     assert len(worse) <= cases // 12, worse
 
 
