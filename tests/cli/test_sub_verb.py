@@ -116,7 +116,7 @@ def test_a_refusal_in_the_middle_comes_after_what_came_before(sub, broker, publi
     def cut_off():
         time.sleep(0.5)
         name = next(name for name in broker.node.peers if name != "ticker")
-        broker.call(broker.node.reject, Reject(name, "slow-consumer", "too slow"))
+        broker.call(broker.node.reject, Reject(name, "slow-consumer", "too slow", forget=True))
 
     thread = threading.Thread(target=cut_off)
     thread.start()
