@@ -46,12 +46,19 @@ def mask(request):
 def test_backups_are_as_private_as_the_network_file(path, mode):
     path.chmod(mode)
     seen = observed(path, "alice")
+    LiveFile(path).write(msgspec.structs.replace(seen.state, version=seen.state.version._replace(epoch=2)))
+    LiveFile(path).keep(seen, 3)
+    assert has_backup(path, 2)
+    assert read_backup(path, 3).clients == {"alice": "B2"}
+    kept = {each.name: each.stat().st_mode & 0o777 for epoch in (2, 3) for each in backup_paths(path, epoch) if each.exists()}
+    assert kept == dict.fromkeys(["network.toml.before-2", "network.toml.before-3", "network.toml.before-3.clients"], mode)
+
+
+def test_a_change_that_began_before_this_copy_of_the_file_has_one_backup(path):
+    seen = observed(path, "alice")
     LiveFile(path).keep(seen, 2)
     LiveFile(path).write(msgspec.structs.replace(seen.state, version=seen.state.version._replace(epoch=3)))
-    assert read_backup(path, 2).clients == {"alice": "B2"}
-    assert has_backup(path, 3)
-    kept = {each.name: each.stat().st_mode & 0o777 for epoch in (2, 3) for each in backup_paths(path, epoch) if each.exists()}
-    assert kept == dict.fromkeys(["network.toml.before-2", "network.toml.before-2.clients", "network.toml.before-3"], mode)
+    assert [has_backup(path, epoch) for epoch in (1, 2, 3)] == [False, True, False]
 
 
 @pytest.mark.usefixtures("mask")
