@@ -12,6 +12,8 @@ import numpy as np
 from overweave.contract.observation import Observation
 from overweave.drivers.tcp.network_file import read_network
 from overweave.errors import OverweaveError
+from overweave.language.codec import encode_publication
+from overweave.language.publications import Publication
 from overweave.planning.plan import Plan
 from overweave.testing.counts import Verdict
 from overweave.testing.live_reweave import commands
@@ -22,7 +24,9 @@ from overweave.testing.live_reweave.network import LiveNetwork, Measured, Size
 from overweave.testing.live_reweave.orders import SLOTS
 from overweave.testing.live_reweave.results import CHANGE_S_MAX, TOLERANCE, Report, is_brief, pause_p99_s, phases_left
 
-_EXPIRY_S, _WIRE_BYTES = 10.0, 18
+_EXPIRY_S = 10.0
+#: The bandwidth of a broker over its share of all deliveries: it also forwards, and plans leave headroom.
+_ABOVE_SHARE = 3.0
 #: The most changes to kill a broker in each phase.
 _CHANGES_MAX = 6
 
@@ -59,9 +63,7 @@ class Scenario:
     def __init__(self, options: Options, directory: Path) -> None:
         self.options, self._dice, self._directory = options, random.Random(options.seed), directory
         size = options.size
-        deliveries_hz = size.clients * size.filters * 1.5 / SLOTS * size.rate_hz / max(size.publishers, 1)
-        bandwidth = deliveries_hz * _WIRE_BYTES * 1.6 / options.target
-        self.file = write_network_file(directory, size.brokers, max(bandwidth, 10_000.0), _EXPIRY_S)
+        self.file = write_network_file(directory, size.brokers, bandwidth_bytes_per_s(size, options.target), _EXPIRY_S)
         self.brokers = SingleBrokers(self.file) if options.kill_brokers else UpBrokers(self.file)
         self.network = LiveNetwork(self.file, self.brokers, size, options.seed)
         self.report = Report()
@@ -253,6 +255,18 @@ class Scenario:
         await self.network.leave()
         left = await self.network.left(20.0 + _EXPIRY_S)
         self.report.add("all have left", not left, "; ".join(left) or "tables are empty")
+
+
+def bandwidth_bytes_per_s(size: Size, brokers: int) -> float:
+    """The output bandwidth with which about this many brokers carry all deliveries.
+
+    >>> size = Size(brokers=12, clients=200, filters=5, publishers=40, rate_hz=2000.0)
+    >>> bandwidth_bytes_per_s(size, 4), bandwidth_bytes_per_s(size, 8)
+    (112500.0, 56250.0)
+    """
+    deliveries_hz = size.clients * size.filters * 1.5 / SLOTS * size.rate_hz / max(size.publishers, 1)
+    bytes_each = len(encode_publication(Publication({"from": "p10", "slot": 10, "n": 1000})))
+    return max(deliveries_hz * bytes_each * _ABOVE_SHARE / brokers, 10_000.0)
 
 
 def _text(measured: Measured) -> str:
