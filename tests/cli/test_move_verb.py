@@ -6,10 +6,17 @@ import json
 import threading
 
 import pytest
+import trustme
+from live_network import live_network
 
+from overweave.cli.client_options import Credentials
+from overweave.cli.operators import operator_at, target_of
+from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.blocking import connect_blocking
 from overweave.drivers.tcp.network_file import read_network
+from overweave.drivers.tcp.operator import Operator
 from overweave.drivers.tcp.ports import free_ports
+from overweave.errors import InvalidInput
 from overweave.testing.live import running
 
 TOKENS = """
@@ -128,6 +135,45 @@ def test_a_broker_without_clients_is_drained_at_once(run, network):
     assert status == 0
     assert out.startswith("B2: moved 0 clients in ")
     assert out.endswith("; it can be stopped\n")
+
+
+def test_an_operator_that_was_killed_is_no_client(run, network):
+    file, urls = network
+
+    async def killed():
+        async with Operator(parse_address(urls["B2"]), None) as operator:
+            await operator.clients()
+            operator._connection.abort()
+            await asyncio.sleep(0.1)
+
+    asyncio.run(killed())
+    status, out, _ = run("drain", "B2", "--json", file)
+    assert (status, json.loads(out)["moved"], json.loads(out)["stayed"]) == (0, {}, {})
+
+
+def test_a_client_moves_to_a_spare_broker_that_has_joined_and_back(run, tmp_path, monkeypatch):
+    with live_network(tmp_path, monkeypatch) as network:
+        network.start_guest("B4", "B1")
+        with connect_blocking(network.urls["B1"], name="reader") as reader, reader.subscribe("[x,>=,0]"):
+            for to in ("B4", "B1"):
+                status, _, err = run("move", "reader", "--to", to, network.file)
+                assert status == 0, err
+                assert reader.broker == to
+
+
+def test_brokers_with_tls_and_without_in_one_network(tmp_path):
+    authority = tmp_path / "authority.pem"
+    trustme.CA().cert_pem.write_to_path(authority)
+    brokers = '[[broker]]\nid = "B1"\nlisten = "tcp://127.0.0.1:7401"\n[[broker]]\nid = "B2"\nlisten = "{}://localhost:7402"\n'
+    file, more = tmp_path / "network.toml", '[[link]]\nbetween = ["B1", "B2"]\n'
+    security = '[security]\nauthorities = "authority.pem"\ncertificate = "authority.pem"\n'
+    file.write_text(brokers.format("tls") + more + security)
+    target = target_of(file, Credentials())
+    for url in target.network.urls.values():
+        operator_at(target, url)
+    file.write_text(brokers.format("tcp") + more)
+    with pytest.raises(InvalidInput, match="--cafile: expected none for tcp"):
+        target_of(file, Credentials(authorities=authority))
 
 
 def test_clients_that_stay_are_listed_with_reasons(run, network):

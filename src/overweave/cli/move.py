@@ -17,6 +17,7 @@ from overweave.contract.requests import ClientEntry
 from overweave.drivers.tcp.operator import Operator
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.overlay.checks import nearest
+from overweave.overlay.graph import Overlay
 
 EXAMPLE = "overweave move ticker --to B3 examples/network.toml"
 
@@ -79,8 +80,8 @@ def move(
 async def _move(
     target: Target, client: str, to: str, subscriptions: tuple[str, ...] | None, publishing: bool, timeout_s: float
 ) -> Moved:
-    async with Operators(target, target.network.overlay.ids) as operators:
-        homes = await _homes(operators, client)
+    async with Operators(target, target.network.urls) as operators:  # spare brokers may have joined
+        homes = await _homes(operators, client, target.network.overlay)
         sources = [broker for broker in homes if broker != to]
         start_s = time.monotonic()
         for broker in sources:
@@ -96,15 +97,19 @@ async def _move(
         )
 
 
-async def _homes(operators: Operators, client: str) -> Mapping[str, ClientEntry]:
-    """The brokers that a client is connected to; an error names the client with the nearest name."""
+async def _homes(operators: Operators, client: str, overlay: Overlay) -> Mapping[str, ClientEntry]:
+    """The brokers that a client is connected to; an error names the client with the nearest name.
+
+    A spare broker that cannot be reached has not joined.
+    """
     found = await asyncio.gather(*(operator.client(client) for operator in operators.connected.values()))
     homes = {broker: entry for broker, entry in zip(operators.connected, found, strict=True) if entry is not None}
     if homes:
         return homes
-    if operators.unreachable:
+    unreachable = {broker: reason for broker, reason in operators.unreachable.items() if broker in overlay}
+    if unreachable:
         text = f"client {client!r}: not found at {', '.join(operators.connected) or 'any broker'}"
-        raise OverweaveError(text + unreachable_text(operators.unreachable))
+        raise OverweaveError(text + unreachable_text(unreachable))
     listed = await asyncio.gather(*(operator.clients() for operator in operators.connected.values()))
     known = nearest(client, {entry.name for entries in listed for entry in entries})
     raise InvalidInput(f"client {client!r}: expected a client of the network, {known}")

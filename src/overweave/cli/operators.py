@@ -36,10 +36,12 @@ class Target(NamedTuple):
 
 
 def target_of(file: Path, credentials: Credentials) -> Target:
-    """The network of a file; its authorities are those of the brokers unless others are given."""
+    """The network of a file; its authorities are those of its brokers with TLS unless others are given."""
     network = read_network(file)
-    is_tls = any(parse_address(url).tls for url in network.urls.values())
-    if is_tls and credentials.authorities is None:
+    addresses = [parse_address(url) for url in network.urls.values()]
+    if not any(address.tls for address in addresses):
+        tls_context(addresses[0], credentials)  # options that are for TLS only are errors
+    elif credentials.authorities is None:
         credentials = msgspec.structs.replace(credentials, authorities=network.security.authorities)
     return Target(network, credentials)
 
@@ -88,8 +90,11 @@ def unreachable_text(unreachable: Mapping[str, str]) -> str:
 
 
 def operator_at(target: Target, url: str) -> Operator:
-    """An operator of the broker at a URL."""
-    return operator_of(target.credentials, parse_address(url))
+    """An operator of the broker at a URL; one without TLS is not asked for its certificate."""
+    address, credentials = parse_address(url), target.credentials
+    if not address.tls:
+        credentials = msgspec.structs.replace(credentials, authorities=None, certificate=None, key=None)
+    return operator_of(credentials, address)
 
 
 def operator_of(credentials: Credentials, address: Address) -> Operator:

@@ -43,15 +43,22 @@ def parse_address(url: str, field: str = "url") -> Address:
     >>> parse_address("localhost:7401")
     Traceback (most recent call last):
     overweave.errors.InvalidInput: url: expected tcp://HOST:PORT or tls://HOST:PORT, got 'localhost:7401'
+    >>> parse_address("tcp://b1..lan:7401", "join")
+    Traceback (most recent call last):
+    overweave.errors.InvalidInput: join: expected tcp://HOST:PORT or tls://HOST:PORT, got 'tcp://b1..lan:7401'
     """
     found = _URL.fullmatch(url)
-    if found is None or not 0 < int(found["port"]) <= PORT_MAX or (found["six"] and not _is_six(found["six"])):
+    if found is None or not 0 < int(found["port"]) <= PORT_MAX or not _is_host(found):
         raise InvalidInput(f"{field}: expected tcp://HOST:PORT or tls://HOST:PORT, got {excerpt(url)}")
     return Address(found["six"] or found["host"], int(found["port"]), found["scheme"] == "tls")
 
 
-def _is_six(host: str) -> bool:
+def _is_host(found: re.Match[str]) -> bool:
+    """Whether a host is an IPv6 address, or a name that can be looked up: without empty or overlong labels."""
     try:
-        return ipaddress.ip_address(host).version == 6
+        if found["six"]:
+            return ipaddress.ip_address(found["six"]).version == 6
+        found["host"].encode("idna")
     except ValueError:
         return False
+    return True

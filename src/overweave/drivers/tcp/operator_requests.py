@@ -128,11 +128,13 @@ class OperatorRequests:
     # ---- clients
 
     def clients(self) -> list[ClientEntry]:
-        """All clients of the broker by name, without operators."""
+        """All clients of the broker by name, without operators: connected ones, and the sessions of those that were killed."""
         operators = {each.peer for each in self._operators}
         moving, core = self._host.core.migrations(), self._host.core
         found = (self._entry(name, moving) for name in sorted(core.clients()))
-        return [each for each in found if each.name not in operators or each.subscriptions or each.advertisements]
+        return [
+            each for each in found if each.subscriptions or each.advertisements or (each.connected and each.name not in operators)
+        ]
 
     def _clients(self, request: ClientsRequest) -> ClientsReply:
         core = self._host.core
