@@ -102,6 +102,72 @@ def test_continuous_planning_does_not_apply_again_what_was_undone(run, network):
         assert found.action == "would-act", found
 
 
+@pytest.mark.parametrize("point", [Phase.TRIMMED, WriteNetworkFile, StopBroker])
+def test_continuous_planning_completes_a_change_that_was_stopped_late(run, network, monkeypatch, point):
+    """Nothing is left to save then: neither saving nor budget can hold it."""
+    with clients(network) as talk:
+        plan = plan_of(network)
+        with killed_before(monkeypatch, apply_run, "next_step", point):
+            assert run("apply", plan, "--network", network.file, "--yes").status == 1
+        limits = Limits(saving_min=0.9, moves_per_hour_max=0)
+        reweaver = Reweaver(plan, network.file, target_of(network.file, Credentials()), limits, 50.0, act=True)
+        found = reweaver.round()
+        assert (found.action, found.reason) == ("acted", "the change in progress is complete")
+        running, brokers, links, _ = present(network)
+        assert running == brokers
+        assert len(brokers) == 3
+        assert "B4" in brokers
+        assert written(network) == (brokers, links)
+        found = reweaver.round()
+        assert (found.action, found.reason) == ("held", "the network is as planned")
+        assert run("apply", plan, "--network", network.file, "--yes")[:2] == (0, NOTHING)
+        talk()
+
+
+def test_a_plan_that_moves_clients_only_is_not_applied_again_when_it_was_undone(run, network):
+    """The tree stays, so that the network file differs by the name of the change alone."""
+    with clients(network):
+        before = present(network)
+        plan = plan_for(
+            network.file, ("B1", "B2", "B3"), {"near": "B2", "far": "B3"}, {"market": "B3"}, (("B1", "B2"), ("B2", "B3"))
+        )
+        assert run("apply", plan, "--network", network.file, "--yes").status == 0
+        assert present(network) != before
+        assert run("undo", "--network", network.file, "--yes").status == 0
+        assert present(network) == before
+        limits = Limits(saving_min=-1.0, cooldown_s=0.0)
+        reweaver = Reweaver(plan, network.file, target_of(network.file, Credentials()), limits, 50.0, act=True)
+        found = reweaver.round()
+        assert (found.action, "undone" in found.reason) == ("held", True), found
+
+
+def test_a_network_that_restarts_without_journals_knows_its_last_change(run, network):
+    with clients(network):
+        plan = plan_of(network)
+        assert run("apply", plan, "--network", network.file, "--yes").status == 0
+    network.restart()
+    assert run("apply", plan, "--network", network.file, "--yes")[:2] == (0, NOTHING)
+    assert run("undo", "--network", network.file, "--yes").status == 0
+    found = present(network)
+    network.restart()
+    assert run("undo", "--network", network.file, "--yes")[:2] == (0, NOTHING)
+    assert present(network) == found
+    limits = Limits(saving_min=-1.0)
+    reweaver = Reweaver(plan, network.file, target_of(network.file, Credentials()), limits, 50.0, act=True)
+    assert "undone" in reweaver.round().reason
+
+
+def test_continuous_planning_begins_nothing_after_a_signal(network):
+    with clients(network):
+        before = present(network)
+        reweaver = Reweaver(
+            plan_of(network), network.file, target_of(network.file, Credentials()), Limits(saving_min=-1.0), 50.0, act=True,
+            is_stopped=lambda: True,
+        )  # fmt: skip
+        assert reweaver.round().action == "stopped"
+        assert present(network) == before
+
+
 def test_an_undo_restores_brokers_links_and_places_and_a_second_one_does_nothing(run, network):
     with clients(network) as talk:
         before, plan = present(network), plan_of(network)

@@ -53,7 +53,9 @@ def own_state(network):
 
 def fields(network):
     return {
-        name: getattr(network, name) for name in network.__struct_fields__ if name not in ("overlay", "spares", "epoch", "urls")
+        name: getattr(network, name)
+        for name in network.__struct_fields__
+        if name not in ("overlay", "spares", "epoch", "version", "change", "urls")
     }
 
 
@@ -113,6 +115,25 @@ def test_what_is_written_is_read_again(seed, tmp_path):
         known = {each.id: each for each in (*before.overlay.brokers, *before.spares.values())}
         for broker in (*after.overlay.brokers, *after.spares.values()):
             assert known.get(broker.id, broker) == broker, "capacities, clusters and roles stay"
+
+
+def test_the_last_change_is_written_and_an_aborted_one_is_not(tmp_path):
+    path = tmp_path / "network.toml"
+    path.write_text(FILE)
+    network = read_network(path)
+    links = [link.ends for link in network.overlay.links]
+
+    def written(change, epoch, version, phase=Phase.TRIMMED):
+        state = state_of(network.overlay.ids, links, epoch, phase, version)
+        write_network(path, msgspec.structs.replace(state, change=change))
+        found = read_network(path)
+        return found.epoch, found.version, found.change, "version" in tomllib.loads(path.read_text())["network"]
+
+    assert written("plan B1>B2", 3, 3) == (3, 3, "plan B1>B2", False)
+    assert written("only moves", 3, 4) == (3, 4, "only moves", True)
+    assert written("", 3, 4) == (3, 4, "only moves", True), "a network that has restarted without journals"
+    assert written("aborted", 3, 5, Phase.REVERTED) == (3, 4, "only moves", True)
+    assert written("", 3, 6) == (3, 6, "", True)
 
 
 def test_comments_and_other_tables_stay(tmp_path):

@@ -10,7 +10,8 @@ from overweave.contract.observation import BrokerObservation, Observation, Obser
 from overweave.contract.overlay_state import OverlayStatus, first_state
 from overweave.drivers.tcp import atomic_file
 from overweave.drivers.tcp.network_file import read_network
-from overweave.drivers.tcp.overlay_file import LiveFile, backup_paths, has_backup, read_backup
+from overweave.drivers.tcp.overlay_file import LiveFile, backup_paths, has_backup, locked, read_backup
+from overweave.errors import OverweaveError
 
 FILE = """\
 [network]
@@ -79,9 +80,17 @@ def test_a_backup_that_cannot_be_written_is_as_before(path, monkeypatch):
         raise OSError("no space left")
 
     monkeypatch.setattr(atomic_file.os, "fsync", fail)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(OverweaveError, match=r"network\.toml\.before-2\.clients: cannot be written: no space left"):
         LiveFile(path).keep(observed(path, "bob"), 2)
     assert read_backup(path, 2).clients == {"alice": "B2"}
     assert sorted(each.name for each in path.parent.iterdir()) == [
         "network.toml", "network.toml.before-2", "network.toml.before-2.clients",
     ]  # fmt: skip
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path):
+    with (
+        pytest.raises(OverweaveError, match=r"none/\.network\.toml\.lock: cannot be written"),
+        locked(tmp_path / "none" / "network.toml"),
+    ):
+        pass

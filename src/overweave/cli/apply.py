@@ -14,7 +14,7 @@ from overweave.cli.operators import Target, target_of
 from overweave.cli.output import put
 from overweave.cli.plan_files import plan_target, read_plan
 from overweave.cli.plan_profiles import PlanProfiles
-from overweave.drivers.tcp.overlay_file import locked
+from overweave.drivers.tcp.overlay_file import LiveFile, locked
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.reweave.coordinator import Failed, next_abort_step
 
@@ -57,7 +57,7 @@ def apply(
     """
     target = target_of(network, Credentials(name, token, cafile, certificate, key))
     if status or abort:
-        return _status(target, json=json) if status else _abort(network, target, rate)
+        return _status(network, target, json=json) if status else _abort(network, target, rate)
     if plan is None:
         raise InvalidInput("PLAN: expected a plan file, or --status or --abort")
     chosen = read_plan(plan)
@@ -66,8 +66,8 @@ def apply(
     return run.run(yes=yes, dry_run=dry_run)
 
 
-def _status(target: Target, *, json: bool) -> int:
-    observation = observed(target)
+def _status(file: Path, target: Target, *, json: bool) -> int:
+    observation = LiveFile(file).named(observed(target))
     put(msgspec.json.encode(observation) + b"\n" if json else status_text(observation).encode())
     return 0
 

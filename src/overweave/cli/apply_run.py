@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from overweave.planning.problem import Problem
 
 RATE_HZ = 50.0
+#: A coordinator of changes to a target.
+TargetStep = Callable[[Target, Situation], Step]
 _NOTHING = "the network is as planned: nothing to do\n"
 #: The interval between two lines about the progress where no terminal shows it.
 _REPORT_S = 5.0
@@ -112,7 +114,7 @@ class ApplyRun:
 
     def look(self, observation: Observation | None = None) -> Seen:
         """The difference of an observation, or of one made now."""
-        observation = observed(self._network) if observation is None else observation
+        observation = LiveFile(self._file).named(observed(self._network) if observation is None else observation)
         target = self._target_of(observation)
         model = None if self._problem is None else ProfileModel(self._problem, target.clients)
         return Seen(observation, target, difference_of(target, observation, self._rate_hz, model))
@@ -133,11 +135,11 @@ class ApplyRun:
         self._put(report, text)
         return 0
 
-    def change(self, target: Target, report: Report) -> Done | None:
+    def change(self, target: Target, report: Report, coordinator: TargetStep | None = None) -> Done | None:
         """Perform a change and fill its report; None: stopped by Ctrl-C."""
-        start_s = time.monotonic()
+        start_s, step = time.monotonic(), coordinator or next_step
         ended, apply = run_change(
-            self._file, self._network, lambda situation: next_step(target, situation), target.brokers, self._rate_hz
+            self._file, self._network, lambda situation: step(target, situation), target.brokers, self._rate_hz
         )
         report.duration_s, report.moved = time.monotonic() - start_s, apply.moved
         report.phases = {phase: at_s - start_s for phase, at_s in apply.phases}

@@ -3,13 +3,14 @@
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from overweave.cli.apply_run import RATE_HZ, ApplyRun, Report, Seen, check_target, observed
+from overweave.cli.apply_run import RATE_HZ, ApplyRun, Report, Seen, TargetStep, check_target, observed
 from overweave.cli.client_options import CaFile, Certificate, Credentials, Key, Name, Token
 from overweave.cli.operators import Target, target_of
 from overweave.cli.output import put
@@ -18,16 +19,18 @@ from overweave.cli.plan_profiles import PlanProfiles
 from overweave.cli.reweave_history import read_history, write_history
 from overweave.cli.stopping import stopping
 from overweave.contract.observation import DELAYS_S_MAX, Observation
+from overweave.contract.overlay_state import Phase
 from overweave.drivers.tcp.apply import DELAYS_S
 from overweave.drivers.tcp.overlay_file import locked
 from overweave.errors import OverweaveError
 from overweave.planning.plan import Plan
+from overweave.reweave.coordinator import next_finishing_step
 from overweave.reweave.deliveries import DeliveryMeter
 from overweave.reweave.difference import check_loads
 from overweave.reweave.hysteresis import Health, Hysteresis, Limits, Proposal
 from overweave.reweave.saving import is_applied, saving_of
 from overweave.reweave.situation import Move
-from overweave.reweave.target import is_undo
+from overweave.reweave.target import is_change_of, is_undo
 
 EXAMPLE = """\
 overweave plan profiles --follow --network network.toml --out plan.json
@@ -84,8 +87,8 @@ def reweave(
     """
     target = target_of(network, Credentials(name, token, cafile, certificate, key))
     limits = Limits(saving_min=saving, cooldown_s=cooldown, moves_per_hour_max=moves)
-    reweaver = Reweaver(plan, network, target, limits, rate, act=act, every_s=every, profiles=profiles)
     stopped, last = threading.Event(), None
+    reweaver = Reweaver(plan, network, target, limits, rate, act=act, every_s=every, profiles=profiles, is_stopped=stopped.is_set)
     with stopping(stopped, signal.SIGINT, signal.SIGTERM):
         while not stopped.is_set():
             found = reweaver.round()
@@ -111,8 +114,10 @@ class Reweaver:
         act: bool,
         every_s: float = 10.0,
         profiles: Path | None = None,
+        is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self._plan, self._file, self._network, self._act = plan, file, network, act
+        self._is_stopped = is_stopped
         self._rate_hz, self._meter = rate_hz, DeliveryMeter()
         self._profiles = PlanProfiles(plan, network, profiles)
         #: Brokers count delays from one round to the next.
@@ -120,6 +125,8 @@ class Reweaver:
         self._hysteresis = Hysteresis(limits, read_history(file, time.time()))
         #: The migrations that the last change has tried in vain.
         self._stayed: set[Move] = set()
+        #: The change that has reached its end here: its network file is written, and its brokers have stopped.
+        self._complete = ""
 
     def round(self) -> Round | None:
         """The decision now; None: there is no plan yet."""
@@ -149,8 +156,11 @@ class Reweaver:
         check_target(self._network, seen.target, seen.observation)
         now_s, moves = time.time(), seen.difference.moves
         self._stayed &= set(moves)  # those that are back after a time away, or at another broker, may move
+        breaker = self._hysteresis.breaker(now_s)
+        if self._act and breaker is None and self._is_interrupted(plan, seen):
+            return self._complete_change(run, seen)
         if seen.difference.is_empty and not seen.is_resumed:
-            return self._result("held", self._hysteresis.breaker(now_s) or "the network is as planned")
+            return self._result("held", breaker or "the network is as planned")
         if is_undo(seen.observation.state.change) and self._plan.stat().st_mtime <= self._file.stat().st_mtime:
             return self._result("held", "the last change was undone after this plan was written: 'overweave apply' applies it")
         if not seen.is_resumed:
@@ -162,26 +172,51 @@ class Reweaver:
         verdict = self._hysteresis.decide(proposal, now_s)
         if not (verdict.is_act and self._act):
             return self._result("would-act" if verdict.is_act else "held", verdict.reason, proposal)
-        is_complete = self._change(run, seen)
-        return self._result("acted" if is_complete else STOPPED, verdict.reason, proposal)
-
-    def _change(self, run: ApplyRun, seen: Seen) -> bool:
-        """Apply a plan; whether that is complete. A change that fails has moved clients too, and opens the breaker."""
         with locked(self._file):
-            self._hysteresis.begin(len(seen.difference.moves), time.time())
+            report = self._change(run, seen)
+        return self._result("acted" if report.applied else STOPPED, verdict.reason, proposal)
+
+    def _is_interrupted(self, plan: Plan, seen: Seen) -> bool:
+        """Whether a change of this plan was stopped before its end: in a phase, or before the network file was written."""
+        is_trimmed = is_change_of(plan, seen.observation) and seen.observation.state.version.phase is Phase.TRIMMED
+        return seen.is_resumed or (is_trimmed and seen.target.change != self._complete)
+
+    def _complete_change(self, run: ApplyRun, seen: Seen) -> Round:
+        """Complete a change that was stopped. It was decided on before: it needs no saving, cool-down or budget."""
+        report = Report(change=seen.target.change, difference=seen.difference)
+        with locked(self._file):
+            report = self._change(run, seen) if seen.is_resumed else self._perform(run, seen, report, next_finishing_step)
+        if not report.applied:
+            return self._result(STOPPED, "the change in progress is not complete")
+        if report.moved or report.phases or report.finished:
+            return self._result("acted", "the change in progress is complete")
+        return self._result("held", "the network is as planned")
+
+    def _change(self, run: ApplyRun, seen: Seen) -> Report:
+        """Apply a plan, and count its moves. A change that fails has moved clients too."""
+        self._hysteresis.begin(len(seen.difference.moves), time.time())
+        write_history(self._file, self._hysteresis.applied)
+        report = Report(change=seen.target.change, difference=seen.difference)
+        try:
+            return self._perform(run, seen, report)
+        finally:
+            self._hysteresis.end(len(report.moved), time.time())
             write_history(self._file, self._hysteresis.applied)
-            report = Report(change=seen.target.change, difference=seen.difference)
-            try:
-                ended = run.change(seen.target, report)
-                self._stayed = {move for move in seen.difference.moves if move.client in report.stayed}
-                return ended is not None
-            except OverweaveError as error:
-                self._hysteresis.fail(f"the last change failed: {error}", time.time())
-                raise
-            finally:
-                self._hysteresis.end(len(report.moved), time.time())
-                self._meter = DeliveryMeter()  # delays during the change are its own
-                write_history(self._file, self._hysteresis.applied)
+
+    def _perform(self, run: ApplyRun, seen: Seen, report: Report, coordinator: TargetStep | None = None) -> Report:
+        """Perform a change, unless a signal has arrived before. One that fails opens the breaker."""
+        if self._is_stopped():
+            return report
+        try:
+            run.change(seen.target, report, coordinator)
+        except OverweaveError as error:
+            self._hysteresis.fail(f"the last change failed: {error}", time.time())
+            raise
+        finally:
+            self._meter = DeliveryMeter()  # delays during the change are its own
+        self._stayed = {move for move in seen.difference.moves if move.client in report.stayed}
+        self._complete = seen.target.change if report.applied else ""
+        return report
 
     def _result(self, action: str, reason: str, proposal: Proposal | None = None) -> Round:
         return Round(

@@ -88,7 +88,8 @@ class OverlayState(msgspec.Struct, frozen=True):
     def rank(self) -> tuple[OverlayVersion, bool]:
         """Of two states the one of higher rank is in force.
 
-        The network file does not know which change has written it. So the state with the name of the change is the higher one.
+        A broker that starts with the network file does not know the name of the change. So the state with the name is the higher
+        one.
         """
         return self.version, bool(self.change)
 
@@ -120,8 +121,8 @@ class OverlayRecord(msgspec.Struct, frozen=True):
     guests: tuple[str, ...] = ()
 
 
-def first_state(overlay: Overlay, urls: Mapping[str, str] = {}, epoch: int = 0) -> OverlayState:
-    """The state of an overlay that no change has led to, such as that of a network file.
+def first_state(overlay: Overlay, urls: Mapping[str, str] = {}, epoch: int = 0, version: int = 0) -> OverlayState:
+    """The state of an overlay that is not changing, such as that of a network file; its version is at least its epoch.
 
     >>> state = first_state(Overlay(["B1", "B2"], [("B1", "B2")]))
     >>> state.version, state.current, state.trees[0].neighbours("B2")
@@ -129,7 +130,7 @@ def first_state(overlay: Overlay, urls: Mapping[str, str] = {}, epoch: int = 0) 
     """
     members = tuple(Member(id, urls.get(id, ""), number) for number, id in enumerate(overlay.ids))
     tree = EpochTree(OverlayEpoch(epoch), overlay.ids, tuple(link.ends for link in overlay.links))
-    return OverlayState(OverlayVersion(epoch, Phase.TRIMMED), members, (tree,), OverlayEpoch(epoch))
+    return OverlayState(OverlayVersion(max(version, epoch), Phase.TRIMMED), members, (tree,), OverlayEpoch(epoch))
 
 
 def joining_state(broker: str) -> OverlayState:

@@ -215,6 +215,14 @@ def _closed(target: Target, situation: Situation) -> Step:
     return PublishState(states.trimmed(state, gone))
 
 
+def next_finishing_step(target: Target, situation: Situation) -> Step:
+    """The next step to the end of a change that was stopped after its last phase; clients that came back stay."""
+    state = situation.state
+    if state.change != target.change or state.version.phase is not Phase.TRIMMED:
+        return Failed(f"another change has begun: {state.change!r}")
+    return _finish(target, situation)
+
+
 def _finish(target: Target, situation: Situation) -> Step:
     """The tree is the target's: write the network file, then stop brokers that are not in it any more."""
     state = situation.state

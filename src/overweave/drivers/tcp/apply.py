@@ -64,6 +64,9 @@ class OverlayFile(Protocol):
     def is_current(self, state: OverlayState) -> bool:
         """Whether the file has the overlay of a state."""
 
+    def named(self, observation: Observation) -> Observation:
+        """An observation with the name of the last change, if the network has restarted without journals since then."""
+
     def write(self, state: OverlayState) -> None:
         """Rewrite the file."""
 
@@ -159,7 +162,7 @@ class LiveApply:
     async def _observe(self) -> Observation | None:
         asked_s = time.monotonic()
         try:
-            found = await self._operators.observe(self._preferred, DELAYS_S)
+            found = self._file.named(await self._operators.observe(self._preferred, DELAYS_S))
         except OverweaveError as error:
             if time.monotonic() - self._answered_s > _SILENCE_S:
                 raise

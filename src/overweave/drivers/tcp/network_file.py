@@ -57,8 +57,10 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
     urls: Mapping[str, str]
     #: The brokers that are not in the overlay.
     spares: Mapping[str, Broker] = {}
-    #: The epoch of the overlay.
+    #: The epoch of the overlay, the version of its state, and the name of the last change: some only move clients.
     epoch: int = 0
+    version: int = 0
+    change: str = ""
     routing: str = "filter"
     routing_options: RoutingOptions | None = None
     modules: Mapping[str, msgspec.Struct] = {}
@@ -99,6 +101,7 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
             urls={**self.urls, broker_id: url},
             brokers=(*self.overlay.brokers, *self.spares.values()),
             epoch=self.epoch,
+            version=self.version,
             join=join,
             routing=self.routing,
             routing_options=self.routing_options,
@@ -195,6 +198,8 @@ def network_of(document: Mapping[str, Any], directory: Path = Path()) -> Network
         urls=listen_urls(ids, given_urls(listed), (network.host, network.port, network.tls), security),
         spares={each.id: each for each in known if each.id not in overlay},
         epoch=network.epoch,
+        version=max(network.version, network.epoch),
+        change=network.change,
         routing=network.routing,
         routing_options=routing_options,
         modules=found,
@@ -229,12 +234,16 @@ class _Network(msgspec.Struct, frozen=True, kw_only=True):
     state: Path | None = None
     metrics_port: int | None = None
     epoch: int = 0
+    version: int = 0
+    change: str = ""
 
     def __post_init__(self) -> None:
         if not 0.1 <= self.trace_every_s < float("inf"):
             raise InvalidInput(f"network.trace_every_s: expected a time of at least 0.1 s, got {self.trace_every_s:g}")
-        if not 0 <= self.epoch < EPOCHS_MAX:
-            raise InvalidInput(f"network.epoch: expected an integer from 0 to {EPOCHS_MAX - 1:,}, got {self.epoch:,}")
+        for name in ("epoch", "version"):
+            if not 0 <= getattr(self, name) < EPOCHS_MAX:
+                text = f"expected an integer from 0 to {EPOCHS_MAX - 1:,}, got {getattr(self, name):,}"
+                raise InvalidInput(f"network.{name}: {text}")
         protocol(self.routing, "network.routing")
         if self.shape is not None and self.shape not in SHAPES:
             raise InvalidInput(unknown("network.shape", self.shape, SHAPES))

@@ -14,7 +14,7 @@ from typing import Any
 import tomlkit
 from tomlkit.items import AoT, Table
 
-from overweave.contract.overlay_state import OverlayState
+from overweave.contract.overlay_state import OverlayState, Phase
 from overweave.drivers.tcp.atomic_file import mode_of, write_atomically
 from overweave.drivers.tcp.network_file import NetworkFile, network_of, read_network
 from overweave.errors import InvalidInput
@@ -31,6 +31,17 @@ def write_network(path: Path, state: OverlayState) -> None:
     write_atomically(path, text.encode(), mode_of(path))
 
 
+def change_of(state: OverlayState, network: NetworkFile) -> tuple[int, str]:
+    """The version and the last change of a state in its network file.
+
+    An aborted change leaves those before it. A network that has restarted without journals does not know its last change.
+    """
+    version = state.version.epoch
+    if state.version.phase is Phase.REVERTED or (not state.change and version == network.version):
+        return network.version, network.change
+    return version, state.change
+
+
 def rewritten(text: str, network: NetworkFile, state: OverlayState) -> str:
     """The text of a network file with the overlay of a state in which one epoch is open."""
     if not state.is_stable:
@@ -40,6 +51,9 @@ def rewritten(text: str, network: NetworkFile, state: OverlayState) -> str:
     table = document.setdefault("network", tomlkit.table())
     if state.current != network.epoch:
         table["epoch"] = int(state.current)
+    version, change = change_of(state, network)
+    _set(table, "version", version if version > state.current else None)
+    _set(table, "change", change or None)
     links = {link_ends(*link) for link in tree.links}
     if set(tree.brokers) != set(network.overlay.ids) or links != {link.ends for link in network.overlay.links}:
         urls = {each.id: each.url for each in state.members if each.id in tree.brokers and each.id not in network.urls}
@@ -95,6 +109,14 @@ def _broker(network: NetworkFile, id: str) -> Table:
         if getattr(broker, name) != getattr(plain, name):
             about[name] = getattr(broker, name)
     return _made(about)
+
+
+def _set(table: Any, key: str, value: object) -> None:
+    """Set a key, or remove it if it has its default."""
+    if value is None:
+        table.pop(key, None)
+    elif table.get(key) != value:
+        table[key] = value
 
 
 def _tables(document: tomlkit.TOMLDocument, name: str) -> list[Table]:

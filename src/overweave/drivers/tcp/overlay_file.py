@@ -12,7 +12,7 @@ from overweave.contract.observation import Observation
 from overweave.contract.overlay_state import OverlayState
 from overweave.drivers.tcp.atomic_file import mode_of, write_atomically
 from overweave.drivers.tcp.network_file import NetworkFile, read_network
-from overweave.drivers.tcp.network_writer import write_network
+from overweave.drivers.tcp.network_writer import change_of, write_network
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.overlay.parts import link_ends
 
@@ -37,17 +37,31 @@ class LiveFile:
         network, tree = read_network(self._path), state.tree(state.current)
         links = {link_ends(*link) for link in tree.links}
         found = network.epoch, set(network.overlay.ids), {link.ends for link in network.overlay.links}
-        return found == (state.current, set(tree.brokers), links)
+        return found == (state.current, set(tree.brokers), links) and change_of(state, network) == (
+            network.version,
+            network.change,
+        )
+
+    def named(self, observation: Observation) -> Observation:
+        """See `OverlayFile.named`."""
+        state = observation.state
+        if state.change or not state.is_stable:
+            return observation
+        _, change = change_of(state, read_network(self._path))
+        return msgspec.structs.replace(observation, state=msgspec.structs.replace(state, change=change))
 
     def write(self, state: OverlayState) -> None:
         """See `OverlayFile.write`. If a coordinator with another copy of the file began the change, this one has no backup.
 
         The backup of a change that has begun again is that of its first epoch.
         """
-        epoch, first = state.version.epoch, read_network(self._path).epoch + 1
-        if not any(has_backup(self._path, each) for each in range(min(first, epoch), epoch + 1)):
+        network, epoch = read_network(self._path), state.version.epoch
+        has_begun_again = bool(state.change) and network.change == state.change
+        first = min(network.version + 1, epoch)
+        if not has_begun_again and not any(has_backup(self._path, each) for each in range(first, epoch + 1)):
             self._keep_as(backup_paths(self._path, epoch)[0], self._path.read_bytes())
-        write_network(self._path, state)
+        with _named(self._path):
+            write_network(self._path, state)
 
     def keep(self, observation: Observation, epoch: int) -> None:
         """See `OverlayFile.keep`."""
@@ -59,7 +73,8 @@ class LiveFile:
 
     def _keep_as(self, backup: Path, content: bytes) -> None:
         """Write a backup for those who may read the network file."""
-        write_atomically(backup, content, mode_of(self._path))
+        with _named(backup):
+            write_atomically(backup, content, mode_of(self._path))
 
 
 def backup_paths(path: Path, epoch: int) -> tuple[Path, Path]:
@@ -95,7 +110,8 @@ def read_backup(path: Path, epoch: int) -> NetworkBackup:
 def locked(path: Path) -> Iterator[None]:
     """A lock on a network file: the second change on this machine at the same time is an error."""
     lock = path.with_name(f".{path.name}.lock")
-    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    with _named(lock):
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -104,3 +120,12 @@ def locked(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Turn errors of the file system, such as a full disk, into errors that name the file."""
+    try:
+        yield
+    except OSError as error:
+        raise OverweaveError(f"{path}: cannot be written: {error.strerror or error}") from None

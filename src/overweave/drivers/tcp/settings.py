@@ -63,8 +63,9 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
     #: ``tcp://HOST:PORT`` or ``tls://HOST:PORT``, here and for all brokers of the network.
     listen: str
     overlay: Overlay
-    #: The epoch of the overlay of the network file.
+    #: The epoch of the overlay of the network file, and the version of its state.
     epoch: int = 0
+    version: int = 0
     #: The URL of the broker at which this one joins the network; None: it is in the overlay.
     join: str | None = None
     #: Of all brokers of the network file, in its order.
@@ -114,7 +115,7 @@ class BrokerSettings(msgspec.Struct, frozen=True, kw_only=True):
         """The state of the overlay that this broker starts with, unless its journal has a later one."""
         if self.join is not None:
             return joining_state(self.id)
-        state, numbered = first_state(self.overlay, self.urls, self.epoch), self.numbered_overlay
+        state, numbered = first_state(self.overlay, self.urls, self.epoch, self.version), self.numbered_overlay
         members = tuple(Member(each.id, each.url, numbered.position(each.id)) for each in state.members)
         return msgspec.structs.replace(state, members=members)
 
