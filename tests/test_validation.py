@@ -62,11 +62,11 @@ def widen_a_window(client):
 
 
 def begin_without_a_deadline(client):
-    from overweave.broker.client.migration_state import Migration, Phase
+    from overweave.broker.client.migration_state import Migration, MigrationPhase
 
     (home,) = client._attachments
     current = client._migrations._current = Migration(None, home, home)
-    current.phase, client._migrations.active = Phase.DRAINING, True
+    current.phase, client._migrations.active = MigrationPhase.DRAINING, True
 
 
 @pytest.mark.parametrize(

@@ -174,15 +174,15 @@ def test_a_move_in_progress_ends_at_its_target_when_the_old_broker_fails(brokers
     publish(brokers, 2)
     brokers.send("B1", Migrate("t", "B2", None, True, BarrierKind.STREAM))
     assert Attach("B2", "B1") in brokers.effects
-    assert (client.homes.is_secondary("B2"), client.homes.is_secondary("B1")) == (True, False)
+    assert (client.view.is_secondary("B2"), client.view.is_secondary("B1")) == (True, False)
     brokers.connect("B2")
-    assert (client.homes.subscriptions("B1"), client.homes.subscriptions("B2")) == ({"c/s1"}, set())
+    assert (client.view.subscriptions("B1"), client.view.subscriptions("B2")) == ({"c/s1"}, set())
     brokers.lose("B1")
     brokers.fail_over("B1", "B2")
     assert generations(brokers.control("B2", Subscribe)) == [("c/s1", 1)], "the move has subscribed already"
-    assert client.homes.subscriptions("B2") == {"c/s1"}
+    assert client.view.subscriptions("B2") == {"c/s1"}
     assert brokers.numbers("B2") == [0, 1]
-    assert (client.peers(), client.is_migrating, client.homes.is_secondary("B2")) == (["B2"], False, False)
+    assert (client.peers(), client.is_migrating, client.view.is_secondary("B2")) == (["B2"], False, False)
 
 
 def test_orders_are_rejected_until_publishing_goes_on(brokers):

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from overweave.broker.client.migration import Migrations
-from overweave.broker.client.migration_state import Phase
+from overweave.broker.client.migration_state import MigrationPhase
 from overweave.contract.stimuli import MigrateClient
 from overweave.drivers.tcp.client import connect
 from overweave.overlay.graph import Overlay
@@ -57,7 +57,10 @@ def test_a_publisher_that_resumes_late_fails_the_check_of_pauses(late_s, monkeyp
     begun, step = {}, Migrations._step
 
     def late(self, current, effects):
-        if current.phase is Phase.ADVERTISING and time.monotonic() < begun.setdefault(current, time.monotonic()) + late_s:
+        if (
+            current.phase is MigrationPhase.ADVERTISING
+            and time.monotonic() < begun.setdefault(current, time.monotonic()) + late_s
+        ):
             return False
         return step(self, current, effects)
 

@@ -15,7 +15,7 @@ from overweave.routing import PROTOCOLS
 from overweave.testing.fault_classes import TREES
 
 ANY_X, ANY_Y = parse_filter("[x,>=,0]"), parse_filter("[y,>=,0]")
-ADVERTISING = migration.Phase.ADVERTISING
+ADVERTISING = migration.MigrationPhase.ADVERTISING
 MOMENTS_S = (0.0, 0.04, 0.08, 0.12, 0.16, 0.2, 0.3)
 
 
@@ -126,7 +126,7 @@ def test_a_new_broker_that_restarts_while_the_publisher_drains_gets_nothing():
     network.publish("c", parse_publication("[y,0]"))
     order = network.client_processes.migrate("c", "B3")
     run(network, 1.0)
-    assert network.client("c")._migrations._current.phase is migration.Phase.DRAINING
+    assert network.client("c")._migrations._current.phase is migration.MigrationPhase.DRAINING
     network.crash("B3", for_s=0.5)
     publish(network, "p", "x", 0, 100)
     run(network, 30.0)

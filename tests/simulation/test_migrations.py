@@ -52,7 +52,7 @@ def test_buffered_publications_are_lost_only_if_the_client_unsubscribes_before_i
     assert (outcome.failures, outcome.excused > 0) == ([], True)
 
 
-def has_all_at_once(current):
+def is_caught_up_at_once(current):
     """Without a barrier; a client that does not advertise does not even wait for its new subscriptions, as the drain does."""
     if not current.source.of_kind(Advertise):
         current.order = msgspec.structs.replace(current.order, publishing=False)
@@ -60,7 +60,7 @@ def has_all_at_once(current):
 
 
 def test_without_the_barrier_publications_are_lost(monkeypatch):
-    monkeypatch.setattr(migration, "has_all", has_all_at_once)
+    monkeypatch.setattr(migration, "is_caught_up", is_caught_up_at_once)
     failures = [failure for seed in range(12) for failure in run_seed(seed, "filter", "subscriber", "none").failures]
     assert any("lost" in failure for failure in failures)
 

@@ -113,14 +113,14 @@ def test_a_client_at_two_brokers_gets_what_both_have_buffered(protocol):
 
 
 def test_with_a_dedup_window_alone_a_client_at_two_brokers_loses_publications(monkeypatch):
-    monkeypatch.setattr(ReceivedPublications, "new_rows", only_the_window)
+    monkeypatch.setattr(ReceivedPublications, "mark_received", only_the_window)
     assert lost_while_split("filter") > WINDOW
 
 
 @pytest.mark.parametrize("protocol", ["filter", "destination"])
 def test_with_a_buffer_publications_are_lost(protocol, monkeypatch):
     monkeypatch.setattr(SlowConsumerPolicy, "begin_move", lambda *_: None)
-    monkeypatch.setattr(ReceivedPublications, "new_rows", only_the_window)
+    monkeypatch.setattr(ReceivedPublications, "mark_received", only_the_window)
     stall = Stall(protocol)
     stall.stall_and_move("stall", 0.0)
     assert len(stall.delivered()) < stall.published - WINDOW

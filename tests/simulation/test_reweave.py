@@ -53,7 +53,7 @@ def test_an_epoch_that_closes_before_it_is_quiet_loses_publications(monkeypatch)
     assert lost("cuts")
 
 
-def has_all_at_once(current):
+def is_caught_up_at_once(current):
     """Without a barrier; a client that does not advertise does not even wait for its new subscriptions, as the drain does."""
     if not current.source.of_kind(Advertise):
         current.order = msgspec.structs.replace(current.order, publishing=False)
@@ -61,7 +61,7 @@ def has_all_at_once(current):
 
 
 def test_a_subscription_that_is_withdrawn_before_the_barrier_loses_publications(monkeypatch):
-    monkeypatch.setattr(migration, "has_all", has_all_at_once)
+    monkeypatch.setattr(migration, "is_caught_up", is_caught_up_at_once)
     assert lost("none")
 
 

@@ -44,7 +44,7 @@ def pauses_s(hops: int, delay_s: float, migrations: int, protocol: str = "filter
         for _ in range(round(_REST_S / _EVERY_S)):
             network.publish("p", Publication({"x": turn}))
             network.scheduler.run(network.scheduler.now_s + _EVERY_S)
-            paused_s += _EVERY_S * network.client("p").homes.is_paused
+            paused_s += _EVERY_S * network.client("p").view.is_publishing_paused
         assert network.migrations[order.token] is None, network.migrations[order.token]
         found.append(paused_s)
     network.run_until_quiescent()

@@ -246,11 +246,11 @@ class _Run:
             return
         client = str(self._random.choice(movers))
         core = network.client(client)
-        homes = [peer for peer in core.peers() if peer == core.broker or core.homes.subscriptions(peer)]
+        homes = [peer for peer in core.peers() if peer == core.broker or core.view.subscriptions(peer)]
         source = str(self._random.choice(homes))
         places = self._overlay.ids[:2] if self._kind == "back-and-forth" else self._overlay.ids
         to = str(self._random.choice([broker for broker in places if broker != source]))
-        subscriptions, publishing = self._draw_parts(client, sorted(core.homes.subscriptions(source)))
+        subscriptions, publishing = self._draw_parts(client, sorted(core.view.subscriptions(source)))
         order = network.client_processes.migrate(client, to, subscriptions=subscriptions, publishing=publishing, source=source)
         self._orders.add(order, source)
         if self._random.random() < _CHANGED:

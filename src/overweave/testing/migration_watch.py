@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from overweave.broker.client.migration import _DEADLINES_S, Migrations
-from overweave.broker.client.migration_state import Phase
+from overweave.broker.client.migration_state import MigrationPhase
 from overweave.contract.stimuli import MigrateClient
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.nodes import Node
@@ -16,7 +16,7 @@ _LATE_S = Migrations.REPEAT_S + 0.2
 class _Wait(NamedTuple):
     client: str
     token: str
-    phase: Phase
+    phase: MigrationPhase
     since_s: float
 
 
@@ -85,7 +85,7 @@ class Orders:
         is_moving = core.is_migrating or any(
             each.client == client and token not in network.migrations for token, each in self._orders.items()
         )
-        parts = set(core.homes.subscriptions(broker) if order.subscriptions is None else order.subscriptions)
+        parts = set(core.view.subscriptions(broker) if order.subscriptions is None else order.subscriptions)
         if order.publishing and core.broker == broker:
             parts.add("")
         known = None if is_moving else frozenset(parts)
@@ -120,7 +120,7 @@ class Orders:
             if client in network.clients() and network.client_processes.life(client) == order.life:
                 core = network.client(client)
                 homes = [
-                    peer for peer in core.peers() if (part in core.homes.subscriptions(peer) if part else peer == core.broker)
+                    peer for peer in core.peers() if (part in core.view.subscriptions(peer) if part else peer == core.broker)
                 ]
                 if homes not in ([order.to], []):  # none: withdrawn meanwhile
                     yield f"{part or 'the publishing side'} of {client} is at {homes}, expected {order.to}"

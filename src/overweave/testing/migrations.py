@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from overweave.broker.client.migration import _DEADLINES_S
-from overweave.broker.client.migration_state import Phase
+from overweave.broker.client.migration_state import MigrationPhase
 from overweave.testing.fault_classes import TREES
 from overweave.testing.migration_run import FAULTS, GRAPHS, KINDS, Outcome, run_seed
 
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     print(f"{count:,} runs, {total.publications:,} publications, {total.due:,} due deliveries ({total.excused:,} excused)")
     orders = f"{total.moved:,} moved, {total.rejected:,} rejected, {total.unknown:,} without a result after a crash"
     print(f"{total.orders:,} orders: {orders}")
-    for phase in Phase:
+    for phase in MigrationPhase:
         if phase.value in total.longest_s:
             print(f"longest time {phase.value}: {total.longest_s[phase.value]:.1f} s, deadline {_DEADLINES_S[phase]:g} s")
     print(f"{failed} runs failed")

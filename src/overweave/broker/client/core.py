@@ -14,10 +14,10 @@ from overweave.batches.objects import Rows
 from overweave.broker.client.attachment import ClientAttachment
 from overweave.broker.client.attachments import Attachments
 from overweave.broker.client.failover import Failover
-from overweave.broker.client.homes import Homes
 from overweave.broker.client.migration import MIGRATE, Migrations
 from overweave.broker.client.publishing import ClientBarrier, Publishing
 from overweave.broker.client.received import ReceivedPublications
+from overweave.broker.client.view import AttachmentView
 from overweave.broker.session import AckScheduler
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Deliver, Effect, Rejection, SetTimer
@@ -72,13 +72,13 @@ class ClientCore:
         self._publishing = Publishing(first)
         self._migrations = Migrations(self._attachments, self._publishing, first)
         self._failover = Failover(self._attachments, self._publishing, self._migrations)
-        #: The brokers that its parts depend on.
-        self.homes = Homes(self._attachments, self._publishing, self._migrations)
+        #: For drivers: the brokers that its parts depend on.
+        self.view = AttachmentView(self._attachments, self._publishing, self._migrations)
         #: By group: the deliveries of a group's subscriptions are merged.
         self._subscriptions: Index | None = None
         self._seen = DedupWindow(2 * self._config.window)
         self._received = ReceivedPublications(self._seen)
-        #: Its incarnation as a publisher, and the sequence number of its next publication.
+        #: Its life id as a publisher, and the sequence number of its next publication.
         self.life = life
         self._sequence = self._first_sequence = first_sequence
         self._timers: set[str] = set()
@@ -189,7 +189,7 @@ class ClientCore:
         if isinstance(stimulus, FrameArrived):
             attachment = self._attachments.by_peer.get(stimulus.peer)
             if attachment is not None:
-                self._frame(stimulus.frame, attachment, effects)
+                self._on_frame(stimulus.frame, attachment, effects)
         elif isinstance(stimulus, TimerFired):
             self._on_timer(stimulus.name, effects, now_s)
         elif isinstance(stimulus, PeerConnected | PeerDisconnected):
@@ -199,7 +199,7 @@ class ClientCore:
             elif attachment is not None:
                 attachment.session.disconnect()
         elif isinstance(stimulus, AttachFailed):
-            self._migrations.attach_failed(stimulus.peer, stimulus.reason, effects)
+            self._migrations.on_attach_failed(stimulus.peer, stimulus.reason, effects)
         elif isinstance(stimulus, FailOver):
             self._failover.begin(stimulus.peer, stimulus.to, effects)
         if self._publishing.awaited is not None:
@@ -218,7 +218,7 @@ class ClientCore:
             for attachment in self._attachments:
                 attachment.session.retransmit(effects)
 
-    def _frame(self, frame: Frame, attachment: ClientAttachment, effects: list[Effect]) -> None:
+    def _on_frame(self, frame: Frame, attachment: ClientAttachment, effects: list[Effect]) -> None:
         session = attachment.session
         if isinstance(frame, BatchFrame):
             batch = frame.batch
@@ -240,13 +240,13 @@ class ClientCore:
         elif isinstance(message, Migrate):
             self._migrations.begin(message, attachment, effects)
         elif isinstance(message, StreamEnd):
-            self._migrations.stream_ended(message.token)
+            self._migrations.on_stream_end(message.token)
 
     def _on_rejected(self, rejected: Rejected, attachment: ClientAttachment, effects: list[Effect]) -> None:
         """Forget a rejected message: it is not sent again."""
         if not rejected.withdrawal:
             known = attachment.registered.pop(rejected.id, None)
-            if self._migrations.rejected(rejected, attachment, effects):
+            if self._migrations.on_rejected(rejected, attachment, effects):
                 return  # the registration stays in force where it was
             if known is None:
                 return  # it was withdrawn meanwhile: nobody depends on it
@@ -256,7 +256,7 @@ class ClientCore:
 
     def _deliver(self, batch: Batch, effects: list[Effect]) -> None:
         if len(self._attachments.by_peer) > 1:
-            new: Rows64 | None = self._received.new_rows(batch)
+            new: Rows64 | None = self._received.mark_received(batch)
         else:
             self._received.clear()
             new = batch.mark_seen(self._seen)

@@ -45,7 +45,7 @@ class Detachments:
             if barrier.settled or (deadline_s is not None and now_s > deadline_s):
                 del self._waiting[attachment]
                 self._attachments.remove(attachment)
-                self._publishing.forget(attachment, [])  # there were only withdrawals left
+                self._publishing.transfer_barriers(attachment, [])  # there were only withdrawals left
                 effects.append(Detach(attachment.peer))
 
     def validate(self) -> None:

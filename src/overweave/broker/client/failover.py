@@ -34,7 +34,7 @@ class Failover:
             self._publishing.requeue(failed)
             self._publishing.home = to
             self._publishing.resume_behind(to.session.outbound.barrier())
-        self._publishing.forget(failed, [(to, to.session.outbound.barrier())])
+        self._publishing.transfer_barriers(failed, [(to, to.session.outbound.barrier())])
         self._attachments.remove(failed)
         effects.append(Detach(failed.peer))
 
@@ -48,7 +48,7 @@ class Failover:
             for other in each.generations_of(id, kind):
                 each.withdraw(other, effects)
         make = Advertise if kind is Advertise else Subscribe
-        to.send(make(self._migrations.next_generation(old), old.filter), effects)
+        to.send(make(self._migrations.renewed_id(old), old.filter), effects)
 
     def validate(self) -> None:
         """Check the invariants: publishing is paused for advertisements, or for a migration."""

@@ -12,7 +12,7 @@ so that any failure leads back to it. The sum of all deadlines is below the long
 from overweave.broker.client.attachment import ClientAttachment, Registration
 from overweave.broker.client.attachments import Attachments
 from overweave.broker.client.detachments import Detachments
-from overweave.broker.client.migration_state import Migration, Phase, has_all, is_settled, not_moved
+from overweave.broker.client.migration_state import Migration, MigrationPhase, is_caught_up, is_settled, unmoved_advertisements
 from overweave.broker.client.publishing import Publishing
 from overweave.contract.effects import Attach, Effect
 from overweave.contract.frames import BarrierRequest, Migrate, MigrationResult, Rejected
@@ -24,11 +24,11 @@ MIGRATE = "migrate"
 #: The longest time in each phase. After that of the return the migration has failed, but publishing stays paused until its
 #: advertisements are in force at the only broker that is left.
 _DEADLINES_S = {
-    Phase.ATTACHING: 30.0,
-    Phase.SUBSCRIBING: 120.0,
-    Phase.DRAINING: 10.0,
-    Phase.ADVERTISING: 10.0,
-    Phase.REVERTING: 10.0,
+    MigrationPhase.ATTACHING: 30.0,
+    MigrationPhase.SUBSCRIBING: 120.0,
+    MigrationPhase.DRAINING: 10.0,
+    MigrationPhase.ADVERTISING: 10.0,
+    MigrationPhase.REVERTING: 10.0,
 }
 #: The most characters of an error in a result.
 _ERROR_MAX = 1000
@@ -76,13 +76,13 @@ class Migrations:
         unknown = sorted({*(order.subscriptions or ())} - known)
         return f"the client has no subscription {unknown[0]!r}" if unknown else None
 
-    def attach_failed(self, peer: str, reason: str, effects: list[Effect]) -> None:
+    def on_attach_failed(self, peer: str, reason: str, effects: list[Effect]) -> None:
         """The driver cannot connect to a broker."""
         current = self._current
-        if current is not None and current.target.peer == peer and current.phase is not Phase.REVERTING:
+        if current is not None and current.target.peer == peer and current.phase is not MigrationPhase.REVERTING:
             self._fail(current, f"cannot attach to {peer}: {reason}", effects)
 
-    def rejected(self, rejected: Rejected, attachment: ClientAttachment, effects: list[Effect]) -> bool:
+    def on_rejected(self, rejected: Rejected, attachment: ClientAttachment, effects: list[Effect]) -> bool:
         """Fail if the new broker has rejected a registration; whether it was one of a migration."""
         current = self._current
         if current is None or attachment is not current.target:
@@ -92,7 +92,7 @@ class Migrations:
         self._fail(current, f"{current.order.to} rejected a registration: {rejected.text}", effects)
         return True
 
-    def stream_ended(self, token: str) -> None:
+    def on_stream_end(self, token: str) -> None:
         """The old broker has sent all that was routed without the new subscriptions."""
         if self._current is not None and self._current.attempt == token:
             self._current.stream_ended = True
@@ -123,12 +123,12 @@ class Migrations:
         current = self._current
         if current is not None and current.source is failed:
             self._current = None
-        elif current is not None and current.target is failed and current.phase is not Phase.REVERTING:
+        elif current is not None and current.target is failed and current.phase is not MigrationPhase.REVERTING:
             self._fail(current, f"{failed.broker} has failed", effects)
         for each in (failed, to):
             self._leaving.cancel(each)
 
-    def next_generation(self, registration: Registration) -> str:
+    def renewed_id(self, registration: Registration) -> str:
         """The id of a registration with a generation of its own."""
         self._generation += 1
         return at_generation(registration.id, self._next_generation(registration))
@@ -157,42 +157,44 @@ class Migrations:
     def _step(self, current: Migration, effects: list[Effect]) -> bool:
         """Enter the next phase if the present one is complete."""
         match current.phase:
-            case Phase.DRAINING | Phase.ADVERTISING if current.target_restarted:
+            case MigrationPhase.DRAINING | MigrationPhase.ADVERTISING if current.target_restarted:
                 # Perhaps without the subscriptions: publications may have come to the old broker alone since the barrier.
                 self._fail(current, f"{current.order.to} has restarted", effects)
-            case Phase.ATTACHING if current.target.session.established:
+            case MigrationPhase.ATTACHING if current.target.session.established:
                 self._subscribe(current, effects)
-            case Phase.SUBSCRIBING if current.target_restarted and is_settled(current.barrier):
+            case MigrationPhase.SUBSCRIBING if current.target_restarted and is_settled(current.barrier):
                 # It has the subscriptions from its journal, so that their settlement says nothing.
                 for _, new in current.subscriptions:
                     current.target.withdraw(new, effects)
                 current.subscriptions.clear()
                 self._subscribe(current, effects)
-            case Phase.SUBSCRIBING if current.awaits_stream_end and not current.requested and is_settled(current.barrier):
+            case MigrationPhase.SUBSCRIBING if (
+                current.awaits_stream_end and not current.requested and is_settled(current.barrier)
+            ):
                 # Only now: before they are settled, the new broker may crash and forget the subscriptions.
                 self._request_barrier(current, effects)
-            case Phase.SUBSCRIBING if has_all(current):
+            case MigrationPhase.SUBSCRIBING if is_caught_up(current):
                 if not current.order.publishing or self._publishing.home is not current.source:
                     self._complete(current, effects)
                 else:
                     self._drain(current)
-            case Phase.DRAINING if is_settled(current.barrier):
-                self._enter(current, Phase.ADVERTISING)
+            case MigrationPhase.DRAINING if is_settled(current.barrier):
+                self._enter(current, MigrationPhase.ADVERTISING)
                 self._advertise(current, current.source.of_kind(Advertise), current.target, effects)
-            case Phase.ADVERTISING if is_settled(current.barrier):
-                if late := not_moved(current):  # advertised meanwhile
+            case MigrationPhase.ADVERTISING if is_settled(current.barrier):
+                if late := unmoved_advertisements(current):  # advertised meanwhile
                     self._advertise(current, late, current.target, effects)
                     return False
                 self._publishing.resume(current.target, effects)
                 self._complete(current, effects)
-            case Phase.REVERTING if is_settled(current.barrier):
+            case MigrationPhase.REVERTING if is_settled(current.barrier):
                 self._publishing.resume(current.source, effects)
                 self._finish(current, current.error, effects)
             case _:
                 return False
         return True
 
-    def _enter(self, current: Migration, phase: Phase) -> None:
+    def _enter(self, current: Migration, phase: MigrationPhase) -> None:
         """Enter a phase; one that begins again has no more time."""
         if phase is not current.phase:
             current.phase, current.deadline_s = phase, None
@@ -207,7 +209,7 @@ class Migrations:
         ]
         if order.subscriptions is None and self.home is source:
             self.home = target
-        self._enter(current, Phase.SUBSCRIBING)
+        self._enter(current, MigrationPhase.SUBSCRIBING)
         self._generation += 1
         for old in chosen:
             new = Subscribe(at_generation(old.id, self._next_generation(old)), old.filter)
@@ -229,7 +231,7 @@ class Migrations:
         """Pause publishing until everything published is settled."""
         self._publishing.pause()
         current.barrier = current.source.session.outbound.barrier()
-        self._enter(current, Phase.DRAINING)
+        self._enter(current, MigrationPhase.DRAINING)
 
     def _advertise(self, current: Migration, held: list[Registration], at: ClientAttachment, effects: list[Effect]) -> None:
         """Advertise at a broker with the next generation; in force, it has all subscriptions that publications need."""
@@ -244,7 +246,7 @@ class Migrations:
 
     def _expire(self, current: Migration, effects: list[Effect]) -> None:
         """A phase has taken too long; there is nothing to return to from a return."""
-        if current.phase is Phase.REVERTING and current.barrier is not None:
+        if current.phase is MigrationPhase.REVERTING and current.barrier is not None:
             self._publishing.resume_behind(current.barrier)
             where = current.source.broker
             error = f"{current.error}; publishing is paused until its advertisements are in force at {where}"
@@ -259,10 +261,10 @@ class Migrations:
                 current.target.withdraw(new, effects)
         if self.home is current.target:
             self.home = current.source
-        if current.phase is Phase.ADVERTISING:
+        if current.phase is MigrationPhase.ADVERTISING:
             self._revert(current, error, effects)
             return
-        if current.phase is Phase.DRAINING:
+        if current.phase is MigrationPhase.DRAINING:
             self._publishing.resume(current.source, effects)
         self._finish(current, error, effects)
 
@@ -276,7 +278,7 @@ class Migrations:
                 current.target.withdraw(new, effects)
         current.barrier = current.source.session.outbound.barrier()
         current.error = error
-        self._enter(current, Phase.REVERTING)
+        self._enter(current, MigrationPhase.REVERTING)
 
     def _complete(self, current: Migration, effects: list[Effect]) -> None:
         """Withdraw what has moved."""
@@ -304,7 +306,7 @@ class Migrations:
             current.validate()
             assert current.source not in self._leaving
             assert current.target not in self._leaving
-            assert self._publishing.paused or current.phase in (Phase.ATTACHING, Phase.SUBSCRIBING)
+            assert self._publishing.paused or current.phase in (MigrationPhase.ATTACHING, MigrationPhase.SUBSCRIBING)
             moving = {split_generation(old.id)[0] for old, _ in (*current.subscriptions, *current.advertisements)}
         homes: dict[tuple[type, str], ClientAttachment] = {}
         for attachment in attachments if len(attachments.by_peer) > 1 else ():

@@ -8,7 +8,7 @@ from overweave.contract.frames import NO_EPOCH, BarrierKind, Migrate
 from overweave.language.messages import Advertise
 
 
-class Phase(enum.Enum):
+class MigrationPhase(enum.Enum):
     """The progress of a migration."""
 
     ATTACHING = "attaching"
@@ -23,7 +23,7 @@ class Migration:
 
     def __init__(self, order: Migrate, source: ClientAttachment, target: ClientAttachment) -> None:
         self.order, self.source, self.target = order, source, target
-        self.phase = Phase.ATTACHING
+        self.phase = MigrationPhase.ATTACHING
         self.deadline_s: float | None = None
         #: Old and new registrations.
         self.subscriptions: list[tuple[Registration, Registration]] = []
@@ -53,26 +53,26 @@ class Migration:
     def awaits_stream_end(self) -> bool:
         """Whether the old broker has to end its stream."""
         is_stream = self.order.barrier is BarrierKind.STREAM and bool(self.subscriptions)
-        return self.phase is Phase.SUBSCRIBING and is_stream and not self.stream_ended
+        return self.phase is MigrationPhase.SUBSCRIBING and is_stream and not self.stream_ended
 
     def validate(self) -> None:
         """Check the invariants: each phase has its barrier and its deadline, and has moved no more than it may have."""
         phase = self.phase
-        assert (self.barrier is None) == (phase is Phase.ATTACHING)
+        assert (self.barrier is None) == (phase is MigrationPhase.ATTACHING)
         assert self.deadline_s is not None
-        assert phase is not Phase.ATTACHING or not self.subscriptions
-        assert phase in (Phase.ADVERTISING, Phase.REVERTING) or not self.advertisements
-        assert bool(self.error) == (phase is Phase.REVERTING)
+        assert phase is not MigrationPhase.ATTACHING or not self.subscriptions
+        assert phase in (MigrationPhase.ADVERTISING, MigrationPhase.REVERTING) or not self.advertisements
+        assert bool(self.error) == (phase is MigrationPhase.REVERTING)
         assert not self.requested or self.order.barrier is BarrierKind.STREAM
 
 
-def not_moved(current: Migration) -> list[Registration]:
+def unmoved_advertisements(current: Migration) -> list[Registration]:
     """The advertisements that are still at the old broker alone."""
     moved = {old.id for old, _ in current.advertisements}
     return [each for each in current.source.of_kind(Advertise) if each.id not in moved]
 
 
-def has_all(current: Migration) -> bool:
+def is_caught_up(current: Migration) -> bool:
     """Whether all publications that were routed without the new subscriptions have arrived."""
     if not current.subscriptions:
         return True

@@ -105,7 +105,7 @@ class Publishing:
         self._paused.extendleft(reversed(batches))
         self._paused_rows += sum(each.count for each in batches)
 
-    def forget(self, left: ClientAttachment, parts: list[tuple[ClientAttachment, Barrier]]) -> None:
+    def transfer_barriers(self, left: ClientAttachment, parts: list[tuple[ClientAttachment, Barrier]]) -> None:
         """The client has left a broker; what barriers still wait for there is behind other ``parts`` now, if anywhere."""
         for each in self._all:
             each.replace(left, parts)

@@ -15,13 +15,13 @@ REMEMBERED_MAX = 1 << 18
 
 
 class ReceivedPublications:
-    """What a client has received since it is at several brokers, oldest first."""
+    """The publications received since the client has had several brokers, oldest first."""
 
     def __init__(self, window: DedupWindow) -> None:
         self._window = window
         self._received: dict[Identity, None] = {}
 
-    def new_rows(self, batch: Batch) -> NDArray[np.int64]:
+    def mark_received(self, batch: Batch) -> NDArray[np.int64]:
         """The rows that the client has not received; they are marked as seen."""
         identities = list(batch.identities())
         before = [self._window.is_older(*identity) for identity in identities]

@@ -139,7 +139,7 @@ class Attachments:
 
     def is_secondary(self, attachment: Attachment) -> bool:
         """Whether nothing depends on an attachment but a migration."""
-        return self._client.core.homes.is_secondary(attachment.peer)
+        return self._client.core.view.is_secondary(attachment.peer)
 
     # ---- what attachments report
 

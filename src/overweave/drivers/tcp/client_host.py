@@ -187,11 +187,11 @@ class ClientHost:
 
     def confirmed_filters(self, peer: str) -> int:
         """See `AttachedClient.confirmed_filters`."""
-        return self._handler.confirmed_filters(self.core.homes.subscriptions(peer))
+        return self._handler.confirmed_filters(self.core.view.subscriptions(peer))
 
     def on_session_lost(self, peer: str, error: SessionLost) -> None:
         """See `AttachedClient.on_session_lost`."""
-        self._handler.on_session_lost(self.core.homes.subscriptions(peer), error)
+        self._handler.on_session_lost(self.core.view.subscriptions(peer), error)
 
     def _schedule(self, at_s: float, action: Callable[[str], None], name: str) -> Alarm:
         return asyncio.get_running_loop().call_later(max(at_s - self.now_s(), 0.0), action, name)

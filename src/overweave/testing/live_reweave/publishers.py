@@ -75,7 +75,7 @@ class TimedPublisher:
 
     def look(self) -> None:
         """See whether publications are buffered."""
-        self._meter.look(time.monotonic(), is_paused=self.client.host.core.homes.is_paused)
+        self._meter.look(time.monotonic(), is_paused=self.client.host.core.view.is_publishing_paused)
 
     def places(self, window: Window) -> Places:
         """The places of a window."""

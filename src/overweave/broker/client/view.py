@@ -1,4 +1,4 @@
-"""The homes of a client: the brokers that its subscriptions and its publishing side depend on."""
+"""The view of a client for drivers: the brokers that its subscriptions and its publishing side depend on."""
 
 from overweave.broker.client.attachments import Attachments
 from overweave.broker.client.migration import Migrations
@@ -7,14 +7,14 @@ from overweave.language.generations import split_generation
 from overweave.language.messages import Subscribe
 
 
-class Homes:
-    """Questions of drivers about the attachments of one client."""
+class AttachmentView:
+    """Read-only view of a client's attachments, for drivers."""
 
     def __init__(self, attachments: Attachments, publishing: Publishing, migrations: Migrations) -> None:
         self._attachments, self._publishing, self._migrations = attachments, publishing, migrations
 
     @property
-    def is_paused(self) -> bool:
+    def is_publishing_paused(self) -> bool:
         """Whether publications are buffered until a migration goes on."""
         return self._publishing.paused
 
