@@ -18,13 +18,13 @@ from overweave.language.messages import Publish
 from overweave.matching.base import Link
 from overweave.matching.index import Index
 
-#: The identity of a publication: publisher, its incarnation, sequence number.
+#: The identity of a publication: publisher, its life id, sequence number.
 Identity = tuple[str, int, int]
 Rows64 = NDArray[np.int64]
 
 
 class SeenRows(Protocol):
-    """A dedup window by publisher, incarnation and sequence number (`overweave.routing.dedup`)."""
+    """A dedup window by publisher, life id and sequence number (`overweave.routing.dedup`)."""
 
     def add(self, publisher: str, life: int, sequence: int) -> bool:
         """Whether a publication is new; it is not from now on."""

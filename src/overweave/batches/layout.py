@@ -22,7 +22,7 @@ class Layout:
         self.starts, *others = np.empty(count + 1, np.int64), *(np.empty(count, np.int64) for _ in range(3))
         self.content_starts, self.content_ends, self.sequences = others
         self.times, self.hops = np.empty(count, np.float64), np.empty(count, np.uint8)
-        #: Whether a row has another publisher than the one before, or another incarnation of it.
+        #: Whether a row has another publisher than the one before, or another life of it.
         self.new_publisher = np.empty(count, np.bool_)
         #: The least ttl of a row, or less; and whether any row has a destination list.
         sound, self.ttl, self.has_lists = walk_rows(
@@ -62,7 +62,7 @@ class RowBuffer:
 
     @cached_property
     def runs(self) -> list[tuple[str, int, int, int]]:
-        """Publisher, incarnation, first row and end of each run of rows by one publisher."""
+        """Publisher, life id, first row and end of each run of rows by one publisher."""
         begins = np.flatnonzero(self.layout.new_publisher).tolist()
         return [(*self._publisher(begin), begin, end) for begin, end in zip(begins, [*begins[1:], self.count], strict=True)]
 
@@ -87,7 +87,7 @@ class RowBuffer:
         return made
 
     def _publisher(self, row: int) -> tuple[str, int]:
-        """The publisher of a row, and its incarnation."""
+        """The publisher of a row, and its life id."""
         at = int(self.layout.starts[row])
         _, _, life, _, _, _, _, _, length, _, _ = ROW_HEAD.unpack_from(self.data.data, at)
         return decode_name(self.data[at + HEAD : at + HEAD + length].tobytes(), at), life

@@ -211,7 +211,7 @@ class _Source(msgspec.Struct, eq=False):
 
 
 class _Columns(NamedTuple):
-    """The addresses of contents, the sequence numbers, and the publisher and incarnation if all rows have the same."""
+    """The addresses of contents, the sequence numbers, and the publisher and life id if all rows have the same."""
 
     addresses: NDArray[np.int64]
     sequences: NDArray[np.int64]

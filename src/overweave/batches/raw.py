@@ -231,7 +231,7 @@ class RawRows(Batch):
             decode_publication(data[starts[row] : ends[row]].tobytes())
 
     def check_origin(self, publisher: str, life: int = 0) -> None:
-        """Refuse rows of another publisher or incarnation, with hops, or with header fields that only brokers write."""
+        """Refuse rows of another publisher or life, with hops, or with header fields that only brokers write."""
         head = self.head
         by_broker = head.hops_added or head.destinations or head.tag
         foreign = FROM_BROKERS if by_broker else foreign_head(self.rows.data, self.rows.layout.starts)
@@ -241,7 +241,7 @@ class RawRows(Batch):
             if foreign or name != publisher:
                 raise WireError(0, f"publications of {publisher!r} only")
             if other != life:
-                raise WireError(0, f"publications of the incarnation of {publisher!r} that its key stands for")
+                raise WireError(0, f"publications of the life of {publisher!r} that its key stands for")
 
     def renumbered(self, first: int, published_at_s: float) -> "RawRows":
         """The same rows published now, with consecutive sequence numbers."""

@@ -12,7 +12,7 @@ from overweave.language.codec import decode_publication, encode_publication
 from overweave.language.headers import Header, Priority
 from overweave.language.messages import Publish
 
-#: Length, sequence, incarnation, time, hops, ttl, priority, and the lengths of list, publisher, other header fields and content.
+#: Length, sequence, life id, time, hops, ttl, priority, and the lengths of list, publisher, other header fields and content.
 ROW_HEAD = struct.Struct("<IQQdBBBBHHI")
 #: A header without the fields that rows carry on their own; the others follow as msgpack unless all are default.
 _PLAIN_HEADER = Header()

@@ -1,11 +1,11 @@
-"""Dedup windows: duplicates are dropped by (publisher, incarnation, sequence number) in bounded memory."""
+"""Dedup windows: duplicates are dropped by (publisher, life id, sequence number) in bounded memory."""
 
 
 class DedupWindow:
-    """The seen publications of each publisher incarnation: the highest number, and a bit for each of the last ``window``.
+    """The seen publications of each life of a publisher: the highest number, and a bit for each of the last ``window``.
 
-    Older numbers count as seen. An incarnation has at most a session window of unsettled publications, and settled ones are
-    not sent again. Incarnations do not affect each other, whatever numbers they use. The least recent ones are evicted:
+    Older numbers count as seen. A life has at most a session window of unsettled publications, and settled ones are
+    not sent again. Lives do not affect each other, whatever numbers they use. The least recent ones are evicted:
     between one and two times ``lives_max`` are remembered.
 
     >>> seen = DedupWindow(window=100)
@@ -22,7 +22,7 @@ class DedupWindow:
         #: The size of a ring of bits, a power of two, less 1.
         self._mask = (1 << max(window - 1, 63).bit_length()) - 1
         self._lives_max = lives_max
-        #: Two generations of incarnations: recent ones, and older ones, which become recent again with a publication.
+        #: Two generations of lives: recent ones, and older ones, which become recent again with a publication.
         self._lives: dict[tuple[str, int], tuple[list[int], bytearray]] = {}
         self._older: dict[tuple[str, int], tuple[list[int], bytearray]] = {}
 
@@ -42,12 +42,12 @@ class DedupWindow:
         return True
 
     def is_older(self, publisher: str, life: int, sequence: int) -> bool:
-        """Whether a number is below the window of its incarnation, so that it counts as seen though it may not be."""
+        """Whether a number is below the window of its life, so that it counts as seen though it may not be."""
         marks = self._lives.get((publisher, life)) or self._older.get((publisher, life))
         return marks is not None and sequence < marks[0][0] - self._mask
 
     def window_of(self, publisher: str, life: int, sequence: int) -> tuple[list[int], bytearray]:
-        """The highest number of an incarnation and its ring of bits; a new one begins before ``sequence``."""
+        """The highest number of a life and its ring of bits; a new one begins before ``sequence``."""
         whose = publisher, life
         marks = self._lives.get(whose)
         if marks is None:
@@ -58,7 +58,7 @@ class DedupWindow:
         return marks
 
     def validate(self) -> None:
-        """Check the invariants: memory is bounded, and no incarnation has two rings."""
+        """Check the invariants: memory is bounded, and no life has two rings."""
         assert max(len(self._lives), len(self._older)) <= self._lives_max
         assert not self._older or self._lives.keys().isdisjoint(self._older)
 

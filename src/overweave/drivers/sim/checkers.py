@@ -30,7 +30,7 @@ class Checks(msgspec.Struct, frozen=True):
             raise InvalidInput(f"checks.queue_max: expected an integer of at least 1, got {self.queue_max}")
 
 
-#: A publication: its publisher, the publisher's incarnation, and the sequence number.
+#: A publication: its publisher, the publisher's life id, and the sequence number.
 Key = tuple[str, int, int]
 
 

@@ -41,7 +41,7 @@ class ClientProcesses:
         self._scheduler, self._table, self._make_node, self._config = scheduler, table, make_node, config
         self._counts, self._expiry_s = counts, session_expiry_s
         self.observer: ClientObserver | None = None
-        #: How often each client was attached: with its id, its incarnation as a publisher.
+        #: How often each client was attached: with its id, its life id as a publisher.
         self._attachments: Counter[str] = Counter()
         #: Sessions at a broker that belong to a crashed process, or that the broker forgot while the client was away.
         self._stale: set[tuple[str, str]] = set()
@@ -58,7 +58,7 @@ class ClientProcesses:
         self._table.connect((id, broker))
 
     def life(self, id: str) -> int:
-        """The incarnation of a client as a publisher."""
+        """The life id of a client as a publisher."""
         return self._attachments[id]
 
     def crash(self, id: str, for_s: float | None = None) -> None:

@@ -60,7 +60,7 @@ class BrokerSupervisor:
         self._clock_skew_s = faults.clock_skew_s
         #: The highest of each broker; not the first there could be, so that a clock may have gone back after the first crash.
         self._incarnations = dict.fromkeys(overlay.ids, _INCARNATION if faults.clock_back else 0)
-        #: How often each broker was started; with its id, its incarnation as a publisher.
+        #: How often each broker was started; with its id, its life id as a publisher.
         self._starts: Counter[str] = Counter()
         self._measures = False
         #: Called with a broker that starts.

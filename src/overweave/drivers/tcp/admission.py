@@ -42,7 +42,7 @@ def check_name(client: str) -> None:
 
 
 def check_frame(frame: Frame, client: str, rights: Permissions, unsettled: int, window: int, life: int) -> None:
-    """Raise `Refused` unless ``client``, with ``unsettled`` rows and incarnation ``life``, may send a frame."""
+    """Raise `Refused` unless ``client``, with ``unsettled`` rows and life id ``life``, may send a frame."""
     if isinstance(frame, BatchFrame):
         _check_batch(frame, client, rights, life)
         # A client may have started with another window, of an earlier incarnation of this broker or the default.

@@ -19,7 +19,7 @@ class NameClaim(NamedTuple):
     """The ownership of a client name at one broker."""
 
     key: str | None
-    #: The incarnation in the header of the client's publications.
+    #: The life id in the header of the client's publications.
     life: int
     #: Keys of former owners.
     lost: tuple[str, ...]

@@ -1,10 +1,10 @@
-"""Incarnation ids of clients as publishers, derived from their secret session keys."""
+"""Life ids of clients as publishers, derived from their secret session keys."""
 
 import hashlib
 
 
 def life_of(key: str | None) -> int:
-    """The incarnation id of a client: a one-way hash of its key in 64 bits; 0 without a key.
+    """The life id of a client: a one-way hash of its key in 64 bits; 0 without a key.
 
     >>> life_of("secret") == life_of("secret"), life_of("secret") == life_of("Secret"), life_of(None)
     (True, False, 0)
