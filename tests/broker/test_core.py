@@ -58,7 +58,7 @@ def test_statistics_count_what_happened():
     middle, last = made.broker("B2").statistics(), made.broker("B3").statistics()
     assert (middle.publications_in, middle.publications_out, middle.publications_to_clients) == (1, 1, 0)
     assert (last.publications_in, last.publications_out, last.publications_to_clients) == (1, 0, 1)
-    assert last.tables == {"advertisements": 1, "subscriptions": 1, "offers": 1}
+    assert last.tables == {"advertisements": 1, "subscriptions": 1, "forwarded_subscriptions": 1}
 
 
 def test_rows_that_are_not_sound_are_refused_and_not_asked_for_again():
@@ -131,11 +131,11 @@ def test_what_a_client_says_is_kept_and_restored():
     journal = {("subscription", "s1"): ("c", STOCK), ("advertisement", "a1"): ("c", STOCK)}
     for neighbours in ([], ["B2"]):
         core = BrokerCore("B1", Engine(FilterBased(), needs_advertisements=True), neighbours, incarnation=2, journal=journal)
-        assert core.statistics().tables == {"advertisements": 1, "subscriptions": 1, "offers": 0}
+        assert core.statistics().tables == {"advertisements": 1, "subscriptions": 1, "forwarded_subscriptions": 0}
         gone = core.handle(PeerLeft("c"), 1.0)
         assert [effect.key for effect in gone if isinstance(effect, Persist) and effect.value is None] == list(journal)
         # B2 may have a later generation of the advertisement: it is withdrawn when B2 has sent its state.
-        assert core.statistics().tables == {"advertisements": len(neighbours), "subscriptions": 0, "offers": 0}
+        assert core.statistics().tables == {"advertisements": len(neighbours), "subscriptions": 0, "forwarded_subscriptions": 0}
 
 
 def test_strangers_are_not_heard():

@@ -34,14 +34,14 @@ def content_space(
         classes = [str(p.value) for p in each.predicates if p.attribute == CLASS and p.operator is Operator.EQ]
         for predicate in each.predicates:
             if predicate.attribute != CLASS:
-                seen[classes[0] if classes else None][predicate.attribute].note(predicate.value, predicate.operator)
+                seen[classes[0] if classes else None][predicate.attribute].add(predicate.value, predicate.operator)
         for name in classes:
             seen[name]  # a class may have no attributes
     for publication in publications:
         of_class = publication.get(CLASS)
         for attribute, value in publication.items():
             if attribute != CLASS:
-                seen[None if of_class is None else str(of_class)][attribute].note(value)
+                seen[None if of_class is None else str(of_class)][attribute].add(value)
     everywhere = seen.pop(None, {})
     spaces = {name: attributes for name, attributes in seen.items() if name is not None} or {"": {}}
     known = {attribute for attributes in spaces.values() for attribute in attributes}
@@ -68,7 +68,7 @@ class _Values:
         self.whole = True
         self.words: set[str] = set()
 
-    def note(self, value: Value, operator: Operator = Operator.EQ) -> None:
+    def add(self, value: Value, operator: Operator = Operator.EQ) -> None:
         self.kinds[isinstance(value, str)] += 1
         if operator is Operator.PRESENT:
             return

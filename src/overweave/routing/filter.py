@@ -71,11 +71,11 @@ class FilterBased(ControlDispatch):
         return [*self._subscriptions.of(neighbour), *advertisements]
 
     def table_sizes(self) -> dict[str, int]:
-        """See `Routing.table_sizes`; offers are the subscriptions forwarded to neighbours, or withheld from them."""
+        """See `Routing.table_sizes`; forwarded subscriptions also count those that are covered by others."""
         return {
             "advertisements": len(self._advertisements),
             "subscriptions": len(self._subscriptions),
-            "offers": sum(map(len, self._forwarded.values())),
+            "forwarded_subscriptions": sum(map(len, self._forwarded.values())),
         }
 
     def validate(self) -> None:
@@ -96,7 +96,7 @@ class FilterBased(ControlDispatch):
         stable_id, generation = split_generation(message.id)
         entry, known = Advertisement(message.id, message.filter, peer, generation), self._advertisements.get(stable_id)
         if known is None:
-            return [*self._copies(message, peer), *self._attach(stable_id, entry)]
+            return [*self._copies(message, peer), *self._insert_advertisement(stable_id, entry)]
         if generation == known.generation:
             return []
         if generation > known.generation or (peer == known.peer and peer in self._forwarded):
@@ -109,15 +109,16 @@ class FilterBased(ControlDispatch):
         """Put another generation in the place of a known one."""
         if known.filter != entry.filter:  # all brokers need the new filter
             copies = [*self._copies(message, entry.peer), *self._retract(known, entry.peer)]
-            return [*copies, *self._detach(stable_id, known), *self._attach(stable_id, entry)]
+            return [*copies, *self._remove_advertisement(stable_id, known), *self._insert_advertisement(stable_id, entry)]
         if known.peer == entry.peer:
             self._advertisements[stable_id] = entry
             return []
         mum: list[Send] = [(known.peer, message)] if known.peer in self._forwarded else []
-        return [*mum, *self._detach(stable_id, known), *self._retract(known, entry.peer), *self._attach(stable_id, entry)]
+        removed, retracted = self._remove_advertisement(stable_id, known), self._retract(known, entry.peer)
+        return [*mum, *removed, *retracted, *self._insert_advertisement(stable_id, entry)]
 
     def _retract(self, known: Advertisement, peer: str) -> list[Send]:
-        """Withdraw what the new last hop has of the old one: it may have withdrawn the later generation itself meanwhile."""
+        """Withdraw the old generation at the new last hop, which may have withdrawn the later one itself meanwhile."""
         return [(peer, Unadvertise(known.id))] if peer in self._forwarded and peer != known.peer else []
 
     def _unadvertise(self, message: Unadvertise, peer: str) -> list[Send]:
@@ -125,12 +126,12 @@ class FilterBased(ControlDispatch):
         known = self._advertisements.get(stable_id)
         if known is None or known.peer != peer or generation < known.generation:
             return []
-        return [*self._copies(message, peer), *self._detach(stable_id, known)]
+        return [*self._copies(message, peer), *self._remove_advertisement(stable_id, known)]
 
     def _copies(self, message: Control, peer: str) -> list[Send]:
         return [(neighbour, message) for neighbour in self._forwarded if neighbour != peer]
 
-    def _attach(self, stable_id: str, entry: Advertisement) -> list[Send]:
+    def _insert_advertisement(self, stable_id: str, entry: Advertisement) -> list[Send]:
         """Add an advertisement; the subscriptions that intersect it are forwarded to its last hop."""
         self._advertisements[stable_id] = entry
         peer, sends = entry.peer, list[Send]()
@@ -142,7 +143,7 @@ class FilterBased(ControlDispatch):
                     sends.append((peer, Subscribe(id, filter)))
         return sends
 
-    def _detach(self, stable_id: str, entry: Advertisement) -> list[Send]:
+    def _remove_advertisement(self, stable_id: str, entry: Advertisement) -> list[Send]:
         """Remove an advertisement; from its last hop the subscriptions are withdrawn that no other one attracts."""
         del self._advertisements[stable_id]
         if entry.peer not in self._forwarded:

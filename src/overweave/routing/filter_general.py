@@ -131,7 +131,7 @@ class FilterBasedGeneral(ControlDispatch):
             "advertisements": sum(tree.route is not None for tree in self._trees.values()),
             "subscriptions": len(self._subscriptions.local) + in_trees - early,
             "early": early,
-            "offers": sum(len(tree.offers) for tree in self._trees.values()),
+            "forwarded_subscriptions": sum(len(tree.offers) for tree in self._trees.values()),
         }
 
     def validate(self) -> None:
