@@ -57,7 +57,7 @@ def test_early_subscriptions_wait_without_being_looked_at_again_and_again(monkey
         made.say(f"s{number}", Subscribe(f"s{number}/kept", ANY))
     made.scheduler.run(made.scheduler.now_s + 0.3)
     broker = made.broker("B2")
-    assert broker.registered("subscription") == 0
+    assert broker.registration_count("subscription") == 0
     assert len(broker._context.deferred._entries) == clients
     assert not resumed
     assert len(looked) < 6 * clients**2
@@ -74,7 +74,7 @@ def test_early_subscriptions_wait_without_being_looked_at_again_and_again(monkey
     made.restart("B1")
     made.run_until_quiescent()
     broker.validate()
-    assert broker.registered("subscription") == clients
+    assert broker.registration_count("subscription") == clients
     made.publish("p", parse_publication("[x,1]"))
     made.run_until_quiescent()
     assert {key[2] for key in made.deliveries} == {f"s{number}/kept" for number in range(clients)}

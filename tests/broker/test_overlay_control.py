@@ -69,8 +69,8 @@ def test_a_tree_without_the_root_of_the_options_is_refused() -> None:
     broker = rooted()
     without = state(1, ("B2", "B3"), PAIR)
     with pytest.raises(InvalidInput, match=r"trees: epoch 1: root: unknown 'B1'"):
-        broker._parts.overlay.check_suits(without)
-    rooted(None)._parts.overlay.check_suits(without)
+        broker._parts.overlay.check_supported(without)
+    rooted(None)._parts.overlay.check_supported(without)
 
 
 def test_a_state_of_a_neighbour_that_the_options_do_not_suit_is_ignored() -> None:

@@ -93,4 +93,4 @@ def test_the_overlay_of_a_tree_protocol_with_capabilities_cannot_change(capabili
     for protocol, fits in ((RoutingProtocol(lambda *_: Engine(Flooding(), **given)), False), (PROTOCOLS["flooding"], True)):
         broker = BrokerCore("B1", protocol.make("B1", overlay), ["B2"])
         with contextlib.nullcontext() if fits else pytest.raises(InvalidInput, match="the overlay cannot change"):
-            broker._parts.overlay.check_suits(first_state(overlay, epoch=1))
+            broker._parts.overlay.check_supported(first_state(overlay, epoch=1))

@@ -173,7 +173,7 @@ def test_a_session_that_expired_says_what_was_dropped_after_what_came_before():
                     await anext(numbers.batches())
                 assert (raised.value.code, raised.value.count) == ("session-expired", 3)
                 assert pickle.loads(pickle.dumps(raised.value)).args == raised.value.args
-                await until(lambda: nodes["B1"].core.registered("subscription") == 1)  # it is sent again after the gap
+                await until(lambda: nodes["B1"].core.registration_count("subscription") == 1)  # it is sent again after the gap
                 await publisher.publish({"n": 4})
                 assert (await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S))["n"] == 4
 

@@ -100,14 +100,14 @@ def test_a_returned_client_is_a_new_process():
     made.publish("p", Publication({"x": 2}))
     made.scheduler.run(3.0)
     assert made.client_processes.life("s") == 2
-    assert made.broker("B2").registered("subscription") == 0
+    assert made.broker("B2").registration_count("subscription") == 0
     made.say("s", Subscribe("s@2", ANY))
     made.scheduler.run(4.0)
     made.publish("p", Publication({"x": 3}))
     made.scheduler.run(20.0)
     assert dict(made.deliveries) == {("p", 0, "s"): 1, ("p", 2, "s@2"): 1}
     # The timer of the first disconnection does not end the second session.
-    assert made.broker("B2").registered("subscription") == 1
+    assert made.broker("B2").registration_count("subscription") == 1
 
 
 def test_the_journal_of_a_restarted_broker_expires_too():

@@ -228,7 +228,7 @@ def test_one_subscription_moves_alone_and_the_client_stays_attached_to_both():
     }
     assert len(network.deliveries) == 100 + 95
     assert set(network.deliveries.values()) == {1}
-    assert network.broker("B3").registered("subscription") == network.broker("B5").registered("subscription") == 1
+    assert network.broker("B3").registration_count("subscription") == network.broker("B5").registration_count("subscription") == 1
 
 
 def test_a_second_order_is_rejected_while_one_is_in_progress():

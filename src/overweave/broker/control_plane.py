@@ -33,12 +33,12 @@ class ControlPlane:
         self._context = context
         self._routing, self._sync = context.engine.routing, context.sync
         self._sessions, self._neighbours = context.peers.sessions, context.peers.neighbours
-        self._known_incarnation = context.engine.known_incarnation or _states_none
+        self._known_incarnation = context.engine.known_incarnation or _no_incarnation
         self.settlement = make_settlement(context.sync, context.peers, context.in_flight_acks, context.backlogs)
         #: The state of each neighbour from before its restart that it has not sent again.
         self._stale: dict[str, dict[_Key, Control]] = {}
-        #: The neighbours that routing has forgotten, while their sessions drain.
-        self._detached: set[str] = set()
+        #: The neighbours that routing has forgotten, and whose sessions drain.
+        self._draining: set[str] = set()
         #: The timers of the protocol, by their names outside.
         self._timers: dict[str, str] = {}
         #: The links that the protocol has retired in this step.
@@ -48,7 +48,7 @@ class ControlPlane:
 
     def on_message(self, neighbour: str, message: ControlMessage, ack: PendingAck) -> None:
         """Apply a message of a neighbour."""
-        if neighbour in self._detached or not self._context.is_linked(neighbour):
+        if neighbour in self._draining or not self._context.is_linked(neighbour):
             return
         if isinstance(message, AdvertisementsEnd):
             self._sync.announced(neighbour, message.overlay_epoch)
@@ -76,7 +76,7 @@ class ControlPlane:
         if ack is not None:
             self.settlement.add(message, peer, ack, context.step.now_s)
         if context.modules.watches_control:  # behind routing: what a module sends now travels behind the message
-            context.modules.watch(ControlApplied(message, peer, peer not in self._neighbours))
+            context.modules.notify_watchers(ControlApplied(message, peer, peer not in self._neighbours))
 
     def apply_local(self, message: Control, module: str) -> None:
         """Apply a control message of a module."""
@@ -90,7 +90,7 @@ class ControlPlane:
     def perform_all(
         self, outputs: Iterable[Output], peer: str = "", ack: PendingAck | None = None, cause: Control | None = None
     ) -> None:
-        """Perform the outputs of the protocol; the ack of their cause waits for copies of it, and for what it attracts."""
+        """Perform the outputs of the protocol; the ack of their cause waits for its copies and the subscriptions it attracts."""
         for output in outputs:
             if not isinstance(output, tuple):
                 self._perform(output)
@@ -131,15 +131,15 @@ class ControlPlane:
         """Remove a link, with its session."""
         self._context.peers.remove(neighbour)
         self._stale.pop(neighbour, None)
-        if neighbour not in self._detached:
+        if neighbour not in self._draining:
             self._sync.remove(neighbour)
             self.perform_all(self._routing.remove_neighbour(neighbour))
-        self._detached.discard(neighbour)
+        self._draining.discard(neighbour)
         self.send_sync_markers()
 
     def drain_neighbour(self, neighbour: str) -> None:
         """Have routing forget a neighbour whose session drains."""
-        self._detached.add(neighbour)
+        self._draining.add(neighbour)
         self._stale.pop(neighbour, None)
         self._sync.remove(neighbour)
         self.perform_all(self._routing.remove_neighbour(neighbour))
@@ -147,7 +147,7 @@ class ControlPlane:
 
     def begin_sync(self, neighbour: str) -> list[ControlMessage]:
         """The snapshot for a neighbour without state; its own earlier state is stale until it is sent again."""
-        if neighbour in self._detached:
+        if neighbour in self._draining:
             return []
         learned = list(self._routing.learned_from(neighbour))
         if learned:
@@ -155,7 +155,7 @@ class ControlPlane:
         self._sync.reset(neighbour)
         return [*self._routing.snapshot_for(neighbour), *self._sync.pending_markers(neighbour)]
 
-    def expect_again(self, neighbour: str, epoch: OverlayEpoch) -> None:
+    def mark_stale(self, neighbour: str, epoch: OverlayEpoch) -> None:
         """A neighbour has opened an epoch, perhaps again: its earlier state of it is stale until it is sent again."""
         stale = {_key(each): each for each in self._routing.learned_from(neighbour) if each.header.overlay_epoch == epoch}
         if stale:
@@ -165,7 +165,7 @@ class ControlPlane:
         """Send the markers that are due to neighbours."""
         for neighbour in self._neighbours:
             session = self._sessions[neighbour]
-            if session.peer_epoch != NO_EPOCH and neighbour not in self._detached:
+            if session.peer_epoch != NO_EPOCH and neighbour not in self._draining:
                 for marker in self._sync.pending_markers(neighbour):
                     session.send_control(marker, self._context.step.effects)
 
@@ -210,14 +210,14 @@ class ControlPlane:
     def validate(self) -> None:
         """Check the invariants."""
         assert self._stale.keys() <= self._neighbours.keys()
-        assert self._detached <= self._neighbours.keys()
+        assert self._draining <= self._neighbours.keys()
         assert self._sync.unsynced <= self._neighbours.keys()
         assert not self.retired
         self._sync.validate()
         self.settlement.validate()
 
 
-def _states_none(_: Control) -> None:
+def _no_incarnation(_: Control) -> None:
     """No message of the protocol states the incarnation of a broker."""
 
 
@@ -229,7 +229,7 @@ def _delays(message: Control, cause: Control) -> bool:
 
 
 def _key(message: Control) -> _Key:
-    """Where a neighbour's message is in its state: of an advertisement one generation is in force, of a subscription several."""
+    """The key of a message in a neighbour's state: one generation per advertisement, several per subscription."""
     kind = kind_of(message)
     id = stable_id(message.id) if kind == "advertisement" else message.id
     return kind, id, message.header.tree, message.header.overlay_epoch

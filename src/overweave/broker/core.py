@@ -57,7 +57,7 @@ from overweave.routing.base import Engine, Routing
 
 
 class BrokerCore:
-    """One broker; ``journal`` is that of an earlier incarnation, ``module_incarnation`` the incarnation of its modules as
+    """One broker; ``journal`` is that of an earlier incarnation, ``module_life`` the life id of its modules as
     publishers, ``confirms_persist`` whether the driver reports `Persisted`, and ``pending_persists`` the number of `Persist`
     effects of an earlier core that it will count first.
     """
@@ -71,14 +71,14 @@ class BrokerCore:
         incarnation: int = 1,
         journal: Journal | None = None,
         modules: Mapping[str, Module] | None = None,
-        module_incarnation: int | None = None,
+        module_life: int | None = None,
         confirms_persist: bool = False,
         pending_persists: int = 0,
         overlay: OverlayState | None = None,
     ) -> None:
         self.id, self.config, self.incarnation = id, config or BrokerConfig(), incarnation
-        module_incarnation = incarnation if module_incarnation is None else module_incarnation
-        self._context = context = make_context(id, engine, self.config, incarnation, modules or {}, module_incarnation)
+        module_life = incarnation if module_life is None else module_life
+        self._context = context = make_context(id, engine, self.config, incarnation, modules or {}, module_life)
         self._registry = Registry(pending_persists)
         durability = Durability(confirms_persist)
         kinds = neighbours if isinstance(neighbours, Mapping) else dict.fromkeys(neighbours, LinkKind.PRIMARY)
@@ -98,7 +98,7 @@ class BrokerCore:
             PeerLeft: self._lifecycle.on_left,
             LoadMeasured: self._on_load,
             MigrateClient: parts.migration.on_order,
-            AskModule: context.modules.on_asked,
+            AskModule: context.modules.on_request,
             ChangeOverlay: lambda stimulus: parts.overlay.adopt(stimulus.state),
             Persisted: durability.persisted,
             JournalFailed: durability.failed,
@@ -111,13 +111,13 @@ class BrokerCore:
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Effect]:
         """The one entry point: a broker changes only here."""
         step = self._step
-        away_s = now_s - step.now_s
+        paused_s = now_s - step.now_s
         step.now_s = now_s
         effects: list[Effect] = []
         step.effects = effects
         if self._started:
-            if away_s > self._failure_detector.away_s:
-                self._parts.recovery.on_paused(away_s)
+            if paused_s > self._failure_detector.pause_threshold_s:
+                self._parts.recovery.on_paused(paused_s)
         else:
             self._started = True
             self._parts.overlay.guests.start()
@@ -137,7 +137,7 @@ class BrokerCore:
         if session is None:
             return
         if self._failure_detector.tick_s is not None and peer in self._neighbours:
-            self._failure_detector.heard(peer, self._step.now_s)
+            self._failure_detector.alive(peer, self._step.now_s)
         if isinstance(frame, BatchFrame):
             self._forwarder.on_batch(frame, peer, session)
         elif isinstance(frame, ControlFrame):
@@ -177,7 +177,7 @@ class BrokerCore:
 
     def _on_load(self, stimulus: LoadMeasured) -> None:
         """Show the load to modules and to the routing protocol, which may send control."""
-        self._context.modules.measured(stimulus)
+        self._context.modules.on_load(stimulus)
         self._parts.control.perform_all(self._on_protocol_load(stimulus))
 
     # ---- state
@@ -219,7 +219,7 @@ class BrokerCore:
         session = self._sessions.get(peer)
         return 0 if session is None else session.outbound.unsettled_rows()
 
-    def registered(self, kind: str, client: str | None = None) -> int:
+    def registration_count(self, kind: str, client: str | None = None) -> int:
         """The number of subscriptions or advertisements of one client, or of all."""
         return self._registry.count(kind, client)
 

@@ -6,7 +6,7 @@ from overweave.broker.module_traffic import ModuleTraffic, TrafficCounters
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """What a broker has done so far, and what it holds now. Publications are counted by rows, those of modules as control."""
+    """Counters and present sizes of a broker. Publications are counted by rows, those of modules as control."""
 
     publications_in: int
     publications_out: int

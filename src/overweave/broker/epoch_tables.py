@@ -61,12 +61,12 @@ class EpochTables:
         """Route new publications in an epoch."""
         self._plane.current = epoch
 
-    def place(self, neighbour: str, epoch: OverlayEpoch) -> None:
+    def add_to_epoch(self, neighbour: str, epoch: OverlayEpoch) -> None:
         """Add a neighbour to an epoch; what it has sent of that epoch so far is lost."""
         if epoch in self._plane.epochs_of(neighbour):
             return
-        self._plane.place(neighbour, epoch, self._neighbours[neighbour])
-        self._sync.place(neighbour, epoch)
+        self._plane.add_to_epoch(neighbour, epoch, self._neighbours[neighbour])
+        self._sync.add_to_epoch(neighbour, epoch)
         session = self._sessions[neighbour]
         if session.peer_epoch != NO_EPOCH:  # else it is in the greeting
             session.send_control(EpochOpened(epoch), self._context.step.effects)
@@ -75,7 +75,7 @@ class EpochTables:
     def on_opened(self, neighbour: str, epoch: OverlayEpoch) -> None:
         """A neighbour has opened an epoch: it has dropped all that was sent before."""
         if epoch in self._plane.epochs_of(neighbour):
-            self._control.expect_again(neighbour, epoch)
+            self._control.mark_stale(neighbour, epoch)
             self._sync.reset_in(neighbour, epoch)
             self._send_snapshot(neighbour, epoch)
             self._control.send_sync_markers()
@@ -106,7 +106,7 @@ class EpochTables:
 
     def _local_control(self) -> Iterator[tuple[str, Control]]:
         yield from self._registry.messages()
-        yield from self._context.modules.statements()
+        yield from self._context.modules.registrations()
 
 
 def _is_part(overlay: Overlay, of: Overlay) -> bool:

@@ -20,17 +20,17 @@ class FailureDetector:
         self._down: set[str] = set()
         #: After this time without any stimulus the broker itself was paused: neighbours may have declared its links down.
         tick_s = config.heartbeat_s or 0.0
-        self.away_s = max(2 * tick_s, config.link_timeout_s - 2 * tick_s) if wanted and tick_s else float("inf")
+        self.pause_threshold_s = max(2 * tick_s, config.link_timeout_s - 2 * tick_s) if wanted and tick_s else float("inf")
         #: When it began to listen after a pause, the neighbours that have not returned since, and whether any has.
         self._listening_since_s = 0.0
         self.awaited: set[str] = set()
         self._has_returned = False
 
-    def heard(self, neighbour: str, now_s: float) -> None:
+    def alive(self, neighbour: str, now_s: float) -> None:
         """A frame of a neighbour has arrived."""
         self._alive_s[neighbour] = now_s
 
-    def alive(self, neighbour: str) -> None:
+    def restored(self, neighbour: str) -> None:
         """The link is up."""
         self._down.discard(neighbour)
         self._has_returned |= neighbour in self.awaited

@@ -162,7 +162,7 @@ class Forwarder:
             batch = covered
         forwards = self._forwards(batch, peer, to_clients)
         if self._modules.watches_routed:
-            self._modules.watch(Routed(batch, peer, forwards, None))
+            self._modules.notify_watchers(Routed(batch, peer, forwards, None))
         self._send(batch, forwards, peer, ack, is_relayed, to_clients)
 
     def _forwards(self, batch: Batch, peer: str, to_clients: bool) -> list[Forward]:
@@ -198,7 +198,7 @@ class Forwarder:
         if self._story.length:
             self._story.routed(self._step.now_s, routed.peer, hopped, routed.to)
         if self._modules.watches_routed:
-            self._modules.watch(routed)
+            self._modules.notify_watchers(routed)
 
     # ---- sending
 
@@ -221,7 +221,7 @@ class Forwarder:
                 continue
             session = sessions.get(to)
             if session is None:
-                self._modules.receive(to, some)
+                self._modules.deliver(to, some)
                 if ack is not None:
                     ack.release()
                 continue

@@ -113,7 +113,7 @@ class MigrationControl:
                 text = f"expected no request for a barrier under {self._context.engine.name}"
                 self._context.step.effects.append(Reject(client, "bad-frame", text))
                 return
-            if self._take_barrier_token(client):  # else it asks again
+            if self._admit_barrier(client):  # else it asks again
                 self._send_barrier(MigrationBarrier(message.token, client, message.broker), "")
         elif isinstance(message, MigrationResult):
             self._slow_consumers.end_move(self._sessions[client], message.token)  # also of an order that was given up
@@ -121,7 +121,7 @@ class MigrationControl:
             if order is not None and order.client == client:
                 self._end(message.token, client, message.error)
 
-    def _take_barrier_token(self, client: str) -> bool:
+    def _admit_barrier(self, client: str) -> bool:
         """Count a barrier of a client; False if this client, or all together, had too many lately."""
         now_s = self._context.step.now_s
         if now_s - self._second_s >= 1.0:

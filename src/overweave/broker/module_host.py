@@ -74,7 +74,7 @@ class ModuleOutlet(Protocol):
 
 
 class ModuleHost:
-    """The modules of one broker, by name; ``life`` is their incarnation as publishers."""
+    """The modules of one broker, by name; ``life`` is their life id as publishers."""
 
     def __init__(
         self, broker: str, modules: Mapping[str, Module], step: StepContext, life: int, story: Story, counters: Counters
@@ -85,7 +85,7 @@ class ModuleHost:
         self._outlet: ModuleOutlet | None = None
         self._subscriptions: dict[str, dict[str, Subscribe]] = {peer: {} for peer in self._modules}
         self._advertisements: dict[str, dict[str, Advertise]] = {peer: {} for peer in self._modules}
-        #: Publications of an earlier incarnation have been seen: they differ in the life, not in their numbers.
+        #: Publications of an earlier life have been seen: they differ in the life id, not in their numbers.
         self._life = life
         self._sequences = dict.fromkeys(self._modules, 0)
         #: The module and the own name of each timer, by its name outside.
@@ -120,12 +120,12 @@ class ModuleHost:
         for peer in self._modules:
             self._handle(peer, NeighboursChanged(neighbours))
 
-    def watch(self, stimulus: Routed | ControlApplied) -> None:
+    def notify_watchers(self, stimulus: Routed | ControlApplied) -> None:
         """Show a stimulus to the modules that watch its kind."""
         for peer in self._watching[type(stimulus)]:
             self._handle(peer, stimulus)
 
-    def measured(self, stimulus: LoadMeasured) -> None:
+    def on_load(self, stimulus: LoadMeasured) -> None:
         """Show a load measurement to all modules."""
         for peer in self._modules:
             self._handle(peer, stimulus)
@@ -144,7 +144,7 @@ class ModuleHost:
             self._counters.traffic.count(message.module, message.kind, received=1)
             self._handle(peer, NeighbourMessage(neighbour, message.kind, message.body))
 
-    def on_asked(self, stimulus: AskModule) -> None:
+    def on_request(self, stimulus: AskModule) -> None:
         """Pass a request of an operator to its module."""
         peer = f"{self._broker}/{stimulus.module}"
         if peer in self._modules:
@@ -160,7 +160,7 @@ class ModuleHost:
             self._ended.append(ended)
             self._notify_ended()
 
-    def receive(self, peer: str, batch: Batch) -> None:
+    def deliver(self, peer: str, batch: Batch) -> None:
         """Deliver publications of modules to a module; a peer that is none is a client on its leave."""
         if peer not in self._modules:
             return
@@ -176,7 +176,7 @@ class ModuleHost:
         """The state of each module, by name."""
         return {self._name(peer): module.status() for peer, module in self._modules.items()}
 
-    def statements(self) -> Iterator[tuple[str, Control]]:
+    def registrations(self) -> Iterator[tuple[str, Control]]:
         """The advertisements and subscriptions of all modules."""
         for several in (self._advertisements, self._subscriptions):
             yield from ((peer, message) for peer, messages in several.items() for message in messages.values())

@@ -59,7 +59,7 @@ class OverlayControl:
             self._epoch_tables.use(self.state.current)
         for neighbour in self._neighbour_epochs:
             self._add(neighbour, kinds.get(neighbour, LinkKind.PRIMARY))
-            self._place(neighbour)
+            self._add_to_epochs(neighbour)
 
     # ---- peers
 
@@ -77,7 +77,7 @@ class OverlayControl:
                 self._epoch_tables.open(self._overlays(self.state))
                 self._open_links(self._neighbour_epochs)
         if is_new or stimulus.guest:
-            self._place(peer)
+            self._add_to_epochs(peer)
         if is_new and self._epoch_tables is not None and peer not in self._neighbour_epochs:
             self._outsiders[peer] = self._context.step.now_s
             self._context.timers.set(OUTSIDERS, _OUTSIDER_S)
@@ -125,7 +125,7 @@ class OverlayControl:
 
     # ---- changes
 
-    def check_suits(self, state: OverlayState) -> None:
+    def check_supported(self, state: OverlayState) -> None:
         """Raise an error unless the routing protocol can use a state: some need trees, some no change at all."""
         kind = self._context.sync.kind
         # Without tables per epoch, the links of both trees at once are a cycle.
@@ -266,16 +266,16 @@ class OverlayControl:
                     continue  # the protocol gets a link when it is connected
                 self._add(neighbour, LinkKind.PRIMARY)
             self._outsiders.pop(neighbour, None)
-            self._place(neighbour)
+            self._add_to_epochs(neighbour)
 
-    def _place(self, neighbour: str) -> None:
+    def _add_to_epochs(self, neighbour: str) -> None:
         """Add a neighbour to its epochs."""
         if self._epoch_tables is not None:
             for epoch in self._neighbour_epochs.get(neighbour, ()):
-                self._epoch_tables.place(neighbour, epoch)
+                self._epoch_tables.add_to_epoch(neighbour, epoch)
 
     def _add(self, neighbour: str, kind: LinkKind) -> None:
-        """Open a session with a neighbour; where there are epochs, it takes part in routing after `_place`."""
+        """Open a session with a neighbour; where there are epochs, it takes part in routing after `_add_to_epochs`."""
         if self._epoch_tables is None:
             self._control.add_neighbour(neighbour, kind)
         else:

@@ -64,7 +64,7 @@ class BrokerParts:
 
 
 def make_context(
-    id: str, engine: Engine, config: BrokerConfig, incarnation: int, modules: Mapping[str, Module], module_incarnation: int
+    id: str, engine: Engine, config: BrokerConfig, incarnation: int, modules: Mapping[str, Module], module_life: int
 ) -> BrokerContext:
     """The shared parts of one broker."""
     step, detector = StepContext(), FailureDetector(config, engine.links is not None or engine.ticks is not None)
@@ -83,7 +83,7 @@ def make_context(
         sync=sync,
         detector=detector,
         deferred=DeferredMessages(step),
-        modules=ModuleHost(id, modules, step, module_incarnation, story, counters),
+        modules=ModuleHost(id, modules, step, module_life, story, counters),
         story=story,
         counters=counters,
     )

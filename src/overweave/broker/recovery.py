@@ -35,8 +35,8 @@ class Recovery(Protocol):
     def on_heartbeat(self) -> None:
         """A heartbeat period has passed."""
 
-    def on_paused(self, away_s: float) -> None:
-        """The broker itself was paused: the time does not count for what it holds."""
+    def on_paused(self, paused_s: float) -> None:
+        """The broker itself was paused: extend its deadlines."""
 
     def on_routes_changed(self) -> None:
         """Routing tables may have changed."""
@@ -85,10 +85,10 @@ class StaticRecovery:
         self._context.counters.undeliverable += self._context.deferred.expire_addressed(before_s)
         self._control.settlement.expire(before_s)
 
-    def on_paused(self, away_s: float) -> None:
+    def on_paused(self, paused_s: float) -> None:
         """See `Recovery.on_paused`."""
-        self._context.deferred.shift(away_s)
-        self._duplicates.shift(away_s)
+        self._context.deferred.shift(paused_s)
+        self._duplicates.shift(paused_s)
 
     def on_routes_changed(self) -> None:
         """See `Recovery.on_routes_changed`: deferred messages wait for neighbours, not for routes."""
@@ -107,7 +107,7 @@ class LinkRecovery:
 
     def on_link_up(self, neighbour: str) -> None:
         """See `Recovery.on_link_up`."""
-        self._context.detector.alive(neighbour)
+        self._context.detector.restored(neighbour)
         self._control.perform_all(self._links.link_up(neighbour))
         self.on_routes_changed()
 
@@ -135,10 +135,10 @@ class LinkRecovery:
         self._duplicates.expire(context.undeliverable_before_s)
         context.counters.undeliverable += context.deferred.expire_addressed(context.undeliverable_before_s)
 
-    def on_paused(self, away_s: float) -> None:
+    def on_paused(self, paused_s: float) -> None:
         """See `Recovery.on_paused`: neighbours may have given this broker up, so all links have to come up again."""
-        self._context.deferred.shift(away_s)
-        self._duplicates.shift(away_s)
+        self._context.deferred.shift(paused_s)
+        self._duplicates.shift(paused_s)
         established = self._context.peers.established()
         self._context.detector.listen(established, self._context.step.now_s)
         for neighbour in established:

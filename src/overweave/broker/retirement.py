@@ -1,7 +1,7 @@
 """Retirement of links: no new publications, and a close once those in flight are settled on both sides.
 
-Either end may start. Both stop using the link and send `LinkRetired`. An end whose messages are all settled sends it again, as
-drained. When both are drained, the end that started closes the link; after `undeliverable_timeout_s` it does so anyway.
+Either end may be the initiator. Both stop using the link and send `LinkRetired`. An end whose messages are all settled sends it
+again, as drained. When both are drained, the initiator closes the link; after `undeliverable_timeout_s` it does so anyway.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,12 @@ RETIRE = "retire"
 class _Retired:
     #: When it is closed, drained or not.
     deadline_s: float
-    #: Whether this end started, and closes the link.
-    starts: bool
+    #: Whether this end began the retirement, and closes the link.
+    is_initiator: bool
     drained: bool = False
     peer_drained: bool = False
+    #: Whether this end closes the link now.
+    closing: bool = False
 
 
 class LinkRetirement:
@@ -36,19 +38,19 @@ class LinkRetirement:
     def __contains__(self, neighbour: str) -> bool:
         return neighbour in self.links
 
-    def retire(self, neighbour: str, starts: bool = True) -> None:
+    def retire(self, neighbour: str, is_initiator: bool = True) -> None:
         """Retire the link to a neighbour, unless it is."""
         if neighbour not in self._context.peers.neighbours or neighbour in self.links:
             return
         deadline_s = self._context.step.now_s + self._context.config.undeliverable_timeout_s
-        self.links[neighbour] = _Retired(deadline_s, starts)
+        self.links[neighbour] = _Retired(deadline_s, is_initiator)
         self._send(neighbour, LinkRetired())
         self._recovery.on_link_draining(neighbour)
         self._context.timers.set_at(RETIRE, deadline_s)
 
     def on_message(self, neighbour: str, message: LinkRetired) -> None:
         """The other end retires the link, or is drained."""
-        self.retire(neighbour, starts=False)
+        self.retire(neighbour, is_initiator=False)
         self.links[neighbour].peer_drained |= message.drained
 
     def on_link_up(self, neighbour: str) -> None:
@@ -86,11 +88,13 @@ class LinkRetirement:
         context = self._context
         assert self.links.keys() <= context.peers.neighbours.keys()
         assert RETIRE in context.timers.due_s or all(link.deadline_s <= context.step.now_s for link in self.links.values())
-        assert not any(link.drained and link.peer_drained and link.starts for link in self.links.values())
+        assert not any(
+            link.drained and link.peer_drained and link.is_initiator and not link.closing for link in self.links.values()
+        )
 
     def _close_drained(self, neighbour: str, link: _Retired) -> None:
-        if link.peer_drained and link.starts:
-            link.starts = False
+        if link.peer_drained and link.is_initiator and not link.closing:
+            link.closing = True
             self._context.step.effects.append(CloseLink(neighbour))
 
     def _send(self, neighbour: str, message: LinkRetired) -> None:

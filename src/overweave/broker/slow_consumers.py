@@ -83,11 +83,11 @@ class SlowConsumerPolicy:
         self._reconnected_s.pop(session, None)
         self._orders.pop(session, None)
 
-    def was_away(self, away_s: float) -> None:
+    def exclude_pause(self, paused_s: float) -> None:
         """Exclude a pause of the broker: it has not read the acknowledgements of that time."""
         for progress in self._watched.values():
-            progress.since_s += away_s
-        self._reconnected_s = {session: since_s + away_s for session, since_s in self._reconnected_s.items()}
+            progress.since_s += paused_s
+        self._reconnected_s = {session: since_s + paused_s for session, since_s in self._reconnected_s.items()}
 
     def timers(self) -> tuple[tuple[str, float], ...]:
         """The timers that are needed, each with its delay; none without watched clients."""

@@ -95,7 +95,7 @@ class TimerDispatch:
     def _check_slow(self, timer: str, late_s: float) -> None:
         """Disconnect slow consumers."""
         if late_s > _LATE_S:
-            self._slow_consumers.was_away(late_s)
+            self._slow_consumers.exclude_pause(late_s)
         for session, why in self._slow_consumers.check(timer, self._step.now_s):
             rows = session.outbound.unsettled_rows()
             self._step.effects.append(Reject(session.peer, "slow-consumer", why, rows, forget=True))

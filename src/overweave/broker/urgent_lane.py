@@ -76,7 +76,7 @@ class UrgentLane:
                     self._counters.control_out += unexpired.count
                     self._counters.traffic.count_batch(unexpired, is_sent=True)
             elif is_local and to not in self._sessions:
-                self._modules.receive(to, some)
+                self._modules.deliver(to, some)
 
 
 def _checked(batch: Batch) -> Batch:

@@ -1,4 +1,4 @@
-"""What modules may read of their broker."""
+"""The read-only view of a broker for its modules."""
 
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class View(NamedTuple):
 
     def check_overlay(self, state: OverlayState) -> None:
         """Raise an error if this broker cannot route on a state of the overlay."""
-        self.overlay.check_suits(state)
+        self.overlay.check_supported(state)
 
     def clients(self) -> list[str]:
         """All clients with a session or registrations, connected or not."""
@@ -44,7 +44,7 @@ class View(NamedTuple):
         return self.registry.entries()
 
     def unsettled_rows(self) -> int:
-        """What neighbours and connected clients have not settled; clients that are away would only add up."""
+        """The number of unsettled rows of neighbours and connected clients; those of clients that are away would only add up."""
         of = self.peers
         return sum(
             each.outbound.unsettled_rows() for peer, each in of.sessions.items() if each.established or peer in of.neighbours

@@ -109,7 +109,7 @@ class EpochPlane(Protocol):
     def close(self, epoch: OverlayEpoch) -> None:
         """Drop the tables of an epoch."""
 
-    def place(self, neighbour: str, epoch: OverlayEpoch, kind: LinkKind = LinkKind.PRIMARY) -> None:
+    def add_to_epoch(self, neighbour: str, epoch: OverlayEpoch, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """Add a neighbour to an epoch."""
 
     def epochs_of(self, neighbour: str) -> tuple[OverlayEpoch, ...]:

@@ -64,7 +64,7 @@ class EpochRouting:
             epochs.pop(epoch, None)
         self._count()
 
-    def place(self, neighbour: str, epoch: OverlayEpoch, kind: LinkKind = LinkKind.PRIMARY) -> None:
+    def add_to_epoch(self, neighbour: str, epoch: OverlayEpoch, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """Add a neighbour to an epoch."""
         self._epochs_of.setdefault(neighbour, {})[epoch] = None
         self._tables[epoch].add_neighbour(neighbour, kind)
@@ -85,7 +85,7 @@ class EpochRouting:
 
     def add_neighbour(self, neighbour: str, kind: LinkKind = LinkKind.PRIMARY) -> None:
         """See `Routing.add_neighbour`; in the current epoch."""
-        self.place(neighbour, self.current, kind)
+        self.add_to_epoch(neighbour, self.current, kind)
 
     def remove_neighbour(self, neighbour: str) -> Iterable[Output]:
         """See `Routing.remove_neighbour`."""

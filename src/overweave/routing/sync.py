@@ -152,7 +152,7 @@ class EpochSync:
         del self._epochs[epoch]
         self._update()
 
-    def place(self, neighbour: str, epoch: OverlayEpoch) -> None:
+    def add_to_epoch(self, neighbour: str, epoch: OverlayEpoch) -> None:
         """Add a neighbour to an epoch, without state."""
         self._epochs[epoch].add(neighbour)
         self._update()
@@ -167,7 +167,7 @@ class EpochSync:
 
     def add(self, neighbour: str) -> None:
         """See `NeighbourSync.add`; in the first epoch."""
-        self.place(neighbour, FIRST_EPOCH)
+        self.add_to_epoch(neighbour, FIRST_EPOCH)
 
     def remove(self, neighbour: str) -> None:
         """See `NeighbourSync.remove`."""

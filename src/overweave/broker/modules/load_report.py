@@ -1,4 +1,4 @@
-"""The report: a broker publishes how it is doing, for whoever subscribes to it anywhere in the network.
+"""The load reporter: a broker publishes its load, for whoever subscribes to it anywhere in the network.
 
 A publication of class ``BROKER_STATUS`` every so often, with the broker's id and the load that its driver measured last::
 
@@ -27,7 +27,7 @@ _MEASURES = {
 
 
 class LoadReportOptions(msgspec.Struct, frozen=True):
-    """How often."""
+    """The interval of reports."""
 
     every_s: float = 1.0
 

@@ -63,7 +63,7 @@ class Tracer(Module):
                 del self._clients[heard.peer]
 
     def _statements(self, heard: ControlApplied, now_s: float) -> Iterator[TraceStatement]:
-        """What a client said; names with a slash are those of modules."""
+        """The trace rows of a client's registrations; names with a slash are those of modules."""
         message = heard.message
         if "/" in heard.peer or not isinstance(message, Advertise | Unadvertise | Subscribe | Unsubscribe):
             return

@@ -1,4 +1,4 @@
-"""The in-flight store: what a session has numbered and the peer has not settled."""
+"""The in-flight store: numbered, unsettled messages of a session."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator

@@ -66,7 +66,7 @@ class Outbound:
 
         Transit is ``window_exempt`` and sent at once: brokers with full windows could otherwise wait for each other in a cycle.
         """
-        rows, holder = batch.count, self.buffer.buffer_batch(batch, ack) if self.buffer.active else ack
+        rows, holder = batch.count, self.buffer.charge(batch, ack) if self.buffer.active else ack
         if window_exempt:
             entry = InFlight(None, batch, rows, holder, 0)
         else:
@@ -174,7 +174,7 @@ class Outbound:
         newest = list(takewhile(lambda entry: not isinstance(entry.ack, BufferedBytes), reversed(self.in_flight)))
         for entry in chain(reversed(newest), self.blocked):
             if buffer.active and entry.batch is not None:
-                entry.ack = buffer.buffer_batch(entry.batch, entry.ack)
+                entry.ack = buffer.charge(entry.batch, entry.ack)
 
     # ---- retransmission and recovery
 

@@ -105,7 +105,7 @@ class Session:
         self.inbound.repeat_ack()
         if not frame.confirmed:
             self._send_hello(effects)
-        self._note_unmatched(frame.unmatched)
+        self._update_unmatched(frame.unmatched)
         self.outbound.resume(frame.acknowledged, frame.expected, effects)
 
     # ---- outbound
@@ -131,7 +131,7 @@ class Session:
         if not self._handshake.is_current(frame):
             return
         if frame.unmatched:
-            self._note_unmatched(frame.unmatched)
+            self._update_unmatched(frame.unmatched)
         outbound = self.outbound
         outbound.on_acknowledged(frame.acknowledged, frame.expected)
         if frame.ranges:
@@ -195,7 +195,7 @@ class Session:
     def _send_hello(self, effects: list[Effect]) -> None:
         effects.append(SendFrame(self.peer, self.inbound.hello(self.outbound.in_flight.next_sequence)))
 
-    def _note_unmatched(self, unmatched: int) -> None:
+    def _update_unmatched(self, unmatched: int) -> None:
         """The peer reports the total of a stream."""
         self.peer_unmatched = max(self.peer_unmatched, self._unmatched_before + unmatched)
 

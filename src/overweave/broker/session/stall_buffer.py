@@ -26,8 +26,8 @@ class StallBuffer:
         """Buffer no more: senders wait again until the peer settles."""
         self.active = False
 
-    def buffer_batch(self, batch: Batch, ack: Releasable | None) -> "BufferedBytes":
-        """Buffer a batch and release its upstream ack early: before the peer settles it. The last one may exceed the limit."""
+    def charge(self, batch: Batch, ack: Releasable | None) -> "BufferedBytes":
+        """Count the bytes of a batch, and release its upstream ack before the peer settles it. The last may exceed the limit."""
         buffered = BufferedBytes(self, _RECORD_BYTES + batch.size_bytes())
         self.active = self.bytes < self._bytes_max
         if ack is not None:

@@ -147,7 +147,7 @@ class Node:
         for channel in self.channels.values():
             channel.read_queue(meter, now_s)
         unsettled = sum(core.statistics().unsettled.values())
-        self.handle(meter.measure(now_s, unsettled, core.registered("subscription")))
+        self.handle(meter.measure(now_s, unsettled, core.registration_count("subscription")))
 
     def pause_reading(self) -> None:
         """Leave arriving frames on their connections."""

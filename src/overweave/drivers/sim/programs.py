@@ -16,7 +16,7 @@ from overweave.language.publications import Publication
 
 #: How often a program looks whether its control messages are in force.
 _POLL_S = 0.05
-#: A client, its incarnation, the condition, and the action.
+#: A client, its life id, the condition, and the action.
 _Waiting = tuple[str, int, Callable[[], bool], Callable[[], None]]
 
 
@@ -260,4 +260,4 @@ class ClientPrograms:
 
 
 def _registrations(broker: BrokerCore, client: str) -> int:
-    return broker.registered("subscription", client) + broker.registered("advertisement", client)
+    return broker.registration_count("subscription", client) + broker.registration_count("advertisement", client)

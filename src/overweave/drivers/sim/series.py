@@ -117,7 +117,7 @@ class SeriesSampler:
             "delay_s_mean": float(delays_s.mean()) if has_delays else None,
             "delay_s_p99": float(np.percentile(delays_s, 99)) if has_delays else None,
             "clients": sum(peer not in self._network.overlay for peer in self._network.nodes[id].channels),
-            "subscriptions": core.registered("subscription"),
+            "subscriptions": core.registration_count("subscription"),
             "table_entries": sum(now.tables.values()),
             "tables": now.tables,
         }

@@ -91,7 +91,7 @@ class ClientSessions:
         if session.reply is None:
             gap = self.tombstones.pop(name, message.key, self._host.now_s())
             core = self._host.core
-            is_complete = core.registered("subscription", name) >= message.subscriptions
+            is_complete = core.registration_count("subscription", name) >= message.subscriptions
             knows = gap is None and core.knows(name) and is_complete
             window = self._settings.config.session.window
             session.reply = Connect(

@@ -77,10 +77,12 @@ class Limits:
         if core.is_registered(client, message):
             return
         if isinstance(message, Advertise):
-            self._check("advertisements_per_client_max", "advertisements of a client", core.registered("advertisement", client))
+            self._check(
+                "advertisements_per_client_max", "advertisements of a client", core.registration_count("advertisement", client)
+            )
             return
-        self._check("subscriptions_per_client_max", "subscriptions of a client", core.registered("subscription", client))
-        self._check("subscriptions_max", "subscriptions of all clients of a broker", core.registered("subscription"))
+        self._check("subscriptions_per_client_max", "subscriptions of a client", core.registration_count("subscription", client))
+        self._check("subscriptions_max", "subscriptions of all clients of a broker", core.registration_count("subscription"))
 
     def publish_pause_s(self, client: str, rows: int) -> float:
         """The time for which nothing is read from a client that has published ``rows`` now."""

@@ -57,7 +57,7 @@ class LinkEffects:
         core, own = self._host.core, self._host.settings.id
         state = core.overlay_state()
         is_member = state != joining_state(own) and any(own in tree.brokers for tree in state)
-        if is_member or core.registered("subscription") or core.registered("advertisement"):
+        if is_member or core.registration_count("subscription") or core.registration_count("advertisement"):
             return
         if self._contact is not None:
             self._contact.leave()

@@ -164,7 +164,8 @@ class BrokerNode:
             await asyncio.sleep(MEASURE_S)
             self.links.observe_sessions(self.core.established_neighbours())
             self._load_feed.feed(time.monotonic(), self.links.kinds)
-            unsettled, subscriptions = sum(self.core.statistics().unsettled.values()), self.core.registered("subscription")
+            unsettled = sum(self.core.statistics().unsettled.values())
+            subscriptions = self.core.registration_count("subscription")
             memory = resident_bytes(), physical_bytes()
             self.handle(self._load.measure(time.monotonic(), unsettled, subscriptions, *memory))
             self._trace.log_failure()
@@ -253,7 +254,7 @@ class BrokerNode:
             incarnation=incarnation,
             journal=journal,
             modules=modules_of(settings, kinds, self.directory, traced=self._trace.is_open),
-            module_incarnation=secrets.randbits(64),
+            module_life=secrets.randbits(64),
             confirms_persist=self._journal.is_durable,
             pending_persists=self._journal.pending,
             overlay=settings.overlay_state,

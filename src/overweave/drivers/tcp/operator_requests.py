@@ -147,8 +147,8 @@ class OperatorRequests:
         return ClientsReply(request.token, tuple(found[start:end]), more=end < len(found))
 
     def _entry(self, name: str, moving: dict[str, str]) -> ClientEntry:
-        registered = self._host.core.registered
-        counts = registered("subscription", name), registered("advertisement", name)
+        count = self._host.core.registration_count
+        counts = count("subscription", name), count("advertisement", name)
         return ClientEntry(name, *counts, connected=self._is_connected(name), moving_to=moving.get(name))
 
 
