@@ -32,7 +32,7 @@ def test_a_plan_without_the_configured_root_is_rejected() -> None:
 
 def test_a_plan_with_a_broker_that_nobody_knows_is_rejected() -> None:
     wanted = target("B1", "B2", "B9")
-    with pytest.raises(InvalidInput, match=r"^brokers: B9: expected brokers of the network file, or guests that run$"):
+    with pytest.raises(InvalidInput, match=r"^brokers: B9: expected brokers of the network file, or running guests$"):
         check_target(network(), wanted, observation(brokers=["B1", "B2"]))
     check_target(network(), wanted, observation(brokers=["B9"]))
     check_target(network(), wanted, observation(members=["B9"]))

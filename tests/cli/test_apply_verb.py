@@ -139,7 +139,7 @@ def test_a_plan_is_applied_while_a_client_publishes(run, tmp_path, routing):
             status, out, _ = run("apply", "--abort", "--network", file)
             assert (status, out) == (0, "no change is in progress\n")
             status, out, _ = run("apply", "--status", "--network", file)
-            assert "overlay 1 trimmed, epoch 1 in use" in out
+            assert "overlay epoch 1, phase trimmed; publications travel in epoch 1" in out
             stopped.set()
             thread.join()
             for found in (at_near, at_far):
@@ -176,7 +176,7 @@ def test_plans_for_another_network_and_overloads_are_rejected_by_name(run, tmp_p
         assert "expected a utilisation of at most 100%, estimated 140.0%" in err
         status, _, err = run("apply", plan_for(file, ("B1", "B2"), {}, links=(("B1", "B2"),)), "--network", file)
         assert status == 2
-        assert "--yes: expected, as nobody can confirm here" in err
+        assert "--yes: expected, because standard input is not a terminal" in err
         status, _, err = run("undo", "--network", file, "--yes")
         assert status == 2
         assert "nothing can be undone" in err
@@ -204,11 +204,11 @@ def test_ctrl_c_stops_after_the_current_step_and_the_same_command_resumes(run, t
         assert "stopping after the current step" in err
         assert out.endswith("stopped after the current step; the same command resumes\n")
         assert file.read_bytes() == before
-        assert "overlay 1 used, epoch 1 in use" in run("apply", "--status", "--network", file).out
+        assert "overlay epoch 1, phase used; publications travel in epoch 1" in run("apply", "--status", "--network", file).out
         status, out, err = run("apply", plan, "--network", file, "--yes")
         assert status == 0, err
         assert out.startswith("resuming a change in progress\n")
-        assert "overlay 1 trimmed" in run("apply", "--status", "--network", file).out
+        assert "overlay epoch 1, phase trimmed" in run("apply", "--status", "--network", file).out
 
 
 class Terminal(io.BytesIO):
@@ -226,7 +226,8 @@ def test_a_change_that_is_not_confirmed_changes_nothing(run, tmp_path):
             assert "apply? [y/N] " in err
             assert "nothing was changed" in err
             assert file.read_bytes() == before
-            assert "overlay 0 trimmed, epoch 0 in use" in run("apply", "--status", "--network", file).out
+            unchanged = run("apply", "--status", "--network", file).out
+            assert "overlay epoch 0, phase trimmed; publications travel in epoch 0" in unchanged
         status, _, err = run("apply", plan, "--network", file, stdin=Terminal(b"y\n"))
         assert status == 0, err
         assert len(read_network(file).overlay.ids) == 2
@@ -546,7 +547,7 @@ def test_a_plan_does_not_know_clusters(run, tmp_path):
     file.write_text('[network]\nrouting = "merc"\nshape = "clustered-chain"\nbrokers = 5\nport = 7400\n')
     status, _, err = run("apply", plan_for(file, ("B1",), {}), "--network", file)
     assert status == 2
-    assert "network.routing: 'merc': expected no clusters, a plan does not know them" in err
+    assert "network.routing: 'merc': expected no clusters: plans do not support them" in err
 
 
 def test_continuous_planning_holds_a_plan_without_the_configured_root(tmp_path):

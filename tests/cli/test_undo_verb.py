@@ -274,7 +274,7 @@ def test_an_abort_before_the_old_tree_is_closed_leads_back_and_stops_what_was_st
         assert present(network)[0] == {"B1", "B2", "B3", "B4"}
         status, out, err = run("apply", "--abort", "--network", network.file)
         assert status == 0, err
-        first = "no change is in progress" if point is Phase.PREPARED else "aborted: 1 reverted"
+        first = "no change is in progress" if point is Phase.PREPARED else "aborted: epoch 1, phase reverted"
         assert out.splitlines() == [first, "broker B4 stopped"]
         assert present(network) == before
         assert written(network) == before[1:3]
@@ -289,7 +289,7 @@ def test_an_abort_after_that_ends_the_change_and_writes_the_file(run, network, m
             assert run("apply", plan_of(network), "--network", network.file, "--yes").status == 1
         status, out, err = run("apply", "--abort", "--network", network.file)
         assert status == 0, err
-        assert out.splitlines() == ["aborted: 1 trimmed", "network file written"]
+        assert out.splitlines() == ["aborted: epoch 1, phase trimmed", "network file written"]
         found = present(network)
         assert found[0] == found[1] == {"B1", "B2", "B3", "B4"}
         assert written(network) == found[1:3]

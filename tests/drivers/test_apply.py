@@ -101,7 +101,7 @@ def end_of_publication(monkeypatch, errors):
 
 def test_a_state_that_is_rejected_twice_ends_the_change(monkeypatch):
     no = Rejected("B1: expected the root")
-    assert end_of_publication(monkeypatch, [no, no, no]) == (Failed("0 reverted: B1: expected the root"), [1.0])
+    assert end_of_publication(monkeypatch, [no, no, no]) == (Failed("epoch 0, phase reverted: B1: expected the root"), [1.0])
     # The network has changed meanwhile, or the connection was lost.
     lost = OverweaveError("B1: connection lost")
     assert end_of_publication(monkeypatch, [lost, lost, lost, no, None]) == (Done(), [1.0] * 4)

@@ -48,7 +48,7 @@ def test_backups_are_as_private_as_the_network_file(path, mode):
     path.chmod(mode)
     seen = observed(path, "alice")
     LiveFile(path).write(msgspec.structs.replace(seen.state, version=seen.state.version._replace(epoch=2)))
-    LiveFile(path).keep(seen, 3)
+    LiveFile(path).back_up(seen, 3)
     assert has_backup(path, 2)
     assert read_backup(path, 3).clients == {"alice": "B2"}
     kept = {each.name: each.stat().st_mode & 0o777 for epoch in (2, 3) for each in backup_paths(path, epoch) if each.exists()}
@@ -57,7 +57,7 @@ def test_backups_are_as_private_as_the_network_file(path, mode):
 
 def test_a_change_that_began_before_this_copy_of_the_file_has_one_backup(path):
     seen = observed(path, "alice")
-    LiveFile(path).keep(seen, 2)
+    LiveFile(path).back_up(seen, 2)
     LiveFile(path).write(msgspec.structs.replace(seen.state, version=seen.state.version._replace(epoch=3)))
     assert [has_backup(path, epoch) for epoch in (1, 2, 3)] == [False, True, False]
 
@@ -69,19 +69,19 @@ def test_a_backup_is_private_from_its_first_byte(path, monkeypatch):
     monkeypatch.setattr(
         atomic_file.os, "fsync", lambda _: modes.extend(each.stat().st_mode & 0o777 for each in path.parent.iterdir())
     )
-    LiveFile(path).keep(observed(path, "alice"), 2)
+    LiveFile(path).back_up(observed(path, "alice"), 2)
     assert set(modes) == {0o600}
 
 
 def test_a_backup_that_cannot_be_written_is_as_before(path, monkeypatch):
-    LiveFile(path).keep(observed(path, "alice"), 2)
+    LiveFile(path).back_up(observed(path, "alice"), 2)
 
     def fail(_):
         raise OSError("no space left")
 
     monkeypatch.setattr(atomic_file.os, "fsync", fail)
     with pytest.raises(OverweaveError, match=r"network\.toml\.before-2\.clients: cannot be written: no space left"):
-        LiveFile(path).keep(observed(path, "bob"), 2)
+        LiveFile(path).back_up(observed(path, "bob"), 2)
     assert read_backup(path, 2).clients == {"alice": "B2"}
     assert sorted(each.name for each in path.parent.iterdir()) == [
         "network.toml", "network.toml.before-2", "network.toml.before-2.clients",

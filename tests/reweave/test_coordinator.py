@@ -136,7 +136,7 @@ def test_brokers_that_no_longer_run_are_started_again_in_every_phase(seed, is_ab
 def stopped_broker(previous_has_it=False, running=("B1", "B2"), silent=(), guest_at="B2"):
     """The first step of a change that is prepared, whose new broker does not answer."""
     target = Target(change="X", brokers=("B1", "B9"), links=(("B1", "B9"),), before=("B1", "B2"), clients={})
-    state = states.opened(stable(["B1", "B2"], [("B1", "B2")]), target, {})
+    state = states.prepared(stable(["B1", "B2"], [("B1", "B2")]), target, {})
     links = {"B1": {0: ("B2",), 1: ("B2", "B9")}, "B2": {0: ("B1",), 1: ("B1",)}}
     if guest_at:
         links[guest_at][0] += ("B9",)
@@ -172,7 +172,7 @@ def test_a_guest_that_stopped_is_started_once_all_brokers_have_the_same_state(is
         assert isinstance(next_abort_step(found) if is_aborted else next_step(target, found), expected)
 
 
-@pytest.mark.parametrize("disabled", ["restless", "unsynced", "occupied"])
+@pytest.mark.parametrize("disabled", ["unsettled_reason", "unsynced", "occupied"])
 def test_the_checks_are_needed(disabled, monkeypatch):
     """Without any one of them the same networks break an invariant."""
     monkeypatch.setattr(coordinator, disabled, lambda *_: None)
@@ -186,28 +186,28 @@ def test_the_checks_are_needed(disabled, monkeypatch):
 
 def test_another_change_in_progress_is_rejected():
     network, target = random_change(random.Random(3))
-    state = states.opened(network.flooded, target, {})
+    state = states.prepared(network.flooded, target, {})
     other = msgspec.structs.replace(target, change="Y")
     observation = Observation(state, {member.id: answer(member.id, state) for member in state.members})
     found = next_step(other, Situation(observation=observation))
     assert isinstance(found, Failed)
-    assert "'X' is in progress (1 prepared)" in found.reason
+    assert "'X' is in progress (epoch 1, phase prepared)" in found.reason
 
 
 @pytest.mark.parametrize("seen_at", ["X", "Y"])
 def test_of_two_changes_that_began_at_once_one_takes_both_back(seen_at):
     network, target = random_change(random.Random(3))
-    first = states.opened(network.flooded, target, {})
+    first = states.prepared(network.flooded, target, {})
     by_name = {name: msgspec.structs.replace(first, change=name) for name in ("X", "Y")}
     brokers = {member.id: answer(member.id, by_name["XY"[n % 2]]) for n, member in enumerate(first.members)}
     now = Situation(observation=Observation(by_name[seen_at], brokers))
-    back = PublishState(states.taken_back(by_name["X"]))
+    back = PublishState(states.withdrawn(by_name["X"]))
     assert next_step(msgspec.structs.replace(target, change="Y"), now) == back
     assert next_abort_step(now) == back
     for other in ("X", "Z"):
         found = next_step(msgspec.structs.replace(target, change=other), now)
         assert isinstance(found, Failed)
-        assert "X, Y began at the same time: apply 'Y' again, or abort" in found.reason
+        assert "X, Y began at the same time: apply the plan of change 'Y' again, or run 'overweave apply --abort'" in found.reason
 
 
 @pytest.mark.parametrize("restarted", ["B1", "B2"])
@@ -222,7 +222,7 @@ def test_a_broker_that_restarts_with_the_new_network_file_is_no_rival(restarted)
 
 def test_the_contact_of_a_guest_does_not_leave():
     target = Target(change="X", brokers=("B1",), links=(), before=("B1", "B2"), clients={})
-    state = states.closed(states.used(states.opened(stable(["B1", "B2"], [("B1", "B2")]), target, {})))
+    state = states.closed(states.used(states.prepared(stable(["B1", "B2"], [("B1", "B2")]), target, {})))
     state = msgspec.structs.replace(state, change="X")
     brokers = {
         "B1": answer("B1", state), "B2": answer("B2", state, neighbours={state.current: ("B1", "G")}), "G": answer("G", state),
@@ -241,7 +241,7 @@ def situations(draw):
     old, new = ["B1", "B2", "B3"], ["B1", "B3", "B4"]
     target = Target(change="X", brokers=("B1", "B3", "B4"), links=(("B1", "B3"), ("B3", "B4")), before=tuple(old), clients={})
     first = stable(old, [("B1", "B2"), ("B2", "B3")])
-    line = [first, states.opened(first, target, {})]
+    line = [first, states.prepared(first, target, {})]
     line.append(states.used(line[-1]))
     line.append(states.closed(line[-1]))
     line.append(states.trimmed(line[-1], ["B2"]))

@@ -86,7 +86,7 @@ def test_the_host_of_a_leaf_forwards_to_it_and_an_overload_at_the_end_is_rejecte
     )  # fmt: skip
     found = difference_of(target, Observation(state, brokers), 10.0)
     assert [(each.step, each.broker, each.utilisation) for each in found.steps] == [
-        ("now", "B1", 0.9), ("new tree and moves, at most", "B1", 1.8), ("end", "B1", 0.9),
+        ("now", "B1", 0.9), ("while links and clients change (upper bound)", "B1", 1.8), ("end", "B1", 0.9),
     ]  # fmt: skip
     check_loads(found)  # a bound is no prediction
     heavy = msgspec.structs.replace(target, load={"B1": msgspec.structs.replace(load, output_utilisation=1.2)})

@@ -61,10 +61,10 @@ def test_no_hour_has_more_moves_than_the_budget_and_no_change_is_within_the_cool
         now_s += gap_s
         verdict = hysteresis.decide(Proposal(saving, moves), now_s)
         recent = sum(count for at_s, count in acted if at_s > now_s - BUDGET_S)
-        assert verdict.is_act == (saving >= 0.2 and (not acted or now_s - acted[-1][0] >= 60.0) and recent + moves <= 500), (
+        assert verdict.is_approved == (saving >= 0.2 and (not acted or now_s - acted[-1][0] >= 60.0) and recent + moves <= 500), (
             verdict.reason
         )
-        if verdict.is_act:
+        if verdict.is_approved:
             hysteresis.begin(moves, now_s)
             hysteresis = Hysteresis(limits, hysteresis.applied)  # started again
             acted.append((now_s, moves))
@@ -81,36 +81,36 @@ def of_delay(delay_s):
 
 def test_the_breaker_opens_when_brokers_fail_or_deliveries_slow_down():
     hysteresis = Hysteresis(Limits(breaker_s=100.0))
-    assert decided(hysteresis, of_delay(0.1), 0.0).is_act
+    assert decided(hysteresis, of_delay(0.1), 0.0).is_approved
     found = decided(hysteresis, of_delay(0.4), 10.0)
-    assert not found.is_act
+    assert not found.is_approved
     assert found.reason == "the circuit breaker is open: deliveries take 0.4 s instead of 0.1 s"
-    assert not decided(hysteresis, of_delay(0.1), 109.0).is_act
-    assert decided(hysteresis, of_delay(0.1), 110.0).is_act
+    assert not decided(hysteresis, of_delay(0.1), 109.0).is_approved
+    assert decided(hysteresis, of_delay(0.1), 110.0).is_approved
     assert decided(hysteresis, Health(missing=("B3",)), 111.0).reason.endswith("no answer from B3")
     hysteresis = Hysteresis(Limits(breaker_s=100.0))
-    assert decided(hysteresis, Health(Deliveries(None, 400)), 0.0).is_act
+    assert decided(hysteresis, Health(Deliveries(None, 400)), 0.0).is_approved
     found = decided(hysteresis, Health(Deliveries(None, 4_000)), 10.0)
     assert found.reason.endswith("4,000 publications are unsettled instead of 400")
     hysteresis = Hysteresis(Limits(breaker_s=100.0))
-    hysteresis.fail("the last change failed: no space left", 0.0)
+    hysteresis.trip("the last change failed: no space left", 0.0)
     assert decided(hysteresis, Health(), 99.0).reason.endswith("failed: no space left")
-    assert decided(hysteresis, Health(), 100.0).is_act
+    assert decided(hysteresis, Health(), 100.0).is_approved
 
 
 def test_the_breaker_ignores_what_is_harmless_however_much_it_grows():
     hysteresis = Hysteresis(Limits())
     calm = [(0.0016, 0), (0.0168, 3), (0.0016, 900), (0.24, 1_000), (0.0001, 0), (0.25, 1_000)]
     for second, (delay_s, unsettled) in enumerate(calm):
-        assert decided(hysteresis, Health(Deliveries(delay_s, unsettled)), second).is_act
-    assert not decided(hysteresis, of_delay(0.3), len(calm)).is_act
+        assert decided(hysteresis, Health(Deliveries(delay_s, unsettled)), second).is_approved
+    assert not decided(hysteresis, of_delay(0.3), len(calm)).is_approved
 
 
 def test_traffic_that_has_grown_for_good_does_not_keep_the_breaker_open():
     hysteresis = Hysteresis(Limits(breaker_s=300.0))
     for second in range(0, 600, 10):
-        assert decided(hysteresis, of_delay(0.1), second).is_act
-    held = [not decided(hysteresis, of_delay(1.0), second).is_act for second in range(600, 7200, 10)]
+        assert decided(hysteresis, of_delay(0.1), second).is_approved
+    held = [not decided(hysteresis, of_delay(1.0), second).is_approved for second in range(600, 7200, 10)]
     assert held[:60] == [True] * 60  # ten minutes
     assert not any(held[-360:])
 

@@ -11,7 +11,7 @@ from test_coordinator import random_tree
 
 from overweave.reweave.situation import Move
 from overweave.reweave.step_loads import PREFIXES_MAX, ProfileModel
-from overweave.reweave.target import used_share
+from overweave.reweave.target import utilisation_of
 from overweave.testing.planning import random_problem
 
 sys.path.append(str(Path(__file__).parents[1] / "planning"))
@@ -48,7 +48,7 @@ def test_the_peak_after_each_move_is_that_of_the_load_with_the_clients_there(see
     assert [each.moves for each in found] == list(range(1, 19))
     for move, peak in zip(moves, found, strict=True):
         places[move.client] = move.to
-        shares = {id: used_share(load) for id, load in model.load(brokers, links, places).items()}
+        shares = {id: utilisation_of(load) for id, load in model.load(brokers, links, places).items()}
         assert peak.utilisation == pytest.approx(max(shares.values()))
         assert shares[peak.broker] == pytest.approx(peak.utilisation)
 

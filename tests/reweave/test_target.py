@@ -63,7 +63,7 @@ def test_names_are_those_with_the_fewest_moves(seed):
     assert sum(target.clients[client] != places[client] for client in wanted) == least
     assert Counter(Counter(target.clients.values()).values()) == Counter(Counter(wanted.values()).values())
     # A change in progress keeps its names, wherever clients are by now.
-    state = states.opened(observation.state, target, {})
+    state = states.prepared(observation.state, target, {})
     later = observed(plan, {client: draw.choice(ids) for client in wanted})
     assert target_of(plan, msgspec.structs.replace(later, state=state)) == target
     done = msgspec.structs.replace(
@@ -81,7 +81,7 @@ def test_unknown_clients_stay_or_go_to_the_broker_with_most_room():
     target = target_of(plan, observation)
     found = destinations(target, observation)
     assert found["late", kept] == kept
-    assert found["other", gone] == max(target.brokers, key=target.room)
+    assert found["other", gone] == max(target.brokers, key=target.headroom)
     # Many of them spread.
     many = observed(plan, {**{f"late{i}": gone for i in range(200)}, **plan.clients})
     if len(target.brokers) > 1:

@@ -48,7 +48,7 @@ def lost(faults, seeds=8):
 
 
 def test_an_epoch_that_closes_before_it_is_quiet_loses_publications(monkeypatch):
-    monkeypatch.setattr(coordinator, "restless", lambda *_: None)
+    monkeypatch.setattr(coordinator, "unsettled_reason", lambda *_: None)
     monkeypatch.setattr(epoch_tables.EpochTables, "unsettled", lambda *_: 0)
     assert lost("cuts")
 

@@ -85,7 +85,7 @@ class Race:
         """Two coordinators publish the first state of their changes at the same moment, at different brokers."""
         network, brokers = self.network, self.random.permutation(self.old.ids)
         for broker, target in zip(brokers, targets, strict=False):
-            state = states.opened(network.broker(broker).overlay_state(), target, {})
+            state = states.prepared(network.broker(broker).overlay_state(), target, {})
             network.ask(broker, COLLECTOR, CHANGE, msgspec.msgpack.encode(state))
         network.scheduler.run(network.scheduler.now_s + 2.0)
         found = {network.broker(id).overlay_state().change for id in network.running()}

@@ -101,9 +101,9 @@ def test_a_kill_counts_only_in_the_phase_in_which_it_happens(monkeypatch):
     async def apply():
         applier = Applier(Network(), random.Random(1))
         applier._applied, applier._phases = Applied(), set(PHASES)
-        for line in ("starting N1", "1 prepared; waiting: B2", "1 used", "moving clients: 3 moved"):
+        for line in ("starting N1", "epoch 1, phase prepared; waiting: B2", "epoch 1, phase used", "moving clients: 3 moved"):
             applier._on_line(line)
-            if line != "1 used":  # it is over before its broker is killed
+            if line != "epoch 1, phase used":  # it is over before its broker is killed
                 await asyncio.gather(*applier._tasks)
         return applier._applied.broker_kills
 

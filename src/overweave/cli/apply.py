@@ -17,9 +17,12 @@ from overweave.cli.plan_profiles import PlanProfiles
 from overweave.drivers.tcp.overlay_file import LiveFile, locked
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.reweave.coordinator import Failed, next_abort_step
+from overweave.reweave.situation import version_text
 
 EXAMPLE = "overweave apply plan.json --network network.toml --dry-run"
 
+#: From the phase 'closed' on there is no old overlay to return to.
+_ABORT_HELP = "Abort the change in progress: return to the old overlay, or from phase 'closed' on end the change where it is."
 NetworkOption = Annotated[Path, typer.Option("--network", metavar="FILE", help="Network file of the running network.")]
 ProfilesOption = Annotated[
     Path | None,
@@ -39,7 +42,7 @@ def apply(
     rate: Annotated[float, typer.Option(min=0.01, metavar="N", help="Clients to move per second at most.")] = RATE_HZ,
     profiles: ProfilesOption = None,
     status: Annotated[bool, typer.Option("--status", help="Show the state of the overlay at each broker.")] = False,
-    abort: Annotated[bool, typer.Option("--abort", help="Return to the overlay before the change in progress.")] = False,
+    abort: Annotated[bool, typer.Option("--abort", help=_ABORT_HELP)] = False,
     json: Annotated[bool, typer.Option("--json", help="Write a JSON object.")] = False,
     name: Name = None,
     token: Token = None,
@@ -49,11 +52,10 @@ def apply(
 ) -> int:
     """Apply a plan to a running network, without loss, duplicates or a restart.
 
-    The overlay of the plan is built beside the present one and used when all brokers know everything in it; then clients move.
-    Ctrl-C stops after the current step, and the same command resumes, wherever it was stopped. The rate of migrations halves
-    while the delays of deliveries or the unsettled publications are twice the usual. The network file is rewritten; the
-    previous one is kept as FILE.before-EPOCH, for 'overweave undo'. Where brokers have tokens, --name and --token need the
-    permission control.
+    The overlay of the plan is set up beside the current one. When all brokers are synchronised in it, publications switch to
+    it; then clients move. Ctrl-C stops after the current step; the same command resumes. The rate of migrations is halved while
+    delivery delays or unsettled publications are above twice their baseline. The network file is rewritten; the previous one is
+    kept as FILE.before-EPOCH, for 'overweave undo'. Where brokers have tokens, --name and --token need the permission control.
     """
     target = target_of(network, Credentials(name, token, cafile, certificate, key))
     if status or abort:
@@ -80,6 +82,6 @@ def _abort(file: Path, target: Target, rate_hz: float) -> int:
         raise OverweaveError(ended.reason)
     if ended is None:
         return INTERRUPTED
-    lines = [f"aborted: {done.phases[-1][0]}" if done.phases else "no change is in progress", *done.finished]
+    lines = [f"aborted: {version_text(done.phases[-1][0])}" if done.phases else "no change is in progress", *done.finished]
     put("".join(f"{line}\n" for line in lines).encode())
     return 0

@@ -27,7 +27,7 @@ from overweave.errors import InvalidInput, OverweaveError
 from overweave.overlay.graph import Overlay
 from overweave.reweave.coordinator import Done, Failed, Step, next_step
 from overweave.reweave.difference import Difference, check_loads, difference_of
-from overweave.reweave.situation import Situation, listed
+from overweave.reweave.situation import Situation, ids_text
 from overweave.reweave.states import IN_PROGRESS, current_tree
 from overweave.reweave.step_loads import ProfileModel
 from overweave.reweave.target import Target
@@ -142,7 +142,7 @@ class ApplyRun:
             self._file, self._network, lambda situation: step(target, situation), target.brokers, self._rate_hz
         )
         report.duration_s, report.moved = time.monotonic() - start_s, apply.moved
-        report.phases = {phase: at_s - start_s for phase, at_s in apply.phases}
+        report.phases = {f"{at.epoch} {at.phase.name.lower()}": at_s - start_s for at, at_s in apply.phases}
         report.finished = apply.finished
         if isinstance(ended, Failed):
             raise OverweaveError(ended.reason)
@@ -196,7 +196,7 @@ def check_protocol(network: Credentialed) -> None:
             " trees without capabilities of its own"
         )
     if issubclass(protocol.options, ClusterOptions) and about.overlay.clusters:
-        raise InvalidInput(f"network.routing: {about.routing!r}: expected no clusters, a plan does not know them")
+        raise InvalidInput(f"network.routing: {about.routing!r}: expected no clusters: plans do not support them")
 
 
 def check_target(network: Credentialed, target: Target, observation: Observation) -> None:
@@ -204,7 +204,7 @@ def check_target(network: Credentialed, target: Target, observation: Observation
     members = {member.id for member in observation.state.members}
     unknown = sorted(set(target.brokers) - network.network.urls.keys() - observation.brokers.keys() - members)
     if unknown:
-        raise InvalidInput(f"brokers: {listed(unknown)}: expected brokers of the network file, or guests that run")
+        raise InvalidInput(f"brokers: {ids_text(unknown)}: expected brokers of the network file, or running guests")
     options = network.network.routing_options
     try:
         if options is not None:
@@ -220,7 +220,7 @@ def preferred_of(observation: Observation) -> tuple[str, ...]:
 
 def _confirmed() -> bool:
     if not sys.stdin.isatty():
-        raise InvalidInput("--yes: expected, as nobody can confirm here")
+        raise InvalidInput("--yes: expected, because standard input is not a terminal")
     sys.stderr.write("apply? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from overweave.contract.observation import Observation
 from overweave.reweave.difference import Difference
-from overweave.reweave.situation import listed, text_of
+from overweave.reweave.situation import ids_text, version_text
 from overweave.reweave.states import current_tree
 
 _STAYED_SHOWN = 10
@@ -42,19 +42,21 @@ def end_text(moved: int, stayed: Mapping[str, str], duration_s: float, brokers: 
 def status_text(observation: Observation) -> str:
     """The state of the overlay at each broker."""
     state = observation.state
-    change = f", change {state.change}" if state.change else ""
-    lines = [f"overlay {text_of(state.version)}, epoch {state.current} in use{change}"]
+    change = f"; change {state.change}" if state.change else ""
+    lines = [f"overlay {version_text(state.version)}; publications travel in epoch {state.current}{change}"]
     for id, broker in sorted(observation.brokers.items()):
         member = "" if any(each.id == id for each in state.members) else ", guest"
         unsettled = sum(broker.overlay.unsettled.values())
-        lines.append(f"{id}: {text_of(broker.overlay.version)}{member}, {len(broker.clients):,} clients, {unsettled:,} unsettled")
+        lines.append(
+            f"{id}: {version_text(broker.overlay.version)}{member}, {len(broker.clients):,} clients, {unsettled:,} unsettled"
+        )
     if observation.missing:
-        lines.append(f"no answer from {listed(observation.missing)}")
+        lines.append(f"no answer from {ids_text(observation.missing)}")
     return "\n".join(lines) + "\n"
 
 
 def _some(verb: str, ids: Sequence[str]) -> str:
-    return f", {len(ids):,} {verb} ({listed(ids)})" if ids else ""
+    return f", {len(ids):,} {verb} ({ids_text(ids)})" if ids else ""
 
 
 def _reasons(stayed: Mapping[str, str]) -> str:

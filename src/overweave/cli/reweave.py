@@ -42,7 +42,7 @@ _DEFAULT = Limits()
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at the plan and the network: acted, would-act, held or failed, and why."""
+    """One round: acted, would-act, held or stopped, with the reason."""
 
     action: str
     reason: str
@@ -55,13 +55,13 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 def reweave(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="Plan file, for example of 'plan --follow'.", show_default=False)],
     network: Annotated[Path, typer.Option("--network", metavar="FILE", help="Network file of the running network.")],
-    act: Annotated[bool, typer.Option("--act/--observe", help="Apply plans, or only say what would be applied.")] = False,
+    act: Annotated[bool, typer.Option("--act/--observe", help="Apply plans, or only print what would be applied.")] = False,
     every: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Polling interval.")] = 10.0,
     saving: Annotated[
-        float, typer.Option(min=0, metavar="SHARE", help="Share of brokers or messages to save at least.")
+        float, typer.Option(min=0, metavar="SHARE", help="Minimum saving, as a share of brokers or messages.")
     ] = _DEFAULT.saving_min,
     cooldown: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Time after a change without another one.")
+        float, typer.Option(min=0, metavar="SECONDS", help="Minimum time between two changes.")
     ] = _DEFAULT.cooldown_s,
     moves: Annotated[
         int, typer.Option(min=0, metavar="N", help="Clients that may move in any hour.")
@@ -82,8 +82,8 @@ def reweave(
     A plan is applied if it saves enough, the last change is long enough ago, and the budget of moves allows it. The circuit
     breaker opens when brokers do not answer, when a change fails, or when delays of deliveries or unsettled publications are
     three times the usual; while it is open nothing is changed. Changes are kept in FILE.reweave, so that budget and cool-down
-    survive a restart. Once a plan is applied, only the share of its clients that are still to move counts as a saving; those that
-    could not move do not. --observe is the default: it changes nothing. It writes a line whenever its decision changes.
+    survive a restart. Once a plan is applied, only clients that still have to move count as a saving, without those whose
+    migration failed. --observe is the default: it changes nothing. It writes a line whenever its decision changes.
     """
     target = target_of(network, Credentials(name, token, cafile, certificate, key))
     limits = Limits(saving_min=saving, cooldown_s=cooldown, moves_per_hour_max=moves)
@@ -135,7 +135,7 @@ class Reweaver:
         try:
             observation = observed(self._network, self._delays_s)
         except OverweaveError as error:
-            self._hysteresis.fail(str(error), time.time())
+            self._hysteresis.trip(str(error), time.time())
             return self._result("held", f"the circuit breaker is open: {error}")
         self._hysteresis.observe(Health(self._meter.measure(observation), observation.missing), time.time())
         try:
@@ -156,7 +156,7 @@ class Reweaver:
         check_target(self._network, seen.target, seen.observation)
         now_s, moves = time.time(), seen.difference.moves
         self._stayed &= set(moves)  # those that are back after a time away, or at another broker, may move
-        breaker = self._hysteresis.breaker(now_s)
+        breaker = self._hysteresis.open_reason(now_s)
         if self._act and breaker is None and self._is_interrupted(plan, seen):
             return self._complete_change(run, seen)
         if seen.difference.is_empty and not seen.is_resumed:
@@ -170,8 +170,8 @@ class Reweaver:
             return self._result("held", f"the network is as planned, except for {len(moves):,} clients that stayed")
         proposal = Proposal(saving_of(plan, seen.target, seen.observation, len(left)), len(moves))
         verdict = self._hysteresis.decide(proposal, now_s)
-        if not (verdict.is_act and self._act):
-            return self._result("would-act" if verdict.is_act else "held", verdict.reason, proposal)
+        if not (verdict.is_approved and self._act):
+            return self._result("would-act" if verdict.is_approved else "held", verdict.reason, proposal)
         with locked(self._file):
             report = self._change(run, seen)
         return self._result("acted" if report.applied else STOPPED, verdict.reason, proposal)
@@ -210,7 +210,7 @@ class Reweaver:
         try:
             run.change(seen.target, report, coordinator)
         except OverweaveError as error:
-            self._hysteresis.fail(f"the last change failed: {error}", time.time())
+            self._hysteresis.trip(f"the last change failed: {error}", time.time())
             raise
         finally:
             self._meter = DeliveryMeter()  # delays during the change are its own

@@ -14,7 +14,7 @@ from overweave.contract.overlay_state import OverlayState
 from overweave.drivers.tcp.overlay_file import has_backup, read_backup
 from overweave.errors import OverweaveError
 from overweave.reweave.states import IN_PROGRESS
-from overweave.reweave.target import Target, is_undo, target_of_backup, undo_of
+from overweave.reweave.target import Target, is_undo, target_of_backup, undo_name
 
 EXAMPLE = "overweave undo --network network.toml --dry-run"
 
@@ -33,8 +33,9 @@ def undo(
 ) -> int:
     """Return to the overlay and the places of clients from before the last change, while traffic flows.
 
-    The state comes from FILE.before-EPOCH, which 'overweave apply' keeps. Clients that came later stay where they can. The same
-    command resumes one that was stopped, and does nothing after its end. To undo an undo is to apply the plan again.
+    The state comes from FILE.before-EPOCH, which 'overweave apply' keeps. Clients that joined later stay if their broker
+    does. The same command resumes an interrupted undo; when it is complete, it does nothing. To revert an undo, apply the plan
+    again.
     """
     target = target_of(network, Credentials(name, token, cafile, certificate, key))
     return ApplyRun(network, target, partial(restored, network), rate, json=json).run(yes=yes, dry_run=dry_run)
@@ -63,6 +64,6 @@ def _epoch_to_undo(file: Path, state: OverlayState) -> int:
         return kept[0] if kept else state.version.epoch
     for epoch in kept:
         backup = read_backup(file, epoch)
-        if undo_of(backup.network.overlay, backup.clients) == state.change:
+        if undo_name(backup.network.overlay, backup.clients) == state.change:
             return epoch
     raise OverweaveError(f"{file}: expected the network that change {state.change!r} restores, found none: undo where it began")

@@ -4,7 +4,7 @@ It has no memory: all state is in the brokers (docs/decisions/0023). Killed anyw
 invariants, with the checks that keep them:
 
 - A broker uses the new epoch only when all members answered that they have its full state (`lag`, `unsynced`).
-- An epoch closes only when all use the new one, and nothing of the old one is unsettled, twice in a row (`restless`).
+- An epoch closes only when all use the new one, and nothing of the old one is unsettled, twice in a row (`unsettled_reason`).
 - Clients move only while one epoch is open, publishers after subscribers (`pending_moves`).
 - A broker leaves the tree only as a leaf without clients, twice in a row (`occupied`), and stops only after that.
 """
@@ -19,16 +19,16 @@ from overweave.reweave.situation import (
     Move,
     Situation,
     contact_of,
+    down_brokers,
+    ids_text,
     lag,
-    listed,
     occupied,
     pending_moves,
-    restless,
     rivals,
     stayed,
-    stopped,
-    text_of,
+    unsettled_reason,
     unsynced,
+    version_text,
 )
 from overweave.reweave.target import Target
 
@@ -94,7 +94,7 @@ def next_step(target: Target, situation: Situation) -> Step:
     """The next step towards the target."""
     state = situation.state
     if others := rivals(situation):
-        return _settle_rivals(target, state, others)
+        return _resolve_rivals(target, state, others)
     if reason := _conflict(target, situation):
         return Failed(reason)
     if command := _restart(situation):
@@ -114,22 +114,22 @@ def next_abort_step(situation: Situation) -> Step:
     state = situation.state
     phase = state.version.phase
     if phase == Phase.PREPARED and rivals(situation):
-        return PublishState(states.taken_back(state))
+        return PublishState(states.withdrawn(state))
     if phase in (Phase.PREPARED, Phase.USED):
         return PublishState(states.reverting(state))
     if command := _restart(situation):
         return command
     if phase == Phase.REVERTING:
-        reason = lag(situation, states.current_tree(state).brokers) or restless(situation, states.new_tree(state).epoch)
+        reason = lag(situation, states.current_tree(state).brokers) or unsettled_reason(situation, states.new_tree(state).epoch)
         return Wait(reason) if reason else PublishState(states.reverted(state))
     if reason := lag(situation, states.current_tree(state).brokers):  # a silent one may be ahead
         return Wait(reason)
     if phase == Phase.CLOSED and state.change:
         return PublishState(states.trimmed(state, ()))
-    return _leave_tidy(situation.running, situation) or Done()
+    return _clean_up(situation.running, situation) or Done()
 
 
-def _settle_rivals(target: Target, state: OverlayState, others: Sequence[str]) -> Step:
+def _resolve_rivals(target: Target, state: OverlayState, others: Sequence[str]) -> Step:
     """Of changes that began at once, the one with the highest name takes all of them back, and begins again.
 
     Each has a new tree at some brokers, so that none of them can be used. A broker cannot adopt the tree of another one instead:
@@ -137,23 +137,26 @@ def _settle_rivals(target: Target, state: OverlayState, others: Sequence[str]) -
     """
     changes = sorted([state.change, *others])
     if state.version.phase == Phase.PREPARED and target.change == changes[-1]:
-        return PublishState(states.taken_back(state))
-    return Failed(f"changes {listed(changes)} began at the same time: apply {changes[-1]!r} again, or abort")
+        return PublishState(states.withdrawn(state))
+    return Failed(
+        f"changes {ids_text(changes)} began at the same time: apply the plan of change {changes[-1]!r} again,"
+        " or run 'overweave apply --abort'"
+    )
 
 
 def _conflict(target: Target, situation: Situation) -> str | None:
     """Another change in progress."""
     state = situation.state
     if state.version.phase == Phase.REVERTING:
-        return f"change {state.change!r} is being aborted: complete that first"
+        return f"change {state.change!r} is being aborted: finish that first with 'overweave apply --abort'"
     if state.change not in ("", target.change) and state.version.phase in states.IN_PROGRESS:
-        return f"change {state.change!r} is in progress ({text_of(state.version)}): apply its plan again, or abort it"
+        return f"change {state.change!r} is in progress ({version_text(state.version)}): apply its plan again, or abort it"
     return None
 
 
 def _restart(situation: Situation) -> StartBroker | None:
     """Start a broker that the network waits for and that does not run. Its journal or its contact has its part in the change."""
-    for id in stopped(situation):
+    for id in down_brokers(situation):
         if contact := contact_of(id, situation):
             return StartBroker(id, contact)
     return None
@@ -175,30 +178,28 @@ def _begin(target: Target, situation: Situation) -> Step:
         if id not in situation.running:
             return StartBroker(id, contact)
     if absent:
-        return Wait(
-            f"{listed(absent)} not joined yet; one that runs since it left the overlay has to be stopped, and started again"
-        )
+        return Wait(f"not joined yet: {ids_text(absent)}; a broker that has left the overlay must be restarted to join again")
     urls = {id: each.url for id, each in observation.brokers.items()}
-    return PublishState(states.opened(state, target, urls))
+    return PublishState(states.prepared(state, target, urls))
 
 
-def _prepared(_: Target, situation: Situation) -> Step:
+def _on_prepared(_: Target, situation: Situation) -> Step:
     state = situation.state
     if reason := lag(situation, [member.id for member in state.members]):
         return Wait(reason)
     if behind := unsynced(situation.observation, states.new_tree(state).epoch):
-        return Wait(f"{listed(behind)} synchronising the new epoch")
+        return Wait(f"{ids_text(behind)}: still synchronising the new epoch")
     return PublishState(states.used(state))
 
 
-def _used(_: Target, situation: Situation) -> Step:
+def _on_used(_: Target, situation: Situation) -> Step:
     state = situation.state
     old = min(state.epochs)
-    reason = lag(situation, [member.id for member in state.members]) or restless(situation, old)
+    reason = lag(situation, [member.id for member in state.members]) or unsettled_reason(situation, old)
     return Wait(reason) if reason else PublishState(states.closed(state))
 
 
-def _closed(target: Target, situation: Situation) -> Step:
+def _on_closed(target: Target, situation: Situation) -> Step:
     """Move clients, then trim the leaves that are empty."""
     state = situation.state
     if reason := lag(situation, [member.id for member in state.members]):
@@ -208,7 +209,7 @@ def _closed(target: Target, situation: Situation) -> Step:
     if ready:
         return MoveClients(_batch(ready, situation))
     if moves:
-        return Wait(f"{len(moves):,} clients are tried again soon")
+        return Wait(f"{len(moves):,} migrations will be retried shortly")
     gone = states.leaving(state, target)
     if reason := occupied(situation, gone):
         return Wait(reason)
@@ -228,10 +229,10 @@ def _finish(target: Target, situation: Situation) -> Step:
     state = situation.state
     if reason := lag(situation, [member.id for member in state.members]):
         return Wait(reason)
-    return _leave_tidy({*target.before, *target.brokers}, situation) or Done(stayed(target, situation))
+    return _clean_up({*target.before, *target.brokers}, situation) or Done(stayed(target, situation))
 
 
-def _leave_tidy(brokers: Collection[str], situation: Situation) -> Command | None:
+def _clean_up(brokers: Collection[str], situation: Situation) -> Command | None:
     """Rewrite the network file, then stop those of some brokers that run without being members, and have no clients."""
     if not situation.file_is_current:
         return WriteNetworkFile(situation.state)
@@ -253,5 +254,5 @@ def _batch(moves: list[Move], situation: Situation) -> tuple[Move, ...]:
 
 
 _STEPS: dict[Phase, Callable[[Target, Situation], Step]] = {
-    Phase.PREPARED: _prepared, Phase.USED: _used, Phase.CLOSED: _closed,
+    Phase.PREPARED: _on_prepared, Phase.USED: _on_used, Phase.CLOSED: _on_closed,
 }  # fmt: skip

@@ -40,7 +40,7 @@ class DeliveryMeter:
 
 
 def _since(before: Mapping[int, int], now: Mapping[int, int]) -> Counter[int]:
-    """What was counted after ``before``; a broker whose counts are lower has restarted."""
+    """The counts since ``before``; lower counts mean a restart."""
     if any(now.get(bucket, 0) < count for bucket, count in before.items()):
         return Counter(now)
     return Counter({bucket: count - before.get(bucket, 0) for bucket, count in now.items()})

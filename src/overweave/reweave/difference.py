@@ -10,7 +10,7 @@ from overweave.errors import PlanningError
 from overweave.planning.plan import BrokerLoad
 from overweave.reweave import states
 from overweave.reweave.situation import Move, Situation, pending_moves, stayed
-from overweave.reweave.target import Links, Target, used_share
+from overweave.reweave.target import Links, Target, utilisation_of
 
 #: The estimated time of a broker to start and join, and of a phase with its observations.
 _START_S, _PHASE_S = 2.0, 1.0
@@ -19,7 +19,7 @@ STEP_S, _STEPS_MAX = 4.0, 16
 #: The name of the state before all steps.
 _NOW = "now"
 #: The name of all steps between both networks where loads are only bounded.
-_BETWEEN = "new tree and moves, at most"
+_BETWEEN = "while links and clients change (upper bound)"
 
 
 class Peak(NamedTuple):
@@ -122,7 +122,7 @@ def _predicted(
     old = states.current_tree(state)
     places = {each.name: id for id, broker in observation.brokers.items() for each in broker.clients}
     found = [_highest(_NOW, model.load(old.brokers, tuple(sorted(states.links_of(old))), places))]
-    tree = states.new_tree(states.opened(state, target, {}))
+    tree = states.new_tree(states.prepared(state, target, {}))
     links = tuple(sorted(states.links_of(tree)))
     found.append(_highest("new tree", model.load(tree.brokers, links, places)))
     size = max(1, round(rate_hz * STEP_S), -(-len(moves) // _STEPS_MAX))
@@ -141,17 +141,17 @@ def _bounds(target: Target, observation: Observation) -> tuple[StepLoad, ...]:
     The host of a leaf also forwards to it what the leaf receives before its clients move.
     """
     before, after = target.load_before, target.load
-    between = {id: max(used_share(before.get(id)), used_share(after.get(id))) for id in {*before, *after}}
-    opened = states.opened(observation.state, target, {})
-    gone = set(states.leaving(opened, target))
+    between = {id: max(utilisation_of(before.get(id)), utilisation_of(after.get(id))) for id in {*before, *after}}
+    prepared = states.prepared(observation.state, target, {})
+    gone = set(states.leaving(prepared, target))
     size = _message_bytes(target)
-    for one, other in states.new_tree(opened).links:
+    for one, other in states.new_tree(prepared).links:
         leaf, host = (one, other) if one in gone else (other, one)
         if leaf in gone and leaf in before and host in after and after[host].output_utilisation > 0:
             bandwidth = after[host].output_bytes_per_s / after[host].output_utilisation
             between[host] = max(between[host], after[host].output_utilisation + size * before[leaf].input_hz / bandwidth)
-    steps = [(_NOW, {id: used_share(load) for id, load in before.items()}), (_BETWEEN, between)]
-    steps.append(("end", {id: used_share(load) for id, load in after.items()}))
+    steps = [(_NOW, {id: utilisation_of(load) for id, load in before.items()}), (_BETWEEN, between)]
+    steps.append(("end", {id: utilisation_of(load) for id, load in after.items()}))
     return tuple(_most(step, shares) for step, shares in steps if shares)
 
 
@@ -164,7 +164,7 @@ def _message_bytes(target: Target) -> float:
 
 
 def _highest(step: str, loads: Mapping[str, BrokerLoad]) -> StepLoad:
-    return _most(step, {id: used_share(load) for id, load in loads.items()})
+    return _most(step, {id: utilisation_of(load) for id, load in loads.items()})
 
 
 def _most(step: str, shares: Mapping[str, float]) -> StepLoad:

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from overweave.reweave.baseline import Baseline
 from overweave.reweave.deliveries import Deliveries
-from overweave.reweave.usual import Usual
 
 #: The interval of the budget.
 BUDGET_S = 3600.0
@@ -54,7 +54,7 @@ class Proposal(msgspec.Struct, frozen=True):
 class Verdict(msgspec.Struct, frozen=True):
     """Whether to act, and why."""
 
-    is_act: bool
+    is_approved: bool
     reason: str
 
 
@@ -73,8 +73,8 @@ class Hysteresis:
         self._open_until_s = float("-inf")
         self._open_reason = ""
         factor = limits.delay_factor_max
-        self._delay_s = Usual(factor=factor, harmless=_DELAY_S_MIN, calm_s=_CALM_S, slow_s=_SLOW_S)
-        self._unsettled = Usual(factor=factor, harmless=_UNSETTLED_MIN, calm_s=_CALM_S, slow_s=_SLOW_S)
+        self._delay_s = Baseline(factor=factor, harmless=_DELAY_S_MIN, calm_s=_CALM_S, slow_s=_SLOW_S)
+        self._unsettled = Baseline(factor=factor, harmless=_UNSETTLED_MIN, calm_s=_CALM_S, slow_s=_SLOW_S)
         self._observed_s: float | None = None
 
     def observe(self, health: Health, now_s: float) -> None:
@@ -84,24 +84,24 @@ class Hysteresis:
         delay_s, unsettled = health.deliveries.delay_s, health.deliveries.unsettled
         usual_s, usual = self._delay_s.value, self._unsettled.value
         if delay_s is not None and self._delay_s.add(delay_s, elapsed_s):
-            self.fail(f"deliveries take {delay_s:.3g} s instead of {usual_s:.3g} s", now_s)
+            self.trip(f"deliveries take {delay_s:.3g} s instead of {usual_s:.3g} s", now_s)
         if self._unsettled.add(unsettled, elapsed_s):
-            self.fail(f"{unsettled:,} publications are unsettled instead of {usual:,.0f}", now_s)
+            self.trip(f"{unsettled:,} publications are unsettled instead of {usual:,.0f}", now_s)
         if health.missing:
-            self.fail(f"no answer from {', '.join(health.missing)}", now_s)
+            self.trip(f"no answer from {', '.join(health.missing)}", now_s)
 
-    def fail(self, reason: str, now_s: float) -> None:
+    def trip(self, reason: str, now_s: float) -> None:
         """Open the breaker."""
         self._open_until_s, self._open_reason = now_s + self._limits.breaker_s, reason
 
-    def breaker(self, now_s: float) -> str | None:
+    def open_reason(self, now_s: float) -> str | None:
         """Why the breaker is open; None if it is closed."""
         return f"the circuit breaker is open: {self._open_reason}" if now_s < self._open_until_s else None
 
     def decide(self, proposal: Proposal, now_s: float) -> Verdict:
         """Whether to apply a plan now."""
         limits = self._limits
-        if reason := self.breaker(now_s):
+        if reason := self.open_reason(now_s):
             return Verdict(False, reason)
         if self.applied and (left_s := self.applied[-1].at_s + limits.cooldown_s - now_s) > 0:
             return Verdict(False, f"{left_s:.0f} s of the cool-down are left")

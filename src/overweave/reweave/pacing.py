@@ -1,7 +1,7 @@
 """The rate of migrations: half of it while deliveries slow down, and back up in steps."""
 
+from overweave.reweave.baseline import Baseline
 from overweave.reweave.deliveries import Deliveries
-from overweave.reweave.usual import Usual
 
 #: The interval between two samples.
 SAMPLE_S = 0.5
@@ -25,8 +25,8 @@ class Pacing:
 
     def __init__(self, rate_hz: float) -> None:
         self._full_hz = self.rate_hz = rate_hz
-        self._delay_s = Usual(factor=_TOLERANCE, harmless=_DELAY_S_MIN, calm_s=_CALM_S, slow_s=_SLOW_S)
-        self._unsettled = Usual(factor=_TOLERANCE, harmless=_UNSETTLED_MIN, calm_s=_CALM_S, slow_s=_SLOW_S)
+        self._delay_s = Baseline(factor=_TOLERANCE, harmless=_DELAY_S_MIN, calm_s=_CALM_S, slow_s=_SLOW_S)
+        self._unsettled = Baseline(factor=_TOLERANCE, harmless=_UNSETTLED_MIN, calm_s=_CALM_S, slow_s=_SLOW_S)
 
     @property
     def interval_s(self) -> float:

@@ -1,4 +1,4 @@
-"""What a plan saves on a network: all of it before its tree is there, and then the part of the clients that are still to move."""
+"""The saving of a plan on a network: all of it before its tree is there, then the part of the clients that still have to move."""
 
 from overweave.contract.observation import Observation
 from overweave.planning.plan import Plan

@@ -1,4 +1,4 @@
-"""What a coordinator knows at one moment, and the checks on observations that its steps depend on."""
+"""The coordinator's observations, and checks on them."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -48,14 +48,14 @@ def lag(situation: Situation, brokers: Collection[str]) -> str | None:
     observation, state = situation.observation, situation.state
     silent = sorted({*(id for id in brokers if id not in observation.brokers), *observation.missing})
     if silent:
-        return f"no answer from {listed(silent)}"
+        return f"no answer from {ids_text(silent)}"
     for id, broker in sorted(observation.brokers.items()):
         if broker.overlay.version != state.version:
-            return f"broker {id} is at {text_of(broker.overlay.version)}, not yet at {text_of(state.version)}"
+            return f"broker {id} is at {version_text(broker.overlay.version)}, not yet at {version_text(state.version)}"
     return None
 
 
-def stopped(situation: Situation) -> list[str]:
+def down_brokers(situation: Situation) -> list[str]:
     """The brokers that the network waits for and that do not run, seen twice in a row; those of all open epochs come first.
 
     A guest counts when all brokers have the same state: some may wait for one that has just left.
@@ -106,23 +106,23 @@ def unsynced(observation: Observation, epoch: OverlayEpoch) -> list[str]:
     return sorted(id for id, each in observation.brokers.items() if epoch not in each.overlay.synced)
 
 
-def restless(situation: Situation, epoch: OverlayEpoch) -> str | None:
+def unsettled_reason(situation: Situation, epoch: OverlayEpoch) -> str | None:
     """Why an epoch that nobody uses is not quiet; None if two observations in a row saw nothing unsettled at any broker."""
     now, before = situation.observation, situation.previous
     for id, broker in sorted(now.brokers.items()):
         if count := broker.overlay.unsettled.get(epoch, 0):
-            return f"{count:,} publications of broker {id} are unsettled in the epoch that closes"
+            return f"{count:,} publications of broker {id} are unsettled in the old epoch"
     if (
         before is None
         or before.state.version != now.state.version
         or before.missing
         or not now.brokers.keys() <= before.brokers.keys()
     ):
-        return "quiet once; observing again"
+        return "nothing unsettled in the old epoch; confirming"
     for id in now.brokers:
         earlier = before.brokers[id].overlay
         if earlier.version != now.state.version or earlier.unsettled.get(epoch, 0):
-            return "quiet once; observing again"
+            return "nothing unsettled in the old epoch; confirming"
     return None
 
 
@@ -137,9 +137,9 @@ def occupied(situation: Situation, brokers: Collection[str]) -> str | None:
             return f"broker {id} has unsettled publications"
         guests = set(broker.overlay.neighbours.get(now.state.current, ())) - {member.id for member in now.state.members}
         if guests:
-            return f"broker {id} is the contact of {listed(sorted(guests))}"
+            return f"broker {id} is the contact of {ids_text(sorted(guests))}"
     if brokers and (before is None or any(id not in before.brokers or before.brokers[id].clients for id in brokers)):
-        return "empty once; observing again"
+        return "no clients left at the leaving brokers; confirming"
     return None
 
 
@@ -183,20 +183,20 @@ def _clients_text(clients: tuple[ObservedClient, ...]) -> str:
     return f"{counted}, {away:,} of them away" if away else counted
 
 
-def text_of(version: OverlayVersion) -> str:
+def version_text(version: OverlayVersion) -> str:
     """A version of the overlay as text.
 
     >>> from overweave.contract.overlay_state import Phase
-    >>> text_of(OverlayVersion(2, Phase.USED))
-    '2 used'
+    >>> version_text(OverlayVersion(2, Phase.USED))
+    'epoch 2, phase used'
     """
-    return f"{version.epoch} {version.phase.name.lower()}"
+    return f"epoch {version.epoch}, phase {version.phase.name.lower()}"
 
 
-def listed(ids: Collection[str]) -> str:
+def ids_text(ids: Collection[str]) -> str:
     """Some ids as text; of many only the first.
 
-    >>> listed(["B1", "B2"]), listed([f"B{i}" for i in range(9)])
+    >>> ids_text(["B1", "B2"]), ids_text([f"B{i}" for i in range(9)])
     ('B1, B2', 'B0, B1, B2, B3, B4 and 4 more')
     """
     first, more = list(ids)[:5], len(ids) - 5

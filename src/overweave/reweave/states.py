@@ -39,7 +39,7 @@ def has_tree_of(state: OverlayState, target: Target) -> bool:
     return state.is_stable and set(tree.brokers) == set(target.brokers) and links_of(tree) == set(target.links)
 
 
-def opened(state: OverlayState, target: Target, urls: Mapping[str, str]) -> OverlayState:
+def prepared(state: OverlayState, target: Target, urls: Mapping[str, str]) -> OverlayState:
     """The first state of a change: the new epoch is prepared; ``urls`` has those of brokers that are not members yet.
 
     Brokers that leave are leaves of the new tree. Where the tree is the present one already, there is no new epoch: the state
@@ -98,7 +98,7 @@ def reverted(state: OverlayState) -> OverlayState:
     return msgspec.structs.replace(state, version=_in(state, Phase.REVERTED), members=members, trees=(tree,), current=tree.epoch)
 
 
-def taken_back(state: OverlayState) -> OverlayState:
+def withdrawn(state: OverlayState) -> OverlayState:
     """The state before a change that is prepared, and in use nowhere: the same for all changes that began at once."""
     return msgspec.structs.replace(reverted(state), change="")
 
@@ -116,7 +116,8 @@ def _leaf_links(target: Target, leaves: Iterable[str]) -> Links:
     count = dict.fromkeys(target.brokers, 0)
     links = []
     for leaf in leaves:
-        host = max(target.brokers, key=lambda each: max(target.room(each), 0.0) / (1 + count[each]))  # the first of equal ones
+        # The first of equal ones.
+        host = max(target.brokers, key=lambda each: max(target.headroom(each), 0.0) / (1 + count[each]))
         count[host] += 1
         links.append(link_ends(leaf, host))
     return tuple(links)

@@ -27,7 +27,7 @@ _DIFFERENCES_SHOWN = 3
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change leads to. Equal plans on equal networks are equal targets."""
+    """The target of a change. Equal plans on equal networks are equal targets."""
 
     #: The name of the change in states of the overlay: the digest of its plan, and the brokers that stand for others of it.
     change: str
@@ -41,15 +41,15 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     load_before: dict[str, BrokerLoad] = {}
     load: dict[str, BrokerLoad] = {}
 
-    def room(self, broker: str) -> float:
+    def headroom(self, broker: str) -> float:
         """The share of a planned broker that stays free."""
-        return 1.0 - used_share(self.load.get(broker))
+        return 1.0 - utilisation_of(self.load.get(broker))
 
 
-def used_share(load: BrokerLoad | None) -> float:
+def utilisation_of(load: BrokerLoad | None) -> float:
     """The higher of both utilisations.
 
-    >>> used_share(BrokerLoad(1.0, 1.0, 0.25, 0.5)), used_share(None)
+    >>> utilisation_of(BrokerLoad(1.0, 1.0, 0.25, 0.5)), utilisation_of(None)
     (0.5, 0.0)
     """
     return 0.0 if load is None else max(load.input_utilisation, load.output_utilisation)
@@ -81,7 +81,7 @@ def target_of(plan: Plan, observation: Observation) -> Target:
     )
 
 
-def undo_of(overlay: Overlay, clients: Mapping[str, str]) -> str:
+def undo_name(overlay: Overlay, clients: Mapping[str, str]) -> str:
     """The name of the change that restores an overlay with the places of its clients."""
     content = overlay.ids, [link.ends for link in overlay.links], sorted(clients.items())
     return f"{_UNDO}{digest_of(msgspec.json.encode(content))}"
@@ -90,7 +90,7 @@ def undo_of(overlay: Overlay, clients: Mapping[str, str]) -> str:
 def is_undo(change: str) -> bool:
     """Whether a change restores an earlier overlay.
 
-    >>> is_undo(undo_of(Overlay(["B1"]), {})), is_undo("")
+    >>> is_undo(undo_name(Overlay(["B1"]), {})), is_undo("")
     (True, False)
     """
     return change.startswith(_UNDO)
@@ -105,7 +105,7 @@ def target_of_backup(
     """
     tree = observation.state.tree(observation.state.current)
     return Target(
-        change=undo_of(overlay, clients),
+        change=undo_name(overlay, clients),
         brokers=overlay.ids,
         links=tuple(sorted(link.ends for link in overlay.links)),
         clients={client: broker for client, broker in clients.items() if broker in overlay},
@@ -156,7 +156,7 @@ def destinations(target: Target, observation: Observation) -> dict[tuple[str, st
 
     Clients that the plan does not know stay. If their broker leaves, each goes to the planned broker with most room.
     """
-    room = {id: target.room(id) for id in target.brokers}
+    room = {id: target.headroom(id) for id in target.brokers}
     share = _client_share(target)
     planned = set(target.brokers)
     found: dict[tuple[str, str], str] = {}
@@ -179,12 +179,12 @@ def _clients(observation: Observation) -> Iterator[tuple[str, str]]:
 
 def _client_share(target: Target) -> float:
     """What a client takes of a broker on average; never nothing, so that unknown clients spread."""
-    used = sum(used_share(load) for load in target.load.values())
+    used = sum(utilisation_of(load) for load in target.load.values())
     return max(used, 1e-6) / max(len(target.clients), 1)
 
 
 def _capacity(planned: PlannedFor, observed: BrokerObservation | None, id: str) -> tuple[float, float, float]:
-    """What a broker can carry; as planned where it does not know."""
+    """The capacity of a broker; as planned where unknown."""
     default = planned.brokers.get(id, (0.0, 0.0, 0.0))
     if observed is None or planned.by_table:
         return default

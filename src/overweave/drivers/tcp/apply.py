@@ -29,7 +29,7 @@ from overweave.reweave.coordinator import (
 from overweave.reweave.deliveries import DeliveryMeter
 from overweave.reweave.difference import STEP_S
 from overweave.reweave.pacing import SAMPLE_S, Pacing
-from overweave.reweave.situation import Move, Situation, text_of
+from overweave.reweave.situation import Move, Situation, version_text
 
 #: The shortest and the longest interval between observations, and the rest of a client whose migration failed.
 _INTERVAL_S, _INTERVAL_S_MAX, _REST_S = 0.2, 2.0, 2.0
@@ -70,7 +70,7 @@ class OverlayFile(Protocol):
     def write(self, state: OverlayState) -> None:
         """Rewrite the file."""
 
-    def keep(self, observation: Observation, epoch: int) -> None:
+    def back_up(self, observation: Observation, epoch: int) -> None:
         """Keep the file and the places of clients from before the first epoch of a change."""
 
 
@@ -118,7 +118,7 @@ class LiveApply:
         #: The clients that have moved, with their brokers.
         self.moved: dict[str, str] = {}
         #: The phases that this coordinator has begun, with their times.
-        self.phases: list[tuple[str, float]] = []
+        self.phases: list[tuple[OverlayVersion, float]] = []
         #: What it has done after the last phase.
         self.finished: list[str] = []
         self._pending = 0
@@ -144,7 +144,7 @@ class LiveApply:
             if isinstance(step, Done | Failed):
                 return step
             if isinstance(step, Wait):
-                self._tell(text_of(observation.state.version), waits_for=step.reason)
+                self._report_progress(version_text(observation.state.version), waits_for=step.reason)
                 await self._pause(self._interval_s(step.reason))
             else:
                 self._waits_for = ""
@@ -166,7 +166,7 @@ class LiveApply:
         except OverweaveError as error:
             if time.monotonic() - self._answered_s > _SILENCE_S:
                 raise
-            self._tell("observing", waits_for=str(error))
+            self._report_progress("observing", waits_for=str(error))
             await self._pause(5 * _INTERVAL_S)
             return None
         self._answered_s = time.monotonic()
@@ -213,25 +213,25 @@ class LiveApply:
             case MoveClients(moves):
                 await self._move(moves)
             case StartBroker(broker, contact):
-                self._tell(f"starting {broker}")
+                self._report_progress(f"starting {broker}")
                 await self._processes.start(broker, observation.brokers[contact].url)
             case StopBroker(broker):
-                self._tell(f"stopping {broker}")
+                self._report_progress(f"stopping {broker}")
                 await self._operators.close(broker)
                 if await self._processes.stop(broker):
                     self.finished.append(f"broker {broker} stopped")
             case WriteNetworkFile(state):
-                self._tell("writing the network file")
+                self._report_progress("writing the network file")
                 self._file.write(state)
                 self.finished.append("network file written")
         return None
 
     async def _publish(self, state: OverlayState, observation: Observation) -> Failed | None:
         """Have a state adopted. One that is rejected again though the network has not changed is never adopted."""
-        if _begins(state, observation.state):
-            self._file.keep(observation, state.version.epoch)
-        phase = text_of(state.version)
-        self._tell(phase)
+        if _is_first_state(state, observation.state):
+            self._file.back_up(observation, state.version.epoch)
+        phase = version_text(state.version)
+        self._report_progress(phase)
         try:
             await self._operators.publish(state)
         except Rejected as error:  # another coordinator may have been faster: that is observed next
@@ -243,12 +243,12 @@ class LiveApply:
         except OverweaveError as error:  # the connection is lost
             await self._retry(phase, error)
         else:
-            self.phases.append((phase, time.monotonic()))
+            self.phases.append((state.version, time.monotonic()))
         return None
 
     async def _retry(self, phase: str, error: OverweaveError) -> None:
         """Pause before the next observation."""
-        self._tell(phase, waits_for=str(error))
+        self._report_progress(phase, waits_for=str(error))
         await self._pause(5 * _INTERVAL_S)
 
     async def _move(self, moves: tuple[Move, ...]) -> None:
@@ -286,11 +286,13 @@ class LiveApply:
         else:
             self._failures[move.client] += is_failure
             self._rests[move.client] = time.monotonic() + _REST_S
-        self._tell("moving clients", waits_for="" if error is None else f"{move.client} stays at {move.source}: {error}")
+        self._report_progress(
+            "moving clients", waits_for="" if error is None else f"{move.client} stays at {move.source}: {error}"
+        )
 
     # ---- progress
 
-    def _tell(self, phase: str, waits_for: str = "") -> None:
+    def _report_progress(self, phase: str, waits_for: str = "") -> None:
         progress = Progress(
             phase=phase, moved=len(self.moved), moves=self._pending, rate_hz=self._pacing.rate_hz, waits_for=waits_for
         )
@@ -305,7 +307,7 @@ class LiveApply:
             pass
 
 
-def _begins(state: OverlayState, observed: OverlayState) -> bool:
+def _is_first_state(state: OverlayState, observed: OverlayState) -> bool:
     """Whether a state is the first one of a change: one that begins again has begun before, unless that was taken back."""
     is_other = state.change != observed.change or observed.version.phase is Phase.REVERTED
     return is_other and state.version.epoch != observed.version.epoch

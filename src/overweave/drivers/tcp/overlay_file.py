@@ -63,8 +63,8 @@ class LiveFile:
         with _named(self._path):
             write_network(self._path, state)
 
-    def keep(self, observation: Observation, epoch: int) -> None:
-        """See `OverlayFile.keep`."""
+    def back_up(self, observation: Observation, epoch: int) -> None:
+        """See `OverlayFile.back_up`."""
         clients = {each.name: id for id, broker in observation.brokers.items() for each in broker.clients}
         file, places = backup_paths(self._path, epoch)
         # The places first: `write` makes up for a missing file.

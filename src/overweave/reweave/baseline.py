@@ -1,23 +1,23 @@
-"""The usual value of a measure, and what is far above it."""
+"""A moving baseline of a measure, and its outliers."""
 
 import math
 
 
-class Usual:
-    """A moving mean of logarithms: a value that is far above the usual one counts slowly, a lasting one becomes usual.
+class Baseline:
+    """A moving mean of logarithms: an outlier counts slowly, a lasting value becomes the baseline.
 
-    >>> usual = Usual(factor=2.0, harmless=0.05, calm_s=2.0, slow_s=100.0)
-    >>> usual.add(0.1, 1.0), usual.add(0.5, 1.0), usual.add(0.1, 1.0)
+    >>> baseline = Baseline(factor=2.0, harmless=0.05, calm_s=2.0, slow_s=100.0)
+    >>> baseline.add(0.1, 1.0), baseline.add(0.5, 1.0), baseline.add(0.1, 1.0)
     (False, True, False)
-    >>> [usual.add(0.5, 10.0) for _ in range(10)].index(False)
+    >>> [baseline.add(0.5, 10.0) for _ in range(10)].index(False)
     9
     """
 
     def __init__(self, *, factor: float, harmless: float, calm_s: float, slow_s: float) -> None:
-        #: Values are too high above this many times the usual one, and never up to ``harmless``.
+        #: Values are too high above this many times the baseline, and never up to ``harmless``.
         self._factor, self._least = factor, harmless / factor
         self._calm_s, self._slow_s = calm_s, slow_s
-        #: The usual value; None before the first one.
+        #: The baseline; None before the first one.
         self.value: float | None = None
 
     def add(self, value: float, elapsed_s: float) -> bool:
