@@ -12,7 +12,7 @@ def test_what_is_acknowledged_arrives_once(name, tmp_path):
     verdict = result.verdict
     assert not result.mistakes, result.mistakes
     assert not result.troubles, result.troubles
-    assert len(result.struck) >= 5
+    assert len(result.injected) >= 5
     assert verdict.expected > 300
     found = verdict.duplicated, verdict.wrong, verdict.unsettled, verdict.lost
     assert found == (0, 0, 0, 0), "\n".join(verdict.examples)

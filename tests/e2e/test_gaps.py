@@ -271,7 +271,7 @@ def test_the_gap_begins_with_the_connection_that_was_lost_not_with_attempts_to_c
             url = f"tcp://127.0.0.1:{relay.sockets[0].getsockname()[1]}"
             async with connect(url, name="s", failover_s=1.0) as client, client.subscribe("[n,>=,0]") as numbers:
                 cut_s = client.now_s()
-                route.strike("cut", 60.0)  # whoever connects now is accepted, and disconnected at once
+                route.inject("cut", 60.0)  # whoever connects now is accepted, and disconnected at once
                 with pytest.raises(SessionLost, match="failed-over") as raised:
                     await asyncio.wait_for(anext(aiter(numbers)), WITHIN_S)
                 assert raised.value.since_s <= cut_s

@@ -17,7 +17,7 @@ from overweave.testing.chaos.history import (
     Writer,
     read_history,
 )
-from overweave.testing.chaos.rules import EXPIRED, KEPT, LEFT, UNREACHABLE, Rules, Struck
+from overweave.testing.chaos.rules import EXPIRED, KEPT, LEFT, UNREACHABLE, InjectedFault, Rules
 from overweave.testing.chaos.schedule import LASTING_S, link_routes, make_schedule
 
 GOOD = [
@@ -122,15 +122,15 @@ def test_histories_are_read_as_they_were_written(tmp_path):
 # ---- rules
 
 
-def excluded(*struck, name="filter-chain", changes=(), **options):
+def excluded(*injected, name="filter-chain", changes=(), **options):
     chosen = msgspec.structs.replace(configuration(name), **options)
     return judged(
-        *changes, without=[Got], rule=Rules(chosen, chosen.protocols[0], list(struck), link_timeout_s=2.0, session_s=30.0)
+        *changes, without=[Got], rule=Rules(chosen, chosen.protocols[0], list(injected), link_timeout_s=2.0, session_s=30.0)
     ).excluded
 
 
 def down(target, from_s, until_s, kind="kill"):
-    return Struck(kind=kind, target=target, from_s=from_s, until_s=until_s)
+    return InjectedFault(kind=kind, target=target, from_s=from_s, until_s=until_s)
 
 
 CRASH, AWAY = down("B3", 2.3, 5.0), down("subscribers0", 1.9, 3.0, "stop-clients")
@@ -168,7 +168,7 @@ def test_who_left_while_its_broker_kept_something_for_it_is_excluded():
 
 
 @pytest.mark.parametrize(
-    ("rule", "struck"),
+    ("rule", "injected"),
     [
         ({UNREACHABLE: 2}, [down("B3", 1.0, 4.0)]),
         ({}, [down("B3", 1.0, 1.5)]),  # before anybody noticed
@@ -179,9 +179,9 @@ def test_who_left_while_its_broker_kept_something_for_it_is_excluded():
         ({}, [down("B3", 10.0, 14.0)]),
     ],
 )
-def test_whose_broker_cannot_be_reached_is_excluded_where_routing_finds_paths(rule, struck):
-    assert excluded(*struck, name="destination-pauses", stall_timeout_s=None) == rule
-    assert excluded(*struck, name="general-ring") == {}
+def test_whose_broker_cannot_be_reached_is_excluded_where_routing_finds_paths(rule, injected):
+    assert excluded(*injected, name="destination-pauses", stall_timeout_s=None) == rule
+    assert excluded(*injected, name="general-ring") == {}
 
 
 # ---- schedules

@@ -30,7 +30,7 @@ async def through(kind=None, for_s=0.0, data=DATA):
         await reader.readexactly(1)
         start_s = loop.time()
         if kind is not None:
-            route.strike(kind, for_s)
+            route.inject(kind, for_s)
         writer.write(data)
         got = b""
         while len(got) < len(data) and (some := await reader.read(1 << 16)):
@@ -71,7 +71,7 @@ def test_while_it_is_cut_nobody_gets_through():
         target, port = free_ports(2)
         route = Route(target)
         server = await asyncio.start_server(route.accept, "127.0.0.1", port)
-        route.strike("cut", 5.0)
+        route.inject("cut", 5.0)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         try:
             return await reader.read(1)

@@ -62,7 +62,7 @@ def lines(result: Result) -> list[str]:
     verdict, name = result.verdict, result.schedule.configuration
     counts = (
         verdict.publications, verdict.acknowledged, verdict.expected, verdict.lost, sum(verdict.excluded.values()),
-        verdict.duplicated, verdict.wrong, verdict.unsettled, verdict.order_violations, len(result.struck),
+        verdict.duplicated, verdict.wrong, verdict.unsettled, verdict.order_violations, len(result.injected),
     )  # fmt: skip
     found = [row((name, *(f"{count:,}" for count in counts)))]
     if result.failed:

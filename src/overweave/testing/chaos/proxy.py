@@ -27,8 +27,8 @@ class Route:
         #: The next bytes are cut short, and the connection ends.
         self._truncate = False
 
-    def strike(self, kind: str, for_s: float) -> None:
-        """Let something go wrong."""
+    def inject(self, kind: str, for_s: float) -> None:
+        """Inject a fault."""
         if kind in self._until_s:
             self._until_s[kind] = _now_s() + for_s
         if kind == "truncate":
@@ -101,7 +101,7 @@ async def serve(routes: dict[str, tuple[int, int]]) -> None:
     def obey() -> None:
         for line in sys.stdin:
             kind, name, for_s = json.loads(line)
-            loop.call_soon_threadsafe(by_name[name].strike, kind, for_s)
+            loop.call_soon_threadsafe(by_name[name].inject, kind, for_s)
         loop.call_soon_threadsafe(done.set)
 
     threading.Thread(target=obey, daemon=True).start()

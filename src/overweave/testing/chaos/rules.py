@@ -9,15 +9,15 @@ from overweave.testing.paths import Ends, cluster_of_links, reachable
 
 TOLD = "subscriber told {}"
 EXPIRED = "subscriber away longer than its session"
-KEPT = "kept for a subscriber that stood still, by a broker that crashed"
-LEFT = "kept for a subscriber that stood still, and left before it went on"
-UNREACHABLE = "no path stood to the subscriber's broker"
+KEPT = "buffered for a stalled subscriber by a broker that crashed"
+LEFT = "buffered for a stalled subscriber that unsubscribed"
+UNREACHABLE = "no path to the subscriber's broker"
 #: To notice a change and tell everybody, besides the time that failure detectors wait.
 _NOTICE_S = 2.0
 
 
-class Struck(msgspec.Struct, frozen=True, kw_only=True):
-    """A fault as it happened; times on the clock that all processes share. A broker is back when it is ready."""
+class InjectedFault(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault as it was injected; times on the clock that all processes share. A broker is back when it is ready."""
 
     kind: str
     target: str
@@ -29,20 +29,26 @@ class Rules:
     """The rules of one run."""
 
     def __init__(
-        self, configuration: Configuration, protocol: str, struck: list[Struck], *, link_timeout_s: float, session_s: float
+        self,
+        configuration: Configuration,
+        protocol: str,
+        injected: list[InjectedFault],
+        *,
+        link_timeout_s: float,
+        session_s: float,
     ) -> None:
         overlay = configuration.overlay
         self._stall_s, self._link_timeout_s, self._session_s = configuration.stall_timeout_s, link_timeout_s, session_s
         finds_paths = PROTOCOLS[protocol].reroutes
         self._clusters = cluster_of_links(overlay, by_cluster=protocol == "merc") if finds_paths else None
         self._brokers = frozenset(overlay.ids)
-        self._struck = struck
+        self._injected = injected
 
     def __call__(self, sent: Sent, interest: Interest) -> str | None:
         """The rule that excludes a loss, or None."""
         if interest.reason in GAPS:
             return TOLD.format(interest.reason)
-        away = [each for each in self._struck if self._is_away(each, interest)]
+        away = [each for each in self._injected if self._is_away(each, interest)]
         if any(each.until_s - each.from_s > self._session_s for each in away):
             return EXPIRED
         if self._stall_s is not None and self._kept_and_crashed(sent, interest, away):
@@ -51,12 +57,12 @@ class Rules:
             return LEFT
         return UNREACHABLE if self._clusters is not None and not self._could_reach(sent, interest) else None
 
-    def _is_away(self, struck: Struck, interest: Interest) -> bool:
+    def _is_away(self, injected: InjectedFault, interest: Interest) -> bool:
         """Whether a fault parts a subscriber from its broker."""
-        return struck.target in (interest.process, f"{interest.process}>{interest.broker}")
+        return injected.target in (interest.process, f"{interest.process}>{interest.broker}")
 
-    def _kept_and_crashed(self, sent: Sent, interest: Interest, away: list[Struck]) -> bool:
-        crashes_s = [each.from_s for each in self._struck if each.kind == "kill" and each.target == interest.broker]
+    def _kept_and_crashed(self, sent: Sent, interest: Interest, away: list[InjectedFault]) -> bool:
+        crashes_s = [each.from_s for each in self._injected if each.kind == "kill" and each.target == interest.broker]
         return any(
             each.from_s <= crash_s and each.until_s + 1.0 >= sent.at_s
             for crash_s in crashes_s
@@ -72,7 +78,7 @@ class Rules:
         from_s, until_s = sent.at_s - margin_s, sent.acknowledged_s
         down: set[str] = set()
         cut: set[Ends] = set()
-        for each in self._struck:
+        for each in self._injected:
             if each.until_s - each.from_s > 0.6 * self._link_timeout_s and each.from_s <= until_s and each.until_s >= from_s:
                 if each.target in self._brokers:
                     down.add(each.target)
@@ -84,7 +90,7 @@ class Rules:
         return interest.broker in reachable(sent.broker, links, living, self._clusters)
 
 
-def _leaves_meanwhile(sent: Sent, interest: Interest, away: Struck) -> bool:
+def _leaves_meanwhile(sent: Sent, interest: Interest, away: InjectedFault) -> bool:
     """Whether a subscriber ends its subscription while it is away, or at most so long after that it has not caught up."""
     ends_s = interest.ends_s
     return ends_s is not None and away.from_s <= ends_s <= away.until_s + 1.0 and sent.at_s >= away.from_s - 1.0

@@ -1,4 +1,4 @@
-"""One chaos run: starts brokers, the proxy and clients, each in processes of their own, strikes by the schedule, and judges."""
+"""One chaos run: starts brokers, the proxy and clients in processes of their own, injects the scheduled faults, and judges."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ from overweave.testing.chaos.checker import Verdict, check
 from overweave.testing.chaos.clients import FLUSH_S, NUMBERS, Orders
 from overweave.testing.chaos.configurations import Configuration
 from overweave.testing.chaos.history import read_history
-from overweave.testing.chaos.rules import Rules, Struck
+from overweave.testing.chaos.rules import InjectedFault, Rules
 from overweave.testing.chaos.schedule import PROCESSES, Fault, Schedule, client_route, link_routes, make_schedule
 from overweave.testing.live import BrokerProcess, network_settings, with_changes
 
@@ -39,7 +39,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What came out of a run, as it is stored."""
 
     schedule: Schedule
-    struck: list[Struck]
+    injected: list[InjectedFault]
     verdict: Verdict
     #: Errors of clients by their text, and of brokers.
     troubles: dict[str, int]
@@ -52,7 +52,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return self.verdict.failed or bool(self.mistakes) or bool(self.troubles)
 
     def faults(self) -> dict[str, int]:
-        """How often each kind of fault struck."""
+        """How often each kind of fault was injected."""
         return dict(Counter(each.kind for each in self.schedule.faults))
 
 
@@ -93,7 +93,7 @@ class _Run:
         self._routes = {client_route(*pair): (port, ports[pair[1]]) for pair, port in zip(pairs, free, strict=True)}
         self._brokers = {id: BrokerProcess(msgspec.structs.replace(each, urls=self._urls(id))) for id, each in settings.items()}
         self._locks = {name: asyncio.Lock() for name in (*self._brokers, *self._processes)}
-        self._struck: list[Struck] = []
+        self._injected: list[InjectedFault] = []
         self._children: dict[str, _Child] = {}
         self._unfinished: list[str] = []
 
@@ -102,7 +102,7 @@ class _Run:
         start_s = time.monotonic()
         try:
             async with self._started():
-                await self._strike_all()
+                await self._inject_all()
                 await asyncio.sleep(QUIET_S)
                 await self._finish()
         finally:
@@ -112,10 +112,10 @@ class _Run:
                 await asyncio.to_thread(broker.stop)
         history = read_history(self._directory / f"{process}.jsonl" for process in self._processes)
         rules = Rules(
-            self._configuration, self._schedule.protocol, self._struck, link_timeout_s=SILENCE_S, session_s=SESSION_S
+            self._configuration, self._schedule.protocol, self._injected, link_timeout_s=SILENCE_S, session_s=SESSION_S
         )  # fmt: skip
         return Result(
-            schedule=self._schedule, struck=self._struck, verdict=check(history, rules),
+            schedule=self._schedule, injected=self._injected, verdict=check(history, rules),
             troubles=dict(Counter(trouble.text for trouble in history.troubles)), mistakes=mistakes + self._unfinished,
             seconds=time.monotonic() - start_s,
         )  # fmt: skip
@@ -174,13 +174,13 @@ class _Run:
 
     # ---- faults
 
-    async def _strike_all(self) -> None:
+    async def _inject_all(self) -> None:
         async with asyncio.TaskGroup() as group:
             for fault in self._schedule.faults:
-                group.create_task(self._strike(fault))
+                group.create_task(self._inject(fault))
             group.create_task(asyncio.sleep(self._schedule.seconds))
 
-    async def _strike(self, fault: Fault) -> None:
+    async def _inject(self, fault: Fault) -> None:
         await asyncio.sleep(max(self._start_s + fault.at_s - time.monotonic(), 0.0))
         action = {"kill": self._kill, "stop": self._stop, "stop-clients": self._stop, "restart-all": self._restart_all}
         await action.get(fault.kind, self._break)(fault)
@@ -223,7 +223,7 @@ class _Run:
         self._record(fault.kind, fault.target, from_s)
 
     def _record(self, kind: str, target: str, from_s: float) -> None:
-        self._struck.append(Struck(kind=kind, target=target, from_s=from_s, until_s=time.monotonic()))
+        self._injected.append(InjectedFault(kind=kind, target=target, from_s=from_s, until_s=time.monotonic()))
 
 
 class _Child:

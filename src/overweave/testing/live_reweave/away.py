@@ -55,12 +55,12 @@ class Away:
         """Cut their connections."""
         for routes, time_s in ((self._brief, _BRIEFLY_S), (self._long, _FOR_EVER_S)):
             for route in routes:
-                route.strike("cut", time_s)
+                route.inject("cut", time_s)
 
     async def result(self) -> tuple[bool, str]:
         """Let the others return, and wait until all have their subscriptions again."""
         for route in self._long:
-            route.strike("cut", -_FOR_EVER_S)
+            route.inject("cut", -_FOR_EVER_S)
         start_s = time.monotonic()
         while True:
             told, open_ = [], []
