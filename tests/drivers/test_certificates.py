@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from overweave.drivers.tcp.certificates import WARN_S, expires_at_s, expiries, warn_of_expiry
+from overweave.drivers.tcp.metrics import _GAUGES
 from overweave.drivers.tcp.settings import SecuritySettings
 from overweave.overlay.graph import Overlay
 from overweave.testing.live import network_settings, running, with_changes
@@ -98,6 +99,7 @@ def test_a_broker_exports_when_its_certificates_expire(tmp_path):
             return nodes["B1"].gauges()
 
     gauges = asyncio.run(work())
+    assert gauges.keys() <= _GAUGES.keys(), "a gauge has a help text"
     own = x509.load_pem_x509_certificate(made.cert_chain_pems[0].bytes())
     assert gauges["certificate_expires_at_s"] == own.not_valid_after_utc.timestamp()
     der = ssl.PEM_cert_to_DER_cert(authority.cert_pem.bytes().decode())

@@ -57,11 +57,11 @@ def test_messages_name_the_broker_that_replaces_a_lost_one(monkeypatch):
         "tcp://127.0.0.1:7401: connection lost, reconnecting",
         "tcp://127.0.0.1:7401: reconnected",
         "tcp://127.0.0.1:7401: connection lost, reconnecting",
-        "broker B2: connected, instead of B1",
+        "broker B2: connected, replaces B1",
         "broker B2: connection lost, reconnecting",
         "broker B2: reconnected",
         "broker B2: connection lost, reconnecting",
-        "tcp://127.0.0.1:7401: connected, instead of B2",
+        "tcp://127.0.0.1:7401: connected, replaces B2",
     ]
 
 

@@ -250,9 +250,9 @@ def test_ask():
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (b"", "no broker's answer: nothing"),
-        (b"HTTP/1.1 404 Not Found\r\n\r\n", "no broker's answer: HTTP/1.1 404 Not Found"),
-        (b"SSH-2.0-x\x1b[2J\r\n", r"no broker's answer: SSH-2.0-x\\x1b\[2J"),
+        (b"", "not a broker's reply: nothing"),
+        (b"HTTP/1.1 404 Not Found\r\n\r\n", "not a broker's reply: HTTP/1.1 404 Not Found"),
+        (b"SSH-2.0-x\x1b[2J\r\n", r"not a broker's reply: SSH-2.0-x\\x1b\[2J"),
         (b"HTTP/1.1 200 OK\r\n\r\n{", "not a snapshot"),
         (b"HTTP/1.1 200 OK\r\n\r\n\xff", "not a snapshot"),
         (b'HTTP/1.1 200 OK\r\n\r\n{"broker": 1}', "not a snapshot"),

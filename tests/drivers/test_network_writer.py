@@ -216,7 +216,7 @@ def test_a_spare_broker_and_an_unknown_one_join_with_settings_of_the_file(tmp_pa
     assert numbered.settings("B9", join="tcp://127.0.0.1:7401").numbered_overlay.position("B9") == 4
     with pytest.raises(InvalidInput, match="'destination' numbers brokers"):
         numbered.settings("B77", join="tcp://127.0.0.1:7401", listen="tcp://127.0.0.1:9")
-    with pytest.raises(InvalidInput, match="'merc' takes no brokers that join"):
+    with pytest.raises(InvalidInput, match="under 'merc' brokers cannot join: clusters are fixed"):
         msgspec.structs.replace(network, routing="merc").settings("B9", join="tcp://127.0.0.1:7401")
     with pytest.raises(InvalidInput, match="join: expected tcp://"):
         network.settings("B9", join="B1")

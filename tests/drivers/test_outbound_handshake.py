@@ -13,7 +13,7 @@ from overweave.overlay.graph import Overlay
 from overweave.testing.live import joining_settings, network_settings, until
 
 
-class Caller:
+class HandshakeOwner:
     def lost(self, connection):
         pass
 
@@ -23,7 +23,7 @@ def test_a_handshake_that_nobody_waits_for_fails_without_a_word():
 
     async def work():
         asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context["message"]))
-        handshake = OutboundHandshake(Caller(), "B2")
+        handshake = OutboundHandshake(HandshakeOwner(), "B2")
         handshake.lost(None)
         del handshake
         gc.collect()

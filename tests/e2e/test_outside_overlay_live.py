@@ -68,8 +68,8 @@ def test_a_broker_that_has_left_rejects_new_clients_and_operators():
         async with running(settings) as nodes:
             remove(nodes, "B3")
             await until(lambda: nodes["B3"].health_problem() is not None, what="that B3 has left")
-            assert nodes["B3"].health_problem() == "the overlay of epoch 1 is without this broker"
-            with pytest.raises(Refused, match="left-overlay: broker B3: the overlay of epoch 1 is without this broker"):
+            assert nodes["B3"].health_problem() == "this broker is not in the overlay (epoch 1)"
+            with pytest.raises(Refused, match=r"left-overlay: broker B3: this broker is not in the overlay \(epoch 1\)"):
                 await asyncio.wait_for(connect(settings["B3"].listen).__aenter__(), 10)
             with pytest.raises(Refused, match="left-overlay"):
                 await Operator(parse_address(settings["B3"].listen), None).__aenter__()

@@ -183,7 +183,8 @@ class Forwarder:
             return batch
         self._counters.unadvertised += len(uncovered)
         first = shown(batch.take(uncovered[:1]).publishes()[0].publication)
-        text = f"publication {first}: expected one within an advertisement of {client!r}; {len(uncovered):,} went to nobody"
+        dropped = "1 publication was dropped" if len(uncovered) == 1 else f"{len(uncovered):,} publications were dropped"
+        text = f"publication {first}: not covered by any advertisement of {client!r}; {dropped}"
         self._step.effects.append(Notify(client, "not-advertised", text, self._counters.unadvertised))
         if ack is not None:
             ack.unmatched += len(uncovered)

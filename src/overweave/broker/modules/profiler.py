@@ -19,7 +19,7 @@ from overweave.broker.modules.client_subscriptions import ClientSubscriptions
 from overweave.broker.modules.pending_rows import PendingRows
 from overweave.broker.modules.rings import NO_RING, Rings
 from overweave.contract.modules import BrokerView, ControlApplied, Routed
-from overweave.contract.profiles import ProfiledSubscription, PublisherWindow, SubscriptionProfiles
+from overweave.contract.profiles import RINGS_MAX, ProfiledSubscription, PublisherWindow, SubscriptionProfiles
 from overweave.language.generations import stable_id
 from overweave.language.headers import Priority
 from overweave.language.messages import Subscribe, Unsubscribe
@@ -27,8 +27,6 @@ from overweave.language.predicates import Filter
 from overweave.matching.index import Index
 from overweave.matching.search import PublicationView
 
-#: The most rings of one broker: those of 1,280 bits take 80 MB.
-RINGS_MAX = 500_000
 #: Withdrawn subscriptions whose rings are kept: one that migrates is withdrawn at its old broker.
 _WITHDRAWN_MAX = 4_096
 

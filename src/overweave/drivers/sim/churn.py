@@ -95,7 +95,7 @@ def measure(
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """How busy each broker was, in the order of the overlay, and how long deliveries took on average."""
+    """The utilisation of each broker, in the order of the overlay, and the mean delay."""
 
     input_utilisation: tuple[float, ...]
     output_utilisation: tuple[float, ...]

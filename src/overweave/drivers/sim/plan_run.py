@@ -30,7 +30,7 @@ _PATIENCE = 100
 
 
 class PlannedPublisher(msgspec.Struct, frozen=True, kw_only=True):
-    """Who publishes what: all of it evenly, at a rate; a publication weighs ``bytes`` in the answer."""
+    """A publisher and its publications, spread evenly at a rate; a publication weighs ``bytes`` in the answer."""
 
     id: str
     rate_hz: float
@@ -118,7 +118,7 @@ class _Run:
             uplink_busy = self._publish(progress)
             self._settle(max((each.lasts_s for each in self._publishers), default=0.0))
         for refused in [*self._network.refusals, *self._network.rejections]:
-            raise OverweaveError(f"simulation of the plan: a broker refused something: {refused}")
+            raise OverweaveError(f"simulation of the plan: a broker rejected a message: {refused}")
         check_deliveries(self._oracle)
         return {id: BrokerWork(meter.input_hz, meter.output_bytes_per_s, uplink_busy[id]) for id, meter in self._meters.items()}
 
@@ -182,6 +182,6 @@ class _Run:
             if not network.unsettled() and not any(network.broker(id).statistics().unsettled for id in self._planned.overlay.ids):
                 return
         raise OverweaveError(
-            f"simulation of the plan: {network.unsettled()} messages of clients are under way after {end_s:g} simulated seconds;"
+            f"simulation of the plan: {network.unsettled()} messages of clients are in flight after {end_s:g} simulated seconds;"
             " is a broker overloaded?"
         )

@@ -113,7 +113,7 @@ class _Run:
             self._publish(progress)
         utilisation = offered_work(network).since(work_before, scenario.duration_s)
         self._overloaded = utilisation.overloaded()
-        self._settle()
+        self._run_until_quiescent()
         self._sample()
         self._check()
         control_messages = sum(added(self._control(), control_before).values())
@@ -152,7 +152,7 @@ class _Run:
             for client in clients:
                 if client.id not in absent:
                     self._programs.start(client.id)
-            self._settle()
+            self._run_until_quiescent()
         network.scheduler.run(max(SETUP_S, network.scheduler.now_s))
 
     def _publish(self, progress: Callable[[float], None]) -> None:
@@ -175,7 +175,7 @@ class _Run:
         if self._oracle is not None and not self._network.refusals:
             check_deliveries(self._oracle)
 
-    def _settle(self) -> None:
+    def _run_until_quiescent(self) -> None:
         """Run until nothing is in flight: a client's message is settled before all brokers have it."""
         scheduler = self._network.scheduler
         end_s = scheduler.now_s + _SETTLE_S + _SETTLE_DURATIONS * self._scenario.duration_s

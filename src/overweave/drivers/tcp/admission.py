@@ -101,4 +101,4 @@ def _check_migration(message: BarrierRequest | MigrationResult) -> None:
 
 
 def _allowed(what: str, classes: tuple[str, ...]) -> str:
-    return f"it may {what} what is of class {' or '.join(map(repr, classes))}" if classes else f"it may {what} nothing"
+    return f"allowed to {what}: class {' or '.join(map(repr, classes))}" if classes else f"allowed to {what}: nothing"

@@ -200,6 +200,6 @@ class Attachments:
         now_s, since_s = self._client.now_s(), self._client.clock_s(attachment.lost_s)
         if gap is None:
             broker = attachment.broker
-            text = f"broker {broker} does not know all subscriptions of this client any more, as after a restart without state"
+            text = f"broker {broker} has lost subscriptions of this client; it may have restarted without state"
             return SessionLost("session-lost", text, since_s, now_s)
         return SessionLost(gap.code, gap.text, min(now_s - gap.ago_s, since_s), now_s, gap.rows)

@@ -70,7 +70,7 @@ def expiries(security: SecuritySettings) -> dict[str, float]:
 
 
 def warn_of_expiry(security: SecuritySettings, now_s: float, log: Log) -> dict[str, float]:
-    """What `expiries` finds; of certificates that are about to expire, or have expired, the log tells."""
+    """The expiry times of `expiries`; logs certificates that have expired or soon will."""
     try:
         found = expiries(security)
     except ValueError as error:

@@ -6,7 +6,7 @@ import time
 from overweave.drivers.tcp.dialler import DIAL_S, RETRY_S, RETRY_S_MAX, dial
 from overweave.drivers.tcp.links import Links
 from overweave.drivers.tcp.logs import Log
-from overweave.drivers.tcp.outbound_handshake import Caller, OutboundHandshake, connect_error
+from overweave.drivers.tcp.outbound_handshake import HandshakeOwner, OutboundHandshake, connect_error
 from overweave.errors import OverweaveError
 
 #: A broker that dials neighbours by name leaves them this time to connect.
@@ -16,8 +16,8 @@ ISOLATED_S = 5.0
 class Contact:
     """Joins the network as a guest of one broker, again whenever this broker is isolated."""
 
-    def __init__(self, caller: Caller, url: str, links: Links, log: Log) -> None:
-        self._caller, self._url, self._links, self._log = caller, url, links, log
+    def __init__(self, owner: HandshakeOwner, url: str, links: Links, log: Log) -> None:
+        self._owner, self._url, self._links, self._log = owner, url, links, log
         self._isolated_since_s: float | None = None
         self._handshake: OutboundHandshake | None = None
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -36,10 +36,10 @@ class Contact:
         retry_s, error = RETRY_S, None
         while True:
             if self._is_isolated():
-                self._handshake = OutboundHandshake(self._caller, None, guest=True)
+                self._handshake = OutboundHandshake(self._owner, None, guest=True)
                 try:
                     async with asyncio.timeout(DIAL_S):
-                        await dial(self._caller, self._url, self._handshake)
+                        await dial(self._owner, self._url, self._handshake)
                     retry_s, error = RETRY_S, None
                 except (OSError, TimeoutError, OverweaveError) as failure:
                     reason = connect_error(failure)

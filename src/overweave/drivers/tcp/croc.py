@@ -17,6 +17,7 @@ from overweave.contract.profiles import (
     PROFILE_START,
     PROFILE_STOP,
     PROFILE_WINDOWS,
+    RINGS_MAX,
     Collected,
     ProfileAnswer,
     ProfileRequest,
@@ -84,7 +85,7 @@ class Profiling:
         changed = await self._ask(PROFILE_START, ProfilesChanged)
         if changed.busy:
             broker, name = min(changed.busy.items())
-            raise OverweaveError(f"broker {broker} has another operator's profile, {name}: expected none")
+            raise OverweaveError(f"broker {broker} is being profiled by another operator ({name})")
         if changed.brokers:
             self.restarts += bool(self.brokers)
             self.brokers |= set(changed.brokers)
@@ -112,7 +113,8 @@ class Profiling:
         profiles = await self._ask(PROFILE_READ, SubscriptionProfiles)
         _check_complete((*windows.idle, *profiles.idle), "has restarted during the window: expected a profile of all of it")
         if profiles.dropped:
-            raise OverweaveError(f"{profiles.dropped:,} pairs of a subscription and a publisher have no profile: too many")
+            pairs = f"{profiles.dropped:,} (subscription, publisher) pairs were not profiled"
+            raise OverweaveError(f"{pairs}: brokers are limited to {RINGS_MAX:,} each")
         return self._merge.tables(windows, profiles)
 
     async def stop(self) -> None:

@@ -5,7 +5,7 @@ import asyncio
 from overweave.drivers.tcp.addresses import parse_address
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.logs import Log
-from overweave.drivers.tcp.outbound_handshake import Caller, OutboundHandshake, connect_error
+from overweave.drivers.tcp.outbound_handshake import HandshakeOwner, OutboundHandshake, connect_error
 from overweave.drivers.tcp.security import client_context
 from overweave.errors import OverweaveError
 from overweave.overlay.parts import LinkKind
@@ -19,8 +19,10 @@ DIAL_S = 5.0
 class Dialler:
     """Dials one neighbour whenever it is disconnected."""
 
-    def __init__(self, caller: Caller, neighbour: str, log: Log, kind: LinkKind, *, connected: bool, guest: bool = False) -> None:
-        self._caller, self._neighbour, self._log, self._kind = caller, neighbour, log, kind
+    def __init__(
+        self, owner: HandshakeOwner, neighbour: str, log: Log, kind: LinkKind, *, connected: bool, guest: bool = False
+    ) -> None:
+        self._owner, self._neighbour, self._log, self._kind = owner, neighbour, log, kind
         #: Whether one end is a guest of the other.
         self.guest = guest
         self._disconnected = asyncio.Event()
@@ -64,16 +66,16 @@ class Dialler:
         (self._log.warning if is_news else self._log.info)("unreachable", peer=self._neighbour, text=reason)
 
     async def _dial(self) -> None:
-        url = self._caller.directory.get(self._neighbour)
+        url = self._owner.directory.get(self._neighbour)
         if not url:
             raise OverweaveError("its address is unknown")
-        await dial(self._caller, url, OutboundHandshake(self._caller, self._neighbour, self._kind, guest=self.guest))
+        await dial(self._owner, url, OutboundHandshake(self._owner, self._neighbour, self._kind, guest=self.guest))
 
 
-async def dial(caller: Caller, url: str, handshake: OutboundHandshake) -> None:
+async def dial(owner: HandshakeOwner, url: str, handshake: OutboundHandshake) -> None:
     """Connect to a broker, and wait until it has answered."""
     host, port, tls = parse_address(url)
-    context = client_context(caller.settings.security) if tls else None
+    context = client_context(owner.settings.security) if tls else None
     loop = asyncio.get_running_loop()
     transport, _ = await loop.create_connection(lambda: Connection(handshake), host, port, ssl=context)
     try:

@@ -10,7 +10,7 @@ from overweave.drivers.tcp.contact import Contact
 from overweave.drivers.tcp.core_host import CoreHost
 from overweave.drivers.tcp.links import Links
 from overweave.drivers.tcp.logs import Log
-from overweave.drivers.tcp.outbound_handshake import Caller
+from overweave.drivers.tcp.outbound_handshake import HandshakeOwner
 from overweave.drivers.tcp.peers import Peers
 from overweave.drivers.tcp.unavailable import LEFT_OVERLAY, NOT_JOINED
 from overweave.errors import Refused
@@ -40,17 +40,19 @@ class LinkEffects:
             self._host.directory.adopt(state.members)
             if [set(tree.links) for tree in state] != [set(tree.links) for tree in first]:
                 epochs = {"file": first.version.epoch, "journal": state.version.epoch}
-                self._log.warning("overlay-differs", text="the journal has later links than the network file", **epochs)
+                self._log.warning(
+                    "overlay-differs", text="the links in the journal are newer than those in the network file", **epochs
+                )
         kinds, own = core.neighbour_kinds(), self._host.settings.id
         members = {each for tree in state for each in tree.neighbours(own)}
         self._links.reset(kinds, kinds.keys() - members)
 
-    def start(self, caller: Caller) -> None:
+    def start(self, owner: HandshakeOwner) -> None:
         """Dial the neighbours, and the contact."""
-        self._links.start(caller)
+        self._links.start(owner)
         url = self._host.settings.join
         if url is not None:
-            self._contact = Contact(caller, url, self._links, self._log)
+            self._contact = Contact(owner, url, self._links, self._log)
 
     def leave(self) -> None:
         """Leave the network as a guest without registrations of clients: the links disappear at once."""
@@ -76,7 +78,7 @@ class LinkEffects:
             return None
         if settings.join is not None:
             return f"it has not joined the network at {settings.join}"
-        return f"the overlay of epoch {state.version.epoch} is without this broker" if state.version.epoch else None
+        return f"this broker is not in the overlay (epoch {state.version.epoch})" if state.version.epoch else None
 
     def check_serves(self) -> None:
         """Raise `Refused` while the broker is outside the overlay: publications of its clients would reach nobody else."""

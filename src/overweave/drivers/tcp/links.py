@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.dialler import Dialler
 from overweave.drivers.tcp.logs import Log
-from overweave.drivers.tcp.outbound_handshake import Caller
+from overweave.drivers.tcp.outbound_handshake import HandshakeOwner
 from overweave.drivers.tcp.security import Identity
 from overweave.drivers.tcp.settings import BrokerSettings
 from overweave.errors import Refused
@@ -47,7 +47,7 @@ class Links:
     def __init__(self, settings: BrokerSettings, log: Log) -> None:
         self._settings, self._log = settings, log
         self._links: dict[str, NeighbourLink] = {}
-        self._caller: Caller | None = None
+        self._owner: HandshakeOwner | None = None
 
     @property
     def neighbours(self) -> tuple[str, ...]:
@@ -84,12 +84,12 @@ class Links:
 
     # ---- links
 
-    def start(self, caller: Caller) -> None:
+    def start(self, owner: HandshakeOwner) -> None:
         """Dial the neighbours: of the links of the network file only those to brokers with earlier names, so that one end dials.
 
         Of other links both ends dial, because the other end may not know an address.
         """
-        self._caller = caller
+        self._owner = owner
         own, overlay = self._settings.id, self._settings.overlay
         for neighbour, link in self._links.items():
             is_listed = own in overlay and neighbour in overlay and overlay.has_link(own, neighbour)
@@ -137,9 +137,9 @@ class Links:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start_dialler(self, neighbour: str, link: NeighbourLink) -> None:
-        assert self._caller is not None
+        assert self._owner is not None
         link.dialler = Dialler(
-            self._caller, neighbour, self._log, link.kind, connected=link.connection is not None, guest=link.guest
+            self._owner, neighbour, self._log, link.kind, connected=link.connection is not None, guest=link.guest
         )
 
     # ---- connections

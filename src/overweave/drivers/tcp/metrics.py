@@ -25,6 +25,21 @@ _COUNTERS = {
     "migrations_completed": "Migrations of clients to other brokers.",
     "migrations_failed": "Migrations whose client stayed, rejected orders included.",
 }
+_GAUGES = {
+    "uptime_s": "Seconds since the broker has started.",
+    "migrations": "Clients that are moving to other brokers.",
+    "connections": "Open connections, authenticated or not.",
+    "connections_max": "The most connections that the broker accepts.",
+    "connected_clients": "Clients that are connected.",
+    "connected_neighbours": "Neighbours that are connected.",
+    "input_hz": "Publications that arrive per second.",
+    "output_bytes_per_s": "Bytes that go to neighbours and clients per second.",
+    "matching_delay_s": "Seconds to match a publication, on average.",
+    "journal_pending_records": "Records of the journal that are not on disk yet.",
+    "trace_rows_dropped": "Rows of traces that were dropped because they could not be written.",
+    "certificate_expires_at_s": "Earliest expiry in the certificate file, in seconds since 1970.",
+    "authorities_expires_at_s": "Earliest expiry in the file of authorities, in seconds since 1970.",
+}
 #: Former names of counters, exported for one more release.
 _FORMER_NAMES = {"deliveries": "publications_to_clients"}
 
@@ -71,7 +86,8 @@ class SnapshotCollector(Collector):
         yield _by("peer", "unsettled", "Messages that a peer has not settled.", now.broker, _largest(now.statistics.unsettled))
         gauges = {"uptime_s": now.uptime_s, "migrations": len(now.migrations), **now.gauges}
         for name, value in gauges.items():
-            gauge = GaugeMetricFamily(f"{_PREFIX}_{re.sub('[^A-Za-z0-9_]', '_', name)}", f"Gauge {name}.", labels=["broker"])
+            text = _GAUGES.get(name, f"Gauge {name}.")
+            gauge = GaugeMetricFamily(f"{_PREFIX}_{re.sub('[^A-Za-z0-9_]', '_', name)}", text, labels=["broker"])
             gauge.add_metric([now.broker], float("nan") if value is None else value)
             yield gauge
 

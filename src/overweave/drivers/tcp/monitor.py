@@ -187,11 +187,11 @@ async def fetch_snapshot(address: str, timeout_s: float = ANSWER_S_MAX) -> Snaps
         raise MonitorError(printable(_text(error))) from None
     head, _, body = answer.partition(b"\r\n\r\n")
     if not re.match(rb"HTTP/1\.[01] 200 ", head):
-        raise MonitorError(f"no broker's answer: {printable(head.partition(bytes([13]))[0], 40) or 'nothing'}")
+        raise MonitorError(f"not a broker's reply: {printable(head.partition(bytes([13]))[0], 40) or 'nothing'}")
     try:
         return msgspec.json.decode(body, type=Snapshot)
     except msgspec.DecodeError:
-        raise MonitorError("no broker's answer: not a snapshot in JSON") from None
+        raise MonitorError("not a broker's reply: not a snapshot in JSON") from None
 
 
 def host_and_port(text: str) -> tuple[str, int]:

@@ -86,7 +86,7 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
         return {id: url for id, url in self.urls.items() if id in self.overlay}
 
     def settings(self, broker_id: str, join: str | None = None, listen: str | None = None) -> BrokerSettings:
-        """The settings of one broker. One that joins at the URL ``join`` and has one to ``listen`` at need not be listed."""
+        """The settings of one broker. A joining broker (``join``, ``listen``) need not be in the file."""
         if join is None:
             self._check_runs(broker_id)
         else:
@@ -128,7 +128,7 @@ class NetworkFile(msgspec.Struct, frozen=True, kw_only=True):
         if kind.brokers_max is None:
             return
         if not kind.knows_overlay:
-            raise InvalidInput(f"join: {self.routing!r} takes no brokers that join, since its clusters are those of the file")
+            raise InvalidInput(f"join: under {self.routing!r} brokers cannot join: clusters are fixed in the network file")
         if broker_id not in self.urls:
             raise InvalidInput(
                 f"broker {broker_id!r}: {self.routing!r} numbers brokers, so it has to be in the network file, as a spare one"

@@ -12,7 +12,7 @@ from overweave.errors import OverweaveError, Refused
 from overweave.overlay.parts import LinkKind
 
 
-class Caller(ConnectionHandler, Protocol):
+class HandshakeOwner(ConnectionHandler, Protocol):
     """The owner of dialled connections."""
 
     settings: BrokerSettings
@@ -23,29 +23,31 @@ class Caller(ConnectionHandler, Protocol):
 
 
 class OutboundHandshake:
-    """The handler of a dialled connection until the other end answers; then ``caller`` is its handler.
+    """The handler of a dialled connection until the other end answers; then ``owner`` is its handler.
 
     ``neighbour`` None: the other end may have any name. ``guest``: one end is a guest of the other.
     """
 
-    def __init__(self, caller: Caller, neighbour: str | None, kind: LinkKind = LinkKind.PRIMARY, *, guest: bool = False) -> None:
-        self._caller, self._neighbour, self._kind, self._guest = caller, neighbour, kind, guest
+    def __init__(
+        self, owner: HandshakeOwner, neighbour: str | None, kind: LinkKind = LinkKind.PRIMARY, *, guest: bool = False
+    ) -> None:
+        self._owner, self._neighbour, self._kind, self._guest = owner, neighbour, kind, guest
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._connection: Connection | None = None
 
     def connected(self, connection: Connection) -> None:
         """See `ConnectionHandler.connected`."""
         self._connection = connection
-        settings = self._caller.settings
+        settings = self._owner.settings
         name, token, url = settings.id, settings.security.token, settings.announced
         connection.send(Connect("broker", name, token, link=self._kind, listen=url, guest=self._guest))
 
     def received(self, connection: Connection, message: Message) -> None:
         """See `ConnectionHandler.received`."""
         if isinstance(message, Connect) and message.role == "broker" and self._neighbour in (None, message.name):
-            connection.owner = self._caller
+            connection.owner = self._owner
             try:
-                self._caller.dialled(connection, message, guest=self._guest)
+                self._owner.dialled(connection, message, guest=self._guest)
             except Refused as refused:
                 connection.close()
                 self._settle(refused)
@@ -59,7 +61,7 @@ class OutboundHandshake:
     def lost(self, connection: Connection) -> None:
         """See `ConnectionHandler.lost`."""
         self._settle(OverweaveError("it closed the connection"))
-        self._caller.lost(connection)
+        self._owner.lost(connection)
 
     def leave(self) -> None:
         """Withdraw: the other end may have connected this broker already, and would keep it as a guest."""

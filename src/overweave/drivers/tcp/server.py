@@ -24,7 +24,7 @@ from overweave.errors import InvalidInput, Refused
 
 
 class Server:
-    """Handles all connections of one broker; implements `ConnectionHandler`, `Host` and `Caller`."""
+    """Handles all connections of one broker; implements `ConnectionHandler`, `Host` and `HandshakeOwner`."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Server:
         self._peers.detach(connection, left=False)
 
     def dialled(self, connection: Connection, answer: Connect, *, guest: bool) -> None:
-        """See `Caller.dialled`."""
+        """See `HandshakeOwner.dialled`."""
         check_broker(answer.name, self.settings, self.directory)
         self._links.check_collision(answer.name, dialled_by=self.settings.id)
         self._open.add(connection)
@@ -269,7 +269,7 @@ class Server:
             try:
                 admitted = self._authenticator.admit(*identity)
                 if not admitted.includes_subscriptions_of(permissions):
-                    raise Refused("permissions-changed", f"client {client!r} may not subscribe to all that it might before")
+                    raise Refused("permissions-changed", f"the new tokens permit fewer subscriptions to client {client!r}")
             except Refused as refused:
                 self._expel(client, refused, is_client=True)
             else:

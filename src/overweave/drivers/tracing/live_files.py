@@ -126,7 +126,7 @@ class Files:
 
 
 class StatementFiles(Files):
-    """Those of the table ``statements``: a file for each lot of rows, since they are few, and none is to be lost."""
+    """The files of the table ``statements``, one for each flush: the rows are few, and none is to be lost."""
 
     _schema, _format = STATEMENTS_SCHEMA, {"compression": "zstd"}
 
