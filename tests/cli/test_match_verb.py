@@ -274,7 +274,7 @@ def test_progress_is_for_terminals_only(tmp_path):
     assert done.returncode == 0
     assert json.loads(done.stdout) == {"matches": [[1]] * 3}
     assert "reading filters" in shown
-    assert "preparing to match" in shown
+    assert "preparing (first run: " in shown
 
 
 NAMES = st.sampled_from("ab")

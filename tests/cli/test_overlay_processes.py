@@ -70,7 +70,7 @@ def test_a_broker_that_somebody_else_runs_is_not_started_again(capsys):
     asyncio.run(work())
     err = capsys.readouterr().err
     assert "broker B3 does not answer, and 'overweave up' does not start it: something else listens at tcp://" in err
-    assert "broker B4 does not answer, and 'overweave up' does not start it: the network file is without it" in err
+    assert "broker B4 does not answer, and 'overweave up' does not start it: it is not in the network file" in err
     assert "broker B4 has left the overlay: stop it" in err
 
 

@@ -123,7 +123,7 @@ def test_a_network_without_traffic_has_no_plan(run, tmp_path, without_spark):
     with network_of(tmp_path / "network.toml") as (urls, _):
         status, _, err = run("plan", urls["B1"], "--window", 0.2)
         assert status == 1
-        assert "nobody has published within 0.2 s: expected traffic to plan for" in err
+        assert "no publications within 0.2 s: nothing to plan for" in err
 
 
 def test_a_plan_needs_the_permission_control(run, tmp_path, without_spark):

@@ -147,7 +147,7 @@ def test_the_pending_saving_is_a_gauge(tmp_path):
     metrics = PlanMetrics(file)
     for number, problem in enumerate((-1, 3, 3)):
         version(tmp_path, number, problem)
-        metrics.tell(found := following.look())
+        metrics.report(found := following.look())
     lines = dict(line.rsplit(" ", 1) for line in file.read_text().splitlines() if not line.startswith("#"))
     assert float(lines["overweave_plan_pending_saving_brokers"]) == found.pending_saving_brokers > 0
     assert float(lines["overweave_plan_pending_saving_input_hz"]) == pytest.approx(found.pending_saving_input_hz)

@@ -75,7 +75,7 @@ def broker(
     if until_eof:
         stop_with_parent(sys.stdin.fileno(), on_drain=asked_s.append)
     keep_freed_memory()
-    with waiting("preparing (compiles once, half a minute)"):
+    with waiting("preparing (first run: compiling takes half a minute)"):
         from overweave.drivers.tcp.serve import serve
         from overweave.drivers.tcp.warm import warm_up
 

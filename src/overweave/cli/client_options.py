@@ -197,7 +197,7 @@ def _connection_reports(client: BlockingClient, address: Address) -> Iterator[No
             lost = now
             say(f"{where}: connection lost, reconnecting")
         else:
-            say(f"{where}: reconnected" if now == lost else f"{where}: connected, instead of {lost}")
+            say(f"{where}: reconnected" if now == lost else f"{where}: connected, replaces {lost}")
 
     with _polling(check):
         yield

@@ -49,7 +49,7 @@ def demo(
     """
     with terminating(signal.SIGTERM, signal.SIGHUP), _directory(out):
         phases = Phases(_PHASES)
-        with phases.phase("preparing (compiles once, half a minute)"):
+        with phases.phase("preparing (first run: compiling takes half a minute)"):
             from overweave.cli.demo_run import Demonstration, DemoOptions
             from overweave.cli.demo_summary import check_exactly_once, summary_text
 

@@ -84,7 +84,7 @@ class _Run:
             others = {each: operators.connected[each] for each in self._targets if each in operators.connected}
             loads = {each: len(await operator.clients()) for each, operator in others.items()}
             if not loads:
-                raise OverweaveError(f"no broker can get the clients of {self._broker}{unreachable_text(operators.unreachable)}")
+                raise OverweaveError(f"no broker can take the clients of {self._broker}{unreachable_text(operators.unreachable)}")
             for each, reason in operators.unreachable.items():
                 say(f"{each} gets no clients: {reason}")
             self._start_s = time.monotonic()
@@ -109,7 +109,7 @@ class _Run:
             return f"{text}; it can be stopped"
         if self.is_interrupted:
             left = len(self._drain.found) - len(moved)
-            return f"{text}; interrupted with {left:,} left, and migrations in progress complete"
+            return f"{text}; interrupted, {left:,} clients left; migrations in progress will complete"
         lines = [f"{client}: {reason}" for client, reason in sorted(stayed.items())]
         return "\n".join([f"{text}; {len(stayed):,} stayed:", *lines])
 

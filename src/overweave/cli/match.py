@@ -49,8 +49,8 @@ def match(
     Writes LINE<TAB>ID ID … for every publication line, or one JSON document with --json. Files that end in .gz are
     decompressed.
 
-    An id is any text without blanks that does not begin with '['. A filter without one is known by its line number, blank
-    lines counted; that is an integer in JSON, a given id a string. No two filters may have the same.
+    An id is any text without blanks that does not begin with '['. Without an id, the line number is the id (blank lines
+    count); in JSON it is an integer, a given id a string. Ids are unique.
 
     Without --skip-bad the first bad line ends the run: exit status 2, after the answers to the lines before it (with --json:
     no answer at all). With it the JSON document also has "skipped", the numbers of the first bad lines of each file, and
@@ -170,7 +170,7 @@ def _answers(index: Matcher, file: LineFile, bad: BadLines, bar: bool) -> Iterat
     with progress("matching", file.size_bytes, shown=bar and not file.interactive) as done:
         for batch in parsed(file, _encodable_publication, bad):
             while batch:
-                with waiting("preparing to match (the first time ever this compiles for half a minute)", shown=first):
+                with waiting("preparing (first run: compiling takes half a minute)", shown=first):
                     answers = _matched(index, batch[:rows])
                 yield answers
                 first, batch = False, batch[rows:]

@@ -40,7 +40,7 @@ class SupervisedProcesses:
     async def start(self, broker: str, contact: str) -> None:
         """See `Processes.start`. One that runs without ``overweave up`` is not started again."""
         if await self._is_foreign(broker):
-            at = f"something else listens at {self._urls[broker]}" if broker in self._urls else "the network file is without it"
+            at = f"something else listens at {self._urls[broker]}" if broker in self._urls else "it is not in the network file"
             say(f"broker {broker} does not answer, and 'overweave up' does not start it: {at}")
             self._foreign.add(broker)
         else:

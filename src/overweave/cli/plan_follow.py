@@ -93,15 +93,15 @@ def follow_plans(
         say(f"waiting for tables in {source}")
     metrics = None if following.metrics is None else PlanMetrics(following.metrics)
 
-    def tell(found: "Round") -> None:
+    def report(found: "Round") -> None:
         put(msgspec.json.encode(found) + b"\n" if json else f"{line_of(found)}\n".encode())
         if metrics is not None:
-            metrics.tell(found)
+            metrics.report(found)
 
     # Spark installs its own handler of Ctrl-C.
     with stopping(stopped, signal.SIGINT, signal.SIGTERM), contextlib.suppress(KeyboardInterrupt):
         target = Location.of(source) / "plan.json" if out is None else Location.of(out)
-        PlanFollower(source, target, read, following.thresholds).follow(following.every_s, stopped, tell)
+        PlanFollower(source, target, read, following.thresholds).follow(following.every_s, stopped, report)
 
 
 def line_of(found: "Round") -> str:

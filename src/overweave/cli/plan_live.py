@@ -59,7 +59,7 @@ def read_live(arguments: PlanArguments, directory: Path, show: Callable[[str], N
         seen, tables = asyncio.run(_profiled(arguments, window_s, bits, show))
     network = live_network(seen, arguments.source)
     if not tables.publishers["publisher"]:
-        raise OverweaveError(f"{arguments.source}: nobody has published within {window_s:g} s: expected traffic to plan for")
+        raise OverweaveError(f"{arguments.source}: no publications within {window_s:g} s: nothing to plan for")
     write_live_tables(tables, directory)
     return network
 
@@ -80,10 +80,10 @@ async def _profiled(
         show("reading profiles")
         tables = await profiling.read()
         if profiling.restarts:
-            say("brokers have started during the window: profiles begin there")
+            say("brokers started during the window: profiles restart from there")
         seen = await croc.observe()
     if seen.missing:
         raise OverweaveError(f"broker {seen.missing[0]} did not answer in time")
     if not seen.state.is_stable:
-        raise OverweaveError(f"{arguments.source}: the overlay is being changed: expected a plan after that")
+        raise OverweaveError(f"{arguments.source}: the overlay is changing: plan again afterwards")
     return seen, tables

@@ -98,7 +98,7 @@ def _subscribed(client: BlockingClient, wanted: Filter, within_s: float | None) 
 
 def _prepare() -> None:
     """Compile kernels before the connection: a client that does not respond meanwhile times out."""
-    with waiting("preparing (compiles once, half a minute)"):
+    with waiting("preparing (first run: compiling takes half a minute)"):
         from overweave.drivers.tcp.warm import warm_up
 
         warm_up()

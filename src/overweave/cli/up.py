@@ -40,9 +40,10 @@ def up(
 ) -> None:
     """Run a whole network on this machine until Ctrl-C or SIGTERM, and print the URLs of its brokers.
 
-    If a broker process exits, the others are stopped and the exit status is 1. Spare brokers of the file are not started;
-    other processes of the same user can ask for that, and stop brokers. Without ``state`` in the file the state is in a temporary
-    directory and lost afterwards. 'overweave protocols' lists the routing protocols and the options for [routing].
+    If a broker process exits, the others are stopped and the exit status is 1. Spare brokers are not started. Other processes
+    of the same user, such as 'overweave apply', can start and stop single brokers. Without ``state`` in the file the state is
+    in a temporary directory and lost afterwards. 'overweave protocols' lists the routing protocols and the options for
+    [routing].
     """
     network = read_network(file)
     if until_eof:
@@ -61,7 +62,7 @@ def up(
 
 def _run(file: Path, network: NetworkFile, ready_file: Path | None, *, as_json: bool) -> None:
     document = msgspec.json.encode({"brokers": network.running_urls}) + b"\n"
-    text = "preparing (compiles once, half a minute)"
+    text = "preparing (first run: compiling takes half a minute)"
     with waiting(text), contextlib.nullcontext() if is_watched() else stall_reports(lambda: True, lambda: text, _PREPARING_S):
         from overweave.drivers.tcp.warm import warm_up
 

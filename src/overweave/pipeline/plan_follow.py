@@ -78,8 +78,8 @@ class PlanFollower:
         self._rounds = 0
         self._current, self._file = self._resumed()
 
-    def follow(self, every_s: float, stopped: threading.Event, tell: Callable[[Round], None]) -> None:
-        """Tell of every round until ``stopped`` is set; a round that has begun is ended."""
+    def follow(self, every_s: float, stopped: threading.Event, report: Callable[[Round], None]) -> None:
+        """Report every round until ``stopped`` is set; a round that has begun is ended."""
         # The profile wants a directory of its own: nothing is put there before its tables are.
         while not stopped.is_set() and not _files(current(self._source)):
             stopped.wait(every_s)
@@ -90,7 +90,7 @@ class PlanFollower:
             while not stopped.is_set():
                 found = self.look()
                 if found is not None:
-                    tell(found)
+                    report(found)
                 stopped.wait(every_s)
 
     def look(self) -> Round | None:

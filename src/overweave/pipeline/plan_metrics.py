@@ -28,7 +28,7 @@ class PlanMetrics:
         self._rounds = {"first": 0, "kept": 0, "replaced": 0, "failed": 0}
         self._values: dict[str, float | None] = {}
 
-    def tell(self, found: Round) -> None:
+    def report(self, found: Round) -> None:
         """Replace the file, atomically."""
         self._rounds[found.action] += 1
         self._values["round_timestamp_seconds"] = time.time()
