@@ -38,6 +38,9 @@ class Nothing:
     async def running(self):
         return frozenset()
 
+    def named(self, observation):
+        return observation
+
     def is_current(self, state):
         return True
 
