@@ -98,7 +98,7 @@ def test_what_no_advertisement_covers_is_an_error(pub):
     status, out, err = pub("--advertise", "[x,>,0]", "--json", stdin=b"[x,1]\n[x,0]\n")
     summary, problem = err.splitlines(keepends=True)
     assert (status, out, SUMMARY.fullmatch(summary).groups()) == (1, "", ("2", "2", "2"))
-    assert problem.startswith("overweave: not-advertised: publication [x,0]: expected one within an advertisement of 'client-")
+    assert problem.startswith("overweave: not-advertised: publication [x,0]: not covered by any advertisement of 'client-")
 
 
 def test_the_first_bad_line_ends_it_after_those_before(pub, received, tmp_path):

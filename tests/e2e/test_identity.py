@@ -208,7 +208,7 @@ def test_nobody_publishes_in_the_life_of_another(routing):
             assert header.life == life_of(victim.attachments[0]._identity.key)
             attacker = await comes(contextlib.AsyncExitStack(), far, name="p")
             attacker.host.core.life, attacker.host.core._sequence = header.life, header.sequence + 1
-            with pytest.raises(Refused, match=r"bad-publication.*of the incarnation of 'p'"):
+            with pytest.raises(Refused, match=r"bad-publication.*of the life of 'p'"):
                 await says(attacker, "attacker", range(3))
             await attacker.close()
             await says(victim, "victim", range(3, 6))
