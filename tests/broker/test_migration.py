@@ -14,8 +14,9 @@ def barriers(network, requests, every_s):
     """The number of barriers that the neighbour gets when a client requests one again and again."""
     network.add_client("c", "B1")
     network.scheduler.run(1.0)
-    counted, on_barrier = [], network.broker("B2")._parts.migration.on_barrier
-    network.broker("B2")._parts.migration.on_barrier = lambda peer, barrier: (counted.append(barrier), on_barrier(peer, barrier))
+    handlers, counted = network.broker("B2")._neighbour_handlers, []
+    on_barrier = handlers[MigrationBarrier]
+    handlers[MigrationBarrier] = lambda peer, barrier: (counted.append(barrier), on_barrier(peer, barrier))
     attachment = network.client("c")._attachments["B1"]
     for number in range(requests):
         effects = []
@@ -55,7 +56,7 @@ def test_many_clients_cannot_flood_the_network_with_barriers():
     for name in names:
         network.add_client(name, "B1")
     network.scheduler.run(1.0)
-    network.broker("B2")._parts.migration.on_barrier = lambda peer, barrier: counted.append(barrier)
+    network.broker("B2")._neighbour_handlers[MigrationBarrier] = lambda peer, barrier: counted.append(barrier)
     for seconds in (0.0, 0.5, 1.5):
         network.scheduler.run(2.0 + seconds)
         for name in names:

@@ -103,6 +103,14 @@ class BrokerCore:
             Persisted: durability.persisted,
             JournalFailed: durability.failed,
         }
+        #: The messages of neighbours that are not for the control plane.
+        self._neighbour_handlers: dict[type, Callable[..., None]] = {
+            LinkRetired: parts.retirement.on_message,
+            MigrationBarrier: parts.migration.on_barrier,
+            ModuleMessage: context.modules.on_message,
+            OverlayUpdate: parts.overlay.on_message,
+            EpochOpened: parts.overlay.on_message,
+        }
         parts.overlay.start(kinds)
         parts.clients.restore(journal)
         parts.recovery.start()
@@ -161,14 +169,8 @@ class BrokerCore:
                 self._parts.migration.on_client_message(peer, message)
             else:
                 is_routed = self._parts.clients.on_message(peer, message, ack)
-        elif isinstance(message, LinkRetired):
-            self._parts.retirement.on_message(peer, message)
-        elif isinstance(message, MigrationBarrier):
-            self._parts.migration.on_barrier(peer, message)
-        elif isinstance(message, ModuleMessage):
-            self._context.modules.on_message(peer, message)
-        elif isinstance(message, OverlayUpdate | EpochOpened):
-            self._parts.overlay.on_message(peer, message)
+        elif (handler := self._neighbour_handlers.get(type(message))) is not None:
+            handler(peer, message)
         else:
             self._parts.control.on_message(peer, message, ack)
         if is_routed:

@@ -29,10 +29,13 @@ class EpochTables:
 
     def start(self, overlays: Mapping[OverlayEpoch, Overlay]) -> None:
         """Open epochs before there are neighbours, and close all others; tables made for another overlay are made anew."""
+        missing = dict(overlays)
         for epoch, made_for in list(self._plane.overlays.items()):
-            if epoch not in overlays or not _is_part(overlays[epoch], made_for) or not _is_part(made_for, overlays[epoch]):
+            if epoch in overlays and _is_same(overlays[epoch], made_for):
+                self._plane.overlays[epoch] = missing.pop(epoch)
+            else:
                 self.close(epoch)
-        self.open(overlays)
+        self.open(missing)
 
     def open(self, overlays: Mapping[OverlayEpoch, Overlay]) -> None:
         """Open epochs without neighbours, with all control of clients and modules that is in force.
@@ -112,5 +115,10 @@ class EpochTables:
 def _is_part(overlay: Overlay, of: Overlay) -> bool:
     """Whether an overlay is another one, or that without some brokers; the first one, a root, is the same unless it has left."""
     has_root = overlay.ids[0] == of.ids[0] or of.ids[0] not in overlay
-    links = {frozenset(link.ends) for link in overlay.links}
-    return has_root and set(overlay.ids) <= set(of.ids) and links <= {frozenset(link.ends) for link in of.links}
+    return has_root and set(overlay.ids) <= set(of.ids) and overlay.lookup.links.keys() <= of.lookup.links.keys()
+
+
+def _is_same(one: Overlay, other: Overlay) -> bool:
+    """Whether two overlays have the same brokers, links and root."""
+    same_brokers = one.ids == other.ids or (one.ids[0] == other.ids[0] and set(one.ids) == set(other.ids))
+    return same_brokers and one.lookup.links.keys() == other.lookup.links.keys()

@@ -15,7 +15,7 @@ from overweave.broker.registry import Registry
 from overweave.broker.retirement import LinkRetirement
 from overweave.contract.effects import CloseLink, OpenLink, OverlayChanged, TraceDecision
 from overweave.contract.frames import NO_EPOCH, ControlMessage, EpochOpened, OverlayUpdate
-from overweave.contract.overlay_state import EpochTree, OverlayRecord, OverlayState, OverlayStatus, check_state
+from overweave.contract.overlay_state import EpochTree, OverlayRecord, OverlayState, OverlayStatus, check_state, overlay_of
 from overweave.contract.records import Decision
 from overweave.contract.stimuli import PeerConnected
 from overweave.errors import InvalidInput
@@ -229,7 +229,7 @@ class OverlayControl:
         check_state(state, acyclic=self._epoch_tables is not None)
         for tree in state:
             try:
-                self._context.engine.check(Overlay(tree.brokers, tree.links))
+                self._context.engine.check(overlay_of(tree))
             except InvalidInput as error:
                 raise InvalidInput(f"trees: epoch {tree.epoch}: {error}") from None
 
@@ -237,7 +237,7 @@ class OverlayControl:
 
     def _overlays(self, state: OverlayState) -> dict[OverlayEpoch, Overlay]:
         """The overlays of the open epochs of a state."""
-        return {tree.epoch: _overlay_of(tree, self._context.id, self.guests) for tree in state}
+        return {tree.epoch: _overlay_with(tree, self._context.id, self.guests) for tree in state}
 
     def _is_member_link(self, guest: str) -> bool:
         """Whether a guest and this broker are in all open epochs, and no change is in progress."""
@@ -298,9 +298,9 @@ class OverlayControl:
         self._registry.keep_overlay(self.record, self._context.step.effects)
 
 
-def _overlay_of(tree: EpochTree, broker: str, guests: Iterable[str]) -> Overlay:
+def _overlay_with(tree: EpochTree, broker: str, guests: Iterable[str]) -> Overlay:
     """The overlay of a tree for one broker; it is a leaf if it is a guest."""
     if broker in tree.brokers:
-        return Overlay(tree.brokers, tree.links)
+        return overlay_of(tree)
     links = [(broker, each) for each in guests if each in tree.brokers]
     return Overlay((*tree.brokers, broker), (*tree.links, *links))

@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -133,6 +134,12 @@ def first_state(overlay: Overlay, urls: Mapping[str, str] = {}, epoch: int = 0, 
     return OverlayState(OverlayVersion(max(version, epoch), Phase.TRIMMED), members, (tree,), OverlayEpoch(epoch))
 
 
+@lru_cache(maxsize=16)
+def overlay_of(tree: EpochTree) -> Overlay:
+    """The overlay of an epoch; brokers of one process that have the same tree share it."""
+    return Overlay(tree.brokers, tree.links)
+
+
 def joining_state(broker: str) -> OverlayState:
     """The state of a broker that joins a network: lower than that of every network."""
     tree = EpochTree(FIRST_EPOCH, (broker,), ())
@@ -159,7 +166,7 @@ def check_state(state: OverlayState, *, acyclic: bool = False) -> None:
             if broker not in members:
                 raise InvalidInput(f"trees: broker {broker!r} of epoch {tree.epoch}: expected one of the members")
         try:
-            overlay = Overlay(tree.brokers, tree.links)
+            overlay = overlay_of(tree)
         except OverlayError as error:
             raise InvalidInput(f"trees: epoch {tree.epoch}: {error}") from None
         if not tree.brokers or not overlay.is_connected():
