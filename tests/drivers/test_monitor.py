@@ -88,6 +88,7 @@ def test_metrics():
         ("overweave_deliveries_total", broker): 30,  # the former name
         ("overweave_duplicates_total", broker): 4,
         ("overweave_unadvertised_total", broker): 0,
+        ("overweave_control_dropped_total", broker): 0,
         ("overweave_forged_total", broker): 0,
         ("overweave_control_in_total", broker): 5,
         ("overweave_control_out_total", broker): 6,

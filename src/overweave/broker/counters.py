@@ -21,6 +21,8 @@ class Statistics(msgspec.Struct, frozen=True):
     undeliverable: int = 0
     #: Arrived publications that no advertisement of their client covers: they reach no subscriber.
     unadvertised: int = 0
+    #: Publications of modules that were not kept for a broker that was down, or not synchronised.
+    control_dropped: int = 0
     #: Publications of clients that a module had subscribed to: modules ignore them.
     forged: int = 0
     #: Ended migrations of clients of this broker, rejected orders included in the latter.
@@ -34,6 +36,7 @@ class Counters:
     """Running counts; publications by rows, those of modules as control."""
 
     __slots__ = (
+        "control_dropped",
         "control_in",
         "control_out",
         "duplicates",
@@ -50,7 +53,7 @@ class Counters:
 
     def __init__(self) -> None:
         self.rows_in = self.rows_out = self.rows_to_clients = self.duplicates = 0
-        self.control_in = self.control_out = 0
+        self.control_in = self.control_out = self.control_dropped = 0
         self.undeliverable = self.unadvertised = self.forged = 0
         self.migrations_completed = self.migrations_failed = 0
         self.traffic = TrafficCounters()
@@ -68,6 +71,7 @@ class Counters:
             unsettled=unsettled,
             undeliverable=self.undeliverable,
             unadvertised=self.unadvertised,
+            control_dropped=self.control_dropped,
             forged=self.forged,
             migrations_completed=self.migrations_completed,
             migrations_failed=self.migrations_failed,

@@ -1,7 +1,7 @@
 """The data plane of a broker: publications from their arrival to the sessions of their next hops.
 
 Each publication is routed once. Without a next hop, or before neighbours are synchronised, it is deferred. Its ack is pending
-until the last copy is settled.
+until the last copy is settled. One of a module is never kept for a broker that is down: no window limits modules.
 """
 
 from collections.abc import Iterator
@@ -128,7 +128,10 @@ class Forwarder:
     def _route_fresh(self, batch: Batch, peer: str, ack: PendingAck | None, to_clients: bool) -> None:
         """Route publications that are fresh here: their hop is counted, and they are observed."""
         if (self._sync.unsynced or self._failure_detector.awaited) and not self._is_ready(batch, peer):
-            self._deferred.add(batch, peer, ack, Stage.UNSYNCED, to_clients)
+            if batch.priority() is _CONTROL:
+                self._drop_control(batch, ack)
+            else:
+                self._deferred.add(batch, peer, ack, Stage.UNSYNCED, to_clients)
             return
         is_relayed = peer in self._neighbours
         if not is_relayed and self._advertised is not None and peer in self._sessions:
@@ -232,12 +235,20 @@ class Forwarder:
                 if self._slow_consumers.needed:
                     self._slow_consumers.watch(session, self._step.now_s)
                 continue
-            session.outbound.send(some, ack, effects, window_exempt)
-            if is_control:
+            if not is_control:
+                session.outbound.send(some, ack, effects, window_exempt)
+                self._counters.rows_out += some.count
+            elif session.outbound.send_of_module(some, ack, effects, window_exempt):
                 self._counters.control_out += some.count
                 self._counters.traffic.count_batch(some, is_sent=True)
             else:
-                self._counters.rows_out += some.count
+                self._drop_control(some, ack)
+
+    def _drop_control(self, batch: Batch, ack: PendingAck | None) -> None:
+        """Drop publications of a module that would wait for a broker."""
+        self._counters.control_dropped += batch.count
+        if ack is not None:
+            ack.release()
 
     def _drop_expired(self, forwards: list[Forward]) -> Iterator[Forward]:
         """Drop rows with an expired TTL from forwards to neighbours; clients still receive them."""

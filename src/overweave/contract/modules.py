@@ -207,7 +207,8 @@ class SendControl(msgspec.Struct, frozen=True):
 class PublishControl(msgspec.Struct, frozen=True):
     """Publish with priority over clients, behind everything that was sent before.
 
-    An ``urgent`` publication does not wait behind data, but it may be lost: modules that need an answer have a deadline.
+    An ``urgent`` publication does not wait behind data, but it may be lost: modules that need an answer have a deadline. Others
+    are dropped where they would wait for a broker that is down.
 
     >>> PublishControl(Publication({"class": "PIE"}), ttl=0)
     Traceback (most recent call last):

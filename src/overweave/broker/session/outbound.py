@@ -12,6 +12,7 @@ from overweave.broker.session.control_waiters import ControlWaiters, Waiters
 from overweave.broker.session.handshake import Handshake
 from overweave.broker.session.in_flight import InFlight, InFlightQueue
 from overweave.broker.session.inbound import Inbound
+from overweave.broker.session.module_rows import ModuleRows
 from overweave.broker.session.stall_buffer import BufferedBytes, StallBuffer
 from overweave.contract.config import SessionConfig
 from overweave.contract.effects import Effect, SendFrame
@@ -33,6 +34,7 @@ class Outbound:
         "_blocked_rows",
         "_handshake",
         "_inbound",
+        "_module_rows",
         "_window_bytes",
         "_window_bytes_used",
         "_window_used",
@@ -54,6 +56,7 @@ class Outbound:
         self._blocked_rows = 0
         self._barriers = Barriers()
         self._backoff = Backoff()
+        self._module_rows = ModuleRows()
         #: The acks that wait for control messages, and the publications that are buffered for a stalled client.
         self.waiters = ControlWaiters()
         self.buffer = StallBuffer()
@@ -87,6 +90,16 @@ class Outbound:
         in_flight.next_sequence = in_flight.next_to_send = number + rows
         frame = BatchFrame(handshake.epoch, handshake.peer_epoch, number, self._inbound.take_piggybacked_ack(), batch)
         effects.append(SendFrame(handshake.peer, frame))
+
+    def send_of_module(self, batch: Batch, ack: PendingAck | None, effects: list[Effect], window_exempt: bool) -> bool:
+        """Send publications of a module to a neighbour. False: they are not kept, as it is not connected, or keeps too many."""
+        in_flight = self.in_flight
+        if not self._handshake.established:
+            return False
+        if not self._module_rows.add(batch.count, chain(in_flight, self.blocked), in_flight.lowest_unacked):
+            return False
+        self.send(batch, ack, effects, window_exempt)
+        return True
 
     def send_control(self, message: ControlMessage, effects: list[Effect], ack: PendingAck | None = None) -> None:
         """Send a control message in order, but exempt from the window: blocked publications go first."""
@@ -210,6 +223,7 @@ class Outbound:
     def restart(self, greeting: Iterable[ControlMessage]) -> None:
         """Begin a stream at 0: ``greeting``, then unsettled publications and addressed control."""
         before = self.in_flight
+        self._module_rows.restart()
         waiting = [(entry.ack.key, entry.ack.detach()) for entry in before if isinstance(entry.ack, Waiters)]
         first = [self.waiters.track(message) for message in greeting]
         self._barriers.renumber(before, before.lowest_unacked, before.next_sequence, len(first))

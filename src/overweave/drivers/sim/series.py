@@ -17,7 +17,7 @@ from overweave.drivers.sim.utilisation import offered_work
 #: Counters of `Statistics` whose growth is a measure.
 _COUNTERS = (
     "publications_in", "publications_out", "publications_to_clients", "control_in", "control_out", "duplicates",
-    "undeliverable", "unadvertised", "forged", "migrations_completed", "migrations_failed",
+    "undeliverable", "unadvertised", "control_dropped", "forged", "migrations_completed", "migrations_failed",
 )  # fmt: skip
 #: Values of `LoadMeasured` that are not its fields.
 _RATIOS = ("input_ratio", "output_ratio", "cpu_ratio")
@@ -47,6 +47,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     duplicates: int | None = None
     undeliverable: int | None = None
     unadvertised: int | None = None
+    control_dropped: int | None = None
     forged: int | None = None
     migrations_completed: int | None = None
     migrations_failed: int | None = None

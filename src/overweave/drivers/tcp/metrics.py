@@ -21,6 +21,7 @@ _COUNTERS = {
     "unadvertised": "Publications that no advertisement of their client covers; they reach nobody.",
     "control_in": "Control messages that arrived.",
     "control_out": "Control messages that went to other brokers.",
+    "control_dropped": "Publications of modules that were not kept for a broker that was down.",
     "forged": "Publications of clients that a module had subscribed to, and ignored.",
     "migrations_completed": "Migrations of clients to other brokers.",
     "migrations_failed": "Migrations whose client stayed, rejected orders included.",
