@@ -3,10 +3,12 @@
 import random
 
 import numpy as np
+import pytest
 
 from overweave.batches.raw import RawRows
 from overweave.batches.row_codec import encode_rows
 from overweave.broker.modules import profiler as of_profiler
+from overweave.broker.modules import rings as of_rings
 from overweave.broker.modules.profiler import Profiler
 from overweave.contract.modules import ControlApplied, Routed
 from overweave.language.headers import Header, Priority
@@ -162,12 +164,29 @@ def test_control_of_modules_is_not_profiled():
 
 
 def test_a_broker_without_room_says_so(monkeypatch):
-    monkeypatch.setattr(of_profiler, "RINGS_MAX", 2)
+    monkeypatch.setattr(of_rings, "BYTES_MAX", 16)
     profiler = Profiler("B1", "p", 64, View({("subscription", f"c/{i}"): ("c", parse_filter("[x,>,0]")) for i in range(4)}))
-    batch = RawRows(encode_rows([Publish(Publication({"x": 1}), Header("p", i)) for i in range(3)]), 3)
-    profiler.on_routed(Routed(batch, "p", [("c", batch.next_hop())], batch), ())
+    for start in (0, 3):  # a pair counts once
+        batch = RawRows(encode_rows([Publish(Publication({"x": 1}), Header("p", start + i)) for i in range(3)]), 3)
+        profiler.on_routed(Routed(batch, "p", [("c", batch.next_hop())], batch), ())
     found = profiler.profiles()
     assert (len(found.ends), found.dropped) == (2, 2)
+
+
+def test_the_limit_counts_bytes_and_pairs_beyond_it_take_none(monkeypatch):
+    monkeypatch.setattr(of_rings, "BYTES_MAX", 1 << 16)
+    for bits, room in ((1_280, 409), (1 << 16, 8)):
+        profiler = Profiler("B1", "p", bits, View({("subscription", "c/0"): ("c", parse_filter("[x,>,0]"))}))
+        publishers = [f"p{number}" for number in range(2_000)]
+        for publisher in publishers:
+            batch = RawRows(encode_rows([Publish(Publication({"x": 1}), Header(publisher, 0))]), 1)
+            profiler.on_routed(Routed(batch, publisher, [("c", batch.next_hop())], batch), ())
+        found = profiler.profiles()
+        assert (len(found.ends), len(profiler.windows()), profiler.count) == (room, room, room)
+        assert profiler._rings._words.nbytes <= max(1 << 16, 16 * bits // 8)
+        assert sum(len(rings) for rings in profiler._received.values()) == room
+        # Those of the subscription, and those of the publishers.
+        assert found.dropped == pytest.approx(2 * (2_000 - room), rel=0.01)
 
 
 def test_rings_of_subscriptions_withdrawn_long_ago_are_used_again(monkeypatch):

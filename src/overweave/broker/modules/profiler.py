@@ -16,6 +16,7 @@ from overweave.batches.contents import matched_ids
 from overweave.batches.raw import RawRows
 from overweave.batches.trace_fields import trace_fields
 from overweave.broker.modules.client_subscriptions import ClientSubscriptions
+from overweave.broker.modules.distinct import DistinctPairs
 from overweave.broker.modules.pending_rows import PendingRows
 from overweave.broker.modules.rings import NO_RING, Rings
 from overweave.contract.modules import BrokerView, ControlApplied, Routed
@@ -53,7 +54,8 @@ class Profiler:
         self._rings, self._windows = Rings(bits), Rings(bits)
         self._published: dict[str, _Published] = {}
         self._withdrawn: dict[str, None] = {}
-        self._dropped = 0
+        #: The pairs of a subscription and a publisher that there was no ring for; "" stands for the publisher's own.
+        self._dropped = DistinctPairs()
         #: The last number of each publisher that is profiled, if there is a limit.
         self._limits: Mapping[str, int] = {}
         self._pending = PendingRows(bits)
@@ -115,6 +117,8 @@ class Profiler:
                 continue
             (subscription,) = client.filters
             ring = self._ring(subscription, publisher)
+            if ring == NO_RING:
+                continue
             if some.picked is None:  # type: ignore[attr-defined]
                 rings.append(ring)
             else:
@@ -143,7 +147,7 @@ class Profiler:
             if len(self._withdrawn) > _WITHDRAWN_MAX:
                 oldest = next(iter(self._withdrawn))
                 del self._withdrawn[oldest]
-                self._rings.free(ring for ring in self._received.pop(oldest, {}).values() if ring != NO_RING)
+                self._rings.free(self._received.pop(oldest, {}).values())
         if not subscriptions.filters:
             del self._clients[client]
 
@@ -200,7 +204,11 @@ class Profiler:
     def _add_published(self, publisher: str, sequences: NDArray[np.int64], times: NDArray[np.float64], size: int) -> None:
         of = self._published.get(publisher)
         if of is None:
-            of = self._published[publisher] = _Published(self._windows.new())
+            ring = self._windows.new()
+            if ring == NO_RING:
+                self._dropped.add("", publisher)
+                return
+            of = self._published[publisher] = _Published(ring)
         self._windows.mark_all(np.array([of.ring]), sequences)
         of.publications += len(sequences)
         of.bytes += size
@@ -230,14 +238,15 @@ class Profiler:
         self._rings.mark_groups(slots.astype(np.int64), repeated, starts, np.array(rings, np.int64))
 
     def _ring(self, subscription: str, publisher: str) -> int:
+        """The ring of a pair; `NO_RING` if there is no room. Nothing is kept of such a pair."""
         rings = self._received.get(subscription)
-        if rings is None:
-            rings = self._received[subscription] = {}
-        ring = rings.get(publisher)
+        ring = None if rings is None else rings.get(publisher)
         if ring is None:
-            full = self._rings.count >= RINGS_MAX
-            self._dropped += full
-            ring = rings[publisher] = NO_RING if full else self._rings.new()
+            ring = self._rings.new()
+            if ring == NO_RING:
+                self._dropped.add(subscription, publisher)
+            else:
+                self._received.setdefault(subscription, {})[publisher] = ring
         return ring
 
     # ---- answers
@@ -256,11 +265,10 @@ class Profiler:
     def profiles(self) -> SubscriptionProfiles:
         """The subscriptions of this broker, and all rings."""
         self._flush()
-        found = SubscriptionProfiles(list(self._in_force()), [], self._dropped)
+        found = SubscriptionProfiles(list(self._in_force()), [], self._dropped.count())
         for subscription, rings in self._received.items():
             for publisher, ring in rings.items():
-                if ring != NO_RING:
-                    found.append(subscription, publisher, self._rings.vector(ring), self._rings.end(ring))
+                found.append(subscription, publisher, self._rings.vector(ring), self._rings.end(ring))
         return found
 
     def _in_force(self) -> Iterator[ProfiledSubscription]:

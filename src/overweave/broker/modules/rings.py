@@ -12,16 +12,19 @@ from numpy.typing import NDArray
 from overweave.matching.kernels.compile import kernel
 
 WORD = 64
+#: The most bytes of all rings: 500,000 rings of 1,280 bits.
+BYTES_MAX = 80_000_000
 #: Stands for a ring that there was no room for.
 NO_RING = -1
 Rows = NDArray[np.int64]
 
 
 class Rings:
-    """Rings of ``bits`` places by number; a ring that was freed is used again."""
+    """Rings of ``bits`` places by number, at most `BYTES_MAX` bytes; a ring that was freed is used again."""
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
+        self._count_max = BYTES_MAX * 8 // bits
         self._words = np.zeros((16, bits // WORD), np.uint64)
         #: The last number of each ring; -1: it is empty.
         self._ends = np.full(16, -1, np.int64)
@@ -34,12 +37,15 @@ class Rings:
         return self._used - len(self._free)
 
     def new(self) -> int:
-        """An empty ring."""
+        """An empty ring; `NO_RING` if there is no room."""
         if self._free:
             return self._free.pop()
+        if self._used >= self._count_max:
+            return NO_RING
         if self._used == len(self._ends):
-            self._words = np.concatenate((self._words, np.zeros_like(self._words)))
-            self._ends = np.concatenate((self._ends, np.full_like(self._ends, -1)))
+            more = min(self._used, self._count_max - self._used)
+            self._words = np.concatenate((self._words, np.zeros((more, self._words.shape[1]), np.uint64)))
+            self._ends = np.concatenate((self._ends, np.full(more, -1, np.int64)))
         self._used += 1
         return self._used - 1
 
