@@ -130,6 +130,27 @@ def test_a_subscription_that_the_client_does_not_have_does_not_count_as_moved(ru
         assert "client 'reader' stays at B1: the client has no subscription 'other'" in err
 
 
+def test_named_subscriptions_move_from_the_brokers_that_have_them(run, network):
+    file, urls = network
+    with (
+        connect_blocking(urls["B1"], name="reader") as reader,
+        reader.subscribe("[class,eq,'A']") as one,
+        reader.subscribe("[class,eq,'B']") as other,
+    ):
+        first, second = (each._subscription.id for each in (one, other))
+
+        def moved(to, *ids):
+            status, out, err = run("move", "reader", "--to", to, *(f"--subscriptions={id}" for id in ids), "--json", file)
+            return (json.loads(out)["from"], json.loads(out)["subscriptions"]) if not status else err
+
+        assert moved("B2", second) == (["B1"], 1)
+        assert moved("B3", second) == (["B2"], 1)
+        text = f"the client has no subscription '{second}' at B1, but at B3"
+        assert text in moved("B3", second)
+        assert "the client has no subscription 'other'" in moved("B2", "other")
+        assert moved("B2", first, second) == (["B1", "B3"], 2)
+
+
 def test_a_broker_without_clients_is_drained_at_once(run, network):
     status, out, _ = run("drain", "B2", network[0])
     assert status == 0

@@ -231,6 +231,21 @@ def test_one_subscription_moves_alone_and_the_client_stays_attached_to_both():
     assert network.broker("B3").registration_count("subscription") == network.broker("B5").registration_count("subscription") == 1
 
 
+def test_an_order_for_a_subscription_at_another_broker_says_where_it_is():
+    network = made()
+    network.client_processes.migrate("s", "B5", subscriptions=("s/2",), publishing=False)
+    settle(network)
+    for source, chosen, error in (
+        ("B3", ("s/2",), "the client has no subscription 's/2' at B3, but at B5"),
+        ("B5", ("s/1", "s/2"), "the client has no subscription 's/1' at B5, but at B3"),
+        ("B5", ("s/3",), "the client has no subscription 's/3'"),
+    ):
+        order = network.client_processes.migrate("s", "B1", subscriptions=chosen, publishing=False, source=source)
+        settle(network)
+        assert network.migrations[order.token] == error
+    assert {peer: len(network.client("s").registered(peer)) for peer in network.client("s").peers()} == {"B3": 1, "B5": 1}
+
+
 def test_a_second_order_is_rejected_while_one_is_in_progress():
     network = made()
     first = network.client_processes.migrate("s", "B5")

@@ -3,7 +3,7 @@
 import asyncio
 import enum
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -13,7 +13,7 @@ from overweave.cli.client_options import CaFile, Certificate, Credentials, Key, 
 from overweave.cli.operators import NetworkArgument, Operators, Target, target_of, unreachable_text
 from overweave.cli.output import put
 from overweave.cli.terminal import waiting
-from overweave.contract.requests import ClientEntry
+from overweave.contract.requests import NO_SUBSCRIPTION, ClientEntry
 from overweave.drivers.tcp.operator import Operator
 from overweave.errors import InvalidInput, OverweaveError
 from overweave.overlay.checks import nearest
@@ -84,8 +84,12 @@ async def _move(
         homes = await _homes(operators, client, target.network.overlay)
         sources = [broker for broker in homes if broker != to]
         start_s = time.monotonic()
-        for broker in sources:
-            await _order(operators.connected[broker], client, to, subscriptions, publishing, timeout_s)
+        if subscriptions and len(sources) > 1:
+            ids = dict.fromkeys(subscriptions)
+            sources = [*dict.fromkeys([await _order_at_home(operators, sources, client, to, id, timeout_s) for id in ids])]
+        else:
+            for broker in sources:
+                await _order(operators.connected[broker], client, to, subscriptions, publishing, timeout_s)
         count = sum(homes[broker].subscriptions for broker in sources) if subscriptions is None else len(subscriptions)
         return Moved(
             client=client,
@@ -126,6 +130,21 @@ async def _order(
         raise OverweaveError(text) from None
     if error is not None:
         raise OverweaveError(f"client {client!r} stays at {operator.broker}: {error}")
+
+
+async def _order_at_home(
+    operators: Operators, sources: Sequence[str], client: str, to: str, subscription: str, timeout_s: float
+) -> str:
+    """Move a subscription of a client that is at several brokers; the one that had it."""
+    for broker in sources:
+        try:
+            await _order(operators.connected[broker], client, to, (subscription,), False, timeout_s)
+        except OverweaveError as error:
+            if NO_SUBSCRIPTION not in str(error) or broker == sources[-1]:
+                raise
+        else:
+            break
+    return broker
 
 
 def _text(moved: Moved) -> str:

@@ -4,6 +4,8 @@ import msgspec
 
 #: The end of the error for a client that another order moves: it does not stay.
 MOVING_ALREADY = "is moving already"
+#: The beginning of the error for a subscription that the client does not have at this broker; it may have it at another one.
+NO_SUBSCRIPTION = "the client has no subscription"
 
 
 class MigrationRequest(msgspec.Struct, frozen=True, tag="migrate"):

@@ -16,6 +16,7 @@ from overweave.broker.client.migration_state import Migration, MigrationPhase, i
 from overweave.broker.client.publishing import Publishing
 from overweave.contract.effects import Attach, Effect
 from overweave.contract.frames import BarrierRequest, Migrate, MigrationResult, Rejected
+from overweave.contract.requests import NO_SUBSCRIPTION
 from overweave.language.generations import at_generation, split_generation
 from overweave.language.messages import Advertise, Subscribe, Unadvertise, Unsubscribe
 
@@ -72,9 +73,12 @@ class Migrations:
             return f"publishing is paused until its advertisements are in force at {self._publishing.home.broker}"
         if order.to == source.broker or source in self._leaving:
             return f"the client is at {order.to if order.to == source.broker else self.home.broker} already"
-        known = {split_generation(each.id)[0] for attachment in self._attachments for each in attachment.of_kind(Subscribe)}
-        unknown = sorted({*(order.subscriptions or ())} - known)
-        return f"the client has no subscription {unknown[0]!r}" if unknown else None
+        unknown = sorted({*(order.subscriptions or ())} - {split_generation(each.id)[0] for each in source.of_kind(Subscribe)})
+        if not unknown:
+            return None
+        homes = [each.broker for each in self._attachments if any(each.generations_of(unknown[0], Subscribe))]
+        elsewhere = f" at {source.broker}, but at {homes[0]}" if homes else ""
+        return f"{NO_SUBSCRIPTION} {unknown[0]!r}{elsewhere}"
 
     def on_attach_failed(self, peer: str, reason: str, effects: list[Effect]) -> None:
         """The driver cannot connect to a broker."""
