@@ -9,8 +9,9 @@ from overweave.contract.stimuli import MigrateClient
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.drivers.sim.nodes import Node
 
-#: A client looks at its deadlines at each stimulus, at the latest when its timer fires; `PhaseWatch` at each step of a run.
-_LATE_S = Migrations.REPEAT_S + 0.2
+#: How late a phase may end. A client looks at its deadlines at each stimulus, at the latest when its timer fires: it may read
+#: nothing meanwhile, in a pause. `PhaseWatch` looks at each step of a run.
+LATE_S = Migrations.REPEAT_S + 0.2
 
 
 class _Wait(NamedTuple):
@@ -56,7 +57,7 @@ class PhaseWatch:
             return
         name, took_s, deadline_s = wait.phase.value, now_s - wait.since_s, _DEADLINES_S[wait.phase]
         self.longest_s[name] = max(self.longest_s.get(name, 0.0), took_s)
-        if took_s > deadline_s + _LATE_S:
+        if took_s > deadline_s + LATE_S:
             self._late.append(f"{client} ({wait.token}) was {name} for {took_s:.1f} s, expected at most {deadline_s:g} s")
 
 

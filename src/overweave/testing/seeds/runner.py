@@ -1,22 +1,17 @@
 """``python -m overweave.testing.seeds --seeds 10000 --jobs 2``: many simulated runs, with a summary of what failed."""
 
 import argparse
-import multiprocessing
-import os
-import signal
-import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from overweave.routing import PROTOCOLS
+from overweave.testing.many_runs import INTERRUPTED, Progress, add_jobs_option, at_least_one, run_all
 from overweave.testing.seeds.checks import PROPERTIES
 from overweave.testing.seeds.scenario import FAULT_CLASSES, draw
 from overweave.testing.seeds.simulate import Outcome, run_seed
 
-_PROGRESS_S = 5.0
+#: A seed takes about 30 ms.
 _CHUNK = 20
 #: The failing seeds of each kind that are listed, unless all are wanted.
 _LISTED_MAX = 5
@@ -80,51 +75,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = range(options.first, options.first + options.seeds)
     if options.seeds == 1:
         print(draw(options.first, options.protocol, options.faults).describe())
-    interrupted, start_s = False, time.monotonic()
-    said_s = start_s
+    interrupted, progress = False, Progress(options.seeds, "seeds")
     try:
-        for outcome in _outcomes(seeds, options.jobs, partial(run_seed, protocol=options.protocol, classes=options.faults)):
+        run = partial(run_seed, protocol=options.protocol, classes=options.faults)
+        for _, outcome in run_all(run, [(seed,) for seed in seeds], options.jobs, _CHUNK):
             summary.add(outcome)
-            if time.monotonic() - said_s > _PROGRESS_S:
-                said_s = time.monotonic()
-                rate_hz = summary.done.total() / (said_s - start_s)
-                print(
-                    f"{summary.done.total():,} of {options.seeds:,} seeds, {summary.failing_seeds():,} failed, {rate_hz:.1f}/s",
-                    file=sys.stderr,
-                )
+            progress.report(summary.done.total(), summary.failing_seeds())
     except KeyboardInterrupt:
         interrupted = True
         print("interrupted; what is done:")
     for line in summary.lines(all_seeds=options.all):
         print(line)
-    print(f"{time.monotonic() - start_s:.0f} s")
+    print(f"{progress.passed_s():.0f} s")
     if summary.failed:
         return 1
-    return 130 if interrupted else 0
-
-
-def _outcomes(seeds: Sequence[int], jobs: int, run: Callable[[int], Outcome]) -> Iterator[Outcome]:
-    if jobs == 1:
-        yield from map(run, seeds)
-        return
-    # Not forked: compiled kernels may have threads.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(jobs, context, initializer=_ignore_interrupt)
-    try:
-        chunks = (pool.submit(_run_all, run, seeds[first : first + _CHUNK]) for first in range(0, len(seeds), _CHUNK))
-        for chunk in as_completed(list(chunks)):
-            yield from chunk.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
-def _run_all(run: Callable[[int], Outcome], seeds: Sequence[int]) -> list[Outcome]:
-    return [run(seed) for seed in seeds]
-
-
-def _ignore_interrupt() -> None:
-    """Ctrl-C is for whoever started the workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return INTERRUPTED if interrupted else 0
 
 
 def _classes(text: str) -> tuple[str, ...]:
@@ -135,17 +100,11 @@ def _classes(text: str) -> tuple[str, ...]:
     return classes
 
 
-def _at_least_one(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected an integer of at least 1, got {text!r}")
-    return int(text)
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m overweave.testing.seeds", description=__doc__)
-    parser.add_argument("--seeds", type=_at_least_one, default=500, help="how many seeds to run (default %(default)s)")
+    parser.add_argument("--seeds", type=at_least_one, default=500, help="how many seeds to run (default %(default)s)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default %(default)s)")
-    parser.add_argument("--jobs", type=_at_least_one, default=os.cpu_count() or 1, help="processes (default: one per core)")
+    add_jobs_option(parser)
     parser.add_argument("--protocol", choices=PROTOCOLS, help="this one instead of a random one per seed")
     parser.add_argument("--property", choices=PROPERTIES, action="append", help="what counts as a failure (default: all)")
     parser.add_argument(
