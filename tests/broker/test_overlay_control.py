@@ -48,9 +48,9 @@ def rooted(root: str | None = "B1") -> BrokerCore:
 class Peer:
     """A neighbour of a broker, with a session."""
 
-    def __init__(self, broker: BrokerCore, id: str, guest: bool = False) -> None:
+    def __init__(self, broker: BrokerCore, id: str, guest: bool = False, contact: bool = False) -> None:
         self.broker, self.id, self.sequence = broker, id, 0
-        broker.handle(PeerConnected(id, guest=guest), 1.0)
+        broker.handle(PeerConnected(id, guest=guest, contact=contact), 1.0)
         self.epoch = SessionEpoch(5, 0)
         for known in (NO_EPOCH, broker._sessions[id].epoch):
             broker.handle(FrameArrived(id, Hello(self.epoch, known, 0, 0, False)), 1.0)
@@ -117,7 +117,7 @@ def test_a_state_for_which_no_tables_can_be_made_changes_nothing() -> None:
 def test_a_broker_joins_where_the_root_is_configured(protocol: str) -> None:
     options, alone = RootOptions(root="B1"), Overlay(["B9"])
     broker = BrokerCore("B9", PROTOCOLS[protocol].make("B9", alone, options=options), [], overlay=joining_state("B9"))
-    peer = Peer(broker, "B3", guest=True)
+    peer = Peer(broker, "B3", contact=True)
     tree = EpochTree(FIRST_EPOCH, CHAIN.ids, tuple(link.ends for link in CHAIN.links))
     members = tuple(Member(id) for id in CHAIN.ids)
     peer.send(OverlayUpdate(OverlayState(OverlayVersion(0, Phase.TRIMMED), members, (tree,), FIRST_EPOCH)))
@@ -144,4 +144,24 @@ def test_tables_are_made_anew_for_another_root() -> None:
     later = state(0, ("B3", "B2", "B4"), tuple(link.ends for link in star.links))
     broker.handle(ChangeOverlay(msgspec.structs.replace(later, version=OverlayVersion(1, Phase.TRIMMED))), 1.0)
     assert broker.routing._tables[FIRST_EPOCH]._parent == "B3"
+    broker.validate()
+
+
+def test_a_guest_on_the_way_to_be_a_member_keeps_its_contact() -> None:
+    """Its link to the contact is in one epoch, and perhaps in both."""
+    broker = BrokerCore("B9", PROTOCOLS["simple"].make("B9", Overlay(["B9"])), [], overlay=joining_state("B9"))
+    peer = Peer(broker, "B3", contact=True)
+    first = first_state(CHAIN)
+    peer.send(OverlayUpdate(first))
+    Peer(broker, "B1", contact=True)
+    assert broker.overlay_record().contact == "B1"
+    tree = EpochTree(OverlayEpoch(1), (*CHAIN.ids, "B9"), (*first.trees[0].links, ("B3", "B9")))
+    members = (*first.members, Member("B9"))
+    both = OverlayState(OverlayVersion(1, Phase.PREPARED), members, (*first.trees, tree), FIRST_EPOCH, "test")
+    broker.handle(ChangeOverlay(both), 2.0)
+    Peer(broker, "B2", contact=True)
+    assert broker.overlay_record().contact == "B1"
+    assert broker.overlay_status().neighbours == {0: ("B1",), 1: ("B3",)}
+    broker.handle(ChangeOverlay(OverlayState(OverlayVersion(1, Phase.CLOSED), members, (tree,), OverlayEpoch(1), "test")), 3.0)
+    assert broker.overlay_record().contact == ""
     broker.validate()

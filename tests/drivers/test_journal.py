@@ -384,6 +384,7 @@ def test_the_journal_keeps_the_overlay(tmp_path: Path) -> None:
     journal.close()
     journal = JournalFile(tmp_path, "B1")
     assert journal.open() == {OVERLAY_KEY: OverlayRecord(state, ("B9",))}
+    assert msgspec.json.decode(msgspec.json.encode({"state": state, "guests": ["B9"]}), type=OverlayRecord).contact is None
     journal.commit([(OVERLAY_KEY, None)])
     journal.close()
     journal = JournalFile(tmp_path, "B1")

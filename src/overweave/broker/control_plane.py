@@ -10,6 +10,7 @@ from overweave.broker.settlement import make_settlement
 from overweave.contract.effects import OpenLink, Restart, SetTimer
 from overweave.contract.frames import NO_EPOCH, AdvertisementsEnd, ControlMessage, SyncEnd, is_addressed
 from overweave.contract.modules import ControlApplied
+from overweave.contract.stimuli import LoadMeasured
 from overweave.language.generations import stable_id
 from overweave.language.headers import OverlayEpoch
 from overweave.language.messages import Advertise, Control, Subscribe
@@ -113,6 +114,12 @@ class ControlPlane:
             return False
         self.perform_all(handler(own))
         return True
+
+    def on_load(self, stimulus: LoadMeasured) -> None:
+        """Show the load to modules and to the protocol, which may send control."""
+        self._context.modules.on_load(stimulus)
+        if self._context.engine.load is not None:
+            self.perform_all(self._context.engine.load(stimulus))
 
     def restart_above(self, incarnation: int) -> None:
         """Restart this broker: neighbours know a later incarnation of it, so its clock has gone back."""

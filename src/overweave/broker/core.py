@@ -90,13 +90,12 @@ class BrokerCore:
         self._step, self._failure_detector, self._forwarder = context.step, context.detector, parts.forwarder
         self._sessions, self._neighbours = context.peers.sessions, context.peers.neighbours
         self._match_cost = engine.match_cost or partial(_all_subscriptions, engine.routing)
-        self._on_protocol_load = engine.load or (lambda _: ())
         self._handlers: dict[type, Callable[..., None]] = {
             TimerFired: self._timers.on_timer,
             PeerConnected: self._lifecycle.on_connected,
             PeerDisconnected: self._lifecycle.on_disconnected,
             PeerLeft: self._lifecycle.on_left,
-            LoadMeasured: self._on_load,
+            LoadMeasured: parts.control.on_load,
             MigrateClient: parts.migration.on_order,
             AskModule: context.modules.on_request,
             ChangeOverlay: lambda stimulus: parts.overlay.adopt(stimulus.state),
@@ -177,11 +176,6 @@ class BrokerCore:
             self._parts.recovery.on_routes_changed()
         ack.release()
 
-    def _on_load(self, stimulus: LoadMeasured) -> None:
-        """Show the load to modules and to the routing protocol, which may send control."""
-        self._context.modules.on_load(stimulus)
-        self._parts.control.perform_all(self._on_protocol_load(stimulus))
-
     # ---- state
 
     @property
@@ -239,12 +233,16 @@ class BrokerCore:
 
     def journal(self) -> Journal:
         """The journal as it is or will be: all registrations of clients, and the overlay if it has changed."""
-        record = self._parts.overlay.record
+        record = self._parts.overlay.kept_record
         return {**self._registry.entries(), **({} if record is None else {OVERLAY_KEY: record})}
 
     def overlay_state(self) -> OverlayState:
         """The present state of the overlay."""
         return self._parts.overlay.state
+
+    def overlay_record(self) -> OverlayRecord:
+        """The present state of the overlay, with the guests and the contact of this broker."""
+        return self._parts.overlay.record
 
     def overlay_status(self) -> OverlayStatus:
         """The state of this broker in a change of the overlay."""
@@ -275,10 +273,10 @@ class BrokerCore:
 
 
 def _latest_overlay(given: OverlayState, kept: object) -> OverlayRecord:
-    """The later of the driver's state of the overlay and the journal's, with the guests in the journal."""
+    """The later of the driver's state of the overlay and the journal's, with the guests and the contact in the journal."""
     if not isinstance(kept, OverlayRecord):
-        return OverlayRecord(given)
-    return kept if kept.state.rank > given.rank else OverlayRecord(given, kept.guests)
+        return OverlayRecord(given, contact="")
+    return kept if kept.state.rank > given.rank else OverlayRecord(given, kept.guests, kept.contact)
 
 
 def _all_subscriptions(routing: Routing, batch: Batch, origin: str | None) -> int:  # noqa: ARG001

@@ -54,6 +54,12 @@ class EpochTables:
             self._plane.open(epoch, overlay, self._local_control())
             self._sync.open(epoch)
 
+    def remake(self, overlays: Mapping[OverlayEpoch, Overlay]) -> None:
+        """Make the tables of open epochs anew; they have no neighbours until these are placed."""
+        for epoch in overlays:
+            self.close(epoch)
+        self.open(overlays)
+
     def close(self, epoch: OverlayEpoch) -> None:
         """Drop the tables of an epoch."""
         self._plane.close(epoch)

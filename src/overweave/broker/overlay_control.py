@@ -15,7 +15,7 @@ from overweave.broker.registry import Registry
 from overweave.broker.retirement import LinkRetirement
 from overweave.contract.effects import CloseLink, OpenLink, OverlayChanged, TraceDecision
 from overweave.contract.frames import NO_EPOCH, ControlMessage, EpochOpened, OverlayUpdate
-from overweave.contract.overlay_state import EpochTree, OverlayRecord, OverlayState, OverlayStatus, check_state, overlay_of
+from overweave.contract.overlay_state import OverlayRecord, OverlayState, OverlayStatus, check_state, overlay_of
 from overweave.contract.records import Decision
 from overweave.contract.stimuli import PeerConnected
 from overweave.errors import InvalidInput
@@ -40,7 +40,8 @@ class OverlayControl:
         #: None: the protocol needs no tables per epoch, because it routes around missing links.
         self._epoch_tables = None if plane is None else EpochTables(context, control, registry, plane)
         self.state = record.state
-        self.guests = Guests(context, record.guests)
+        self.guests = Guests(context, record)
+        self.guests.on_members(self.state)
         #: The epochs that are in the state no longer, until they are quiet.
         self.closing_epochs: set[OverlayEpoch] = set()
         #: The neighbours of states that came while the links to them were being retired: they are linked again.
@@ -48,7 +49,7 @@ class OverlayControl:
         #: The neighbours without an epoch, and since when.
         self._outsiders: dict[str, float] = {}
         #: The neighbours of the present state, with the epochs of each.
-        self._neighbour_epochs = self._epochs_by_neighbour()
+        self._neighbour_epochs = self.guests.neighbours(self.state)
 
     # ---- start
 
@@ -64,19 +65,18 @@ class OverlayControl:
     # ---- peers
 
     def on_connected(self, stimulus: PeerConnected) -> None:
-        """Add a neighbour that was none before: a guest, or an outsider that may know a later state."""
+        """Add a neighbour that was none before: a guest, the contact, or an outsider that may know a later state."""
         peer, is_new = stimulus.peer, stimulus.peer not in self._neighbours
-        self.guests.on_connected(peer)
         if is_new:
             self._add(peer, stimulus.kind)
-        if stimulus.guest and peer not in self.guests and not self._is_member_link(peer):
-            self.guests[peer] = None
-            self._neighbour_epochs = self._epochs_by_neighbour()
+        if self.guests.on_connected(stimulus, self.state):
+            self._neighbour_epochs = self.guests.neighbours(self.state)
             self._persist()
             if self._epoch_tables is not None:
-                self._epoch_tables.open(self._overlays(self.state))
+                if stimulus.contact:
+                    self._epoch_tables.remake(self._overlays(self.state))
                 self._open_links(self._neighbour_epochs)
-        if is_new or stimulus.guest:
+        if is_new or stimulus.guest or stimulus.contact:
             self._add_to_epochs(peer)
         if is_new and self._epoch_tables is not None and peer not in self._neighbour_epochs:
             self._outsiders[peer] = self._context.step.now_s
@@ -89,7 +89,7 @@ class OverlayControl:
         """
         self._outsiders.pop(peer, None)
         if self.guests.remove(peer):
-            self._neighbour_epochs = self._epochs_by_neighbour()
+            self._neighbour_epochs = self.guests.neighbours(self.state)
             self._persist()
         if self.state.version.epoch and (self._epoch_tables is not None or peer in self._relinked):
             self._open_links({each: None for each in self._neighbour_epochs if each != peer})
@@ -97,7 +97,8 @@ class OverlayControl:
 
     def greeting(self, neighbour: str) -> list[ControlMessage]:
         """The state of the overlay, for a neighbour that may not know it: it comes before all routing state."""
-        is_known = not self.state.version.epoch and neighbour not in self._outsiders and neighbour not in self.guests
+        is_guest_link = neighbour in self.guests or neighbour == self.guests.contact
+        is_known = not self.state.version.epoch and neighbour not in self._outsiders and not is_guest_link
         return [] if is_known else [OverlayUpdate(self.state)]
 
     def on_message(self, neighbour: str, message: OverlayUpdate | EpochOpened) -> None:
@@ -142,10 +143,8 @@ class OverlayControl:
             self._epoch_tables.use(state.current)
         before, self.state = self._neighbour_epochs, state
         neighbours = set(self._neighbours)
-        # A guest that has become a member is none when it leaves again.
-        for guest in [each for each in self.guests if self._is_member_link(each)]:
-            self.guests.remove(guest)
-        self._neighbour_epochs = self._epochs_by_neighbour()
+        self.guests.on_members(state)
+        self._neighbour_epochs = self.guests.neighbours(state)
         self._persist()
         self._context.step.effects.append(OverlayChanged(state))
         for neighbour in self._neighbours:
@@ -185,21 +184,26 @@ class OverlayControl:
         return OverlayStatus(state.version, state.change, state.current, synced, unsettled, neighbours)
 
     @property
-    def record(self) -> OverlayRecord | None:
+    def record(self) -> OverlayRecord:
+        """The present state, with the guests and the contact."""
+        return OverlayRecord(self.state, tuple(self.guests), self.guests.contact)
+
+    @property
+    def kept_record(self) -> OverlayRecord | None:
         """What the journal holds of the overlay; None: it is that of the network file alone."""
-        return OverlayRecord(self.state, tuple(self.guests)) if self.state.version.epoch or self.guests else None
+        return self.record if self.state.version.epoch or self.guests or self.guests.contact else None
 
     @property
     def is_isolated(self) -> bool:
-        """Whether no link is left: the state has none, there is no guest, and others are retired or those of outsiders."""
-        return not self._neighbour_epochs and all(
-            each in self._retirement or each in self._outsiders for each in self._neighbours
+        """Whether no link leads to the network: there are none but those of guests, retired ones and those of outsiders."""
+        return self._neighbour_epochs.keys() <= self.guests.keys() and all(
+            each in self._retirement or each in self._outsiders or each in self.guests for each in self._neighbours
         )
 
     def validate(self) -> None:
         """Check the invariants."""
         self.guests.validate()
-        assert self._outsiders.keys() <= self._neighbours.keys() - self.guests.keys()
+        assert self._outsiders.keys() <= self._neighbours.keys() - {*self.guests, self.guests.contact}
         assert not self._outsiders or OUTSIDERS in self._context.timers.due_s
         assert all(epochs and set(epochs) <= set(self.state.epochs) for epochs in self._neighbour_epochs.values())
         if self._epoch_tables is None:
@@ -237,20 +241,7 @@ class OverlayControl:
 
     def _overlays(self, state: OverlayState) -> dict[OverlayEpoch, Overlay]:
         """The overlays of the open epochs of a state."""
-        return {tree.epoch: _overlay_with(tree, self._context.id, self.guests) for tree in state}
-
-    def _is_member_link(self, guest: str) -> bool:
-        """Whether a guest and this broker are in all open epochs, and no change is in progress."""
-        return self.state.is_stable and all({guest, self._context.id} <= set(tree.brokers) for tree in self.state)
-
-    def _epochs_by_neighbour(self) -> dict[str, tuple[OverlayEpoch, ...]]:
-        """The neighbours with their epochs: those of each tree, and guests where they or this broker are no members."""
-        found: dict[str, tuple[OverlayEpoch, ...]] = {}
-        for tree in self.state:
-            guests = [each for each in self.guests if each not in tree.brokers or self._context.id not in tree.brokers]
-            for neighbour in (*tree.neighbours(self._context.id), *guests):
-                found[neighbour] = (*found.get(neighbour, ()), tree.epoch)
-        return found
+        return {tree.epoch: self.guests.overlay_of(tree) for tree in state}
 
     def _open_links(self, before: Mapping[str, object]) -> None:
         """Open the links of the present state, and add their neighbours to its epochs."""
@@ -295,12 +286,4 @@ class OverlayControl:
             session.send_control(message, self._context.step.effects)
 
     def _persist(self) -> None:
-        self._registry.keep_overlay(self.record, self._context.step.effects)
-
-
-def _overlay_with(tree: EpochTree, broker: str, guests: Iterable[str]) -> Overlay:
-    """The overlay of a tree for one broker; it is a leaf if it is a guest."""
-    if broker in tree.brokers:
-        return overlay_of(tree)
-    links = [(broker, each) for each in guests if each in tree.brokers]
-    return Overlay((*tree.brokers, broker), (*tree.links, *links))
+        self._registry.keep_overlay(self.kept_record, self._context.step.effects)

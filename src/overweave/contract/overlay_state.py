@@ -34,6 +34,10 @@ class OverlayVersion(NamedTuple):
     phase: Phase
 
 
+#: No change has it, because the first one opens epoch 1.
+_JOINING = OverlayVersion(0, Phase.PREPARED)
+
+
 class Member(msgspec.Struct, frozen=True, array_like=True):
     """A broker of the network."""
 
@@ -95,6 +99,11 @@ class OverlayState(msgspec.Struct, frozen=True):
         return self.version, bool(self.change)
 
     @property
+    def is_joining(self) -> bool:
+        """Whether it is that of a broker that has not joined its network yet (`joining_state`)."""
+        return self.version == _JOINING
+
+    @property
     def is_stable(self) -> bool:
         """Whether one epoch is open: no change is in progress, except that brokers may leave."""
         return len(self.trees) == 1
@@ -118,8 +127,10 @@ class OverlayRecord(msgspec.Struct, frozen=True):
     """What a broker keeps of the overlay in its journal."""
 
     state: OverlayState
-    #: The brokers that have joined at it, or the one that it has joined at.
+    #: The brokers that have joined at it.
     guests: tuple[str, ...] = ()
+    #: The broker that it has joined at; empty: none. None: the journal is of an earlier version, which has it among the guests.
+    contact: str | None = None
 
 
 def first_state(overlay: Overlay, urls: Mapping[str, str] = {}, epoch: int = 0, version: int = 0) -> OverlayState:
@@ -143,7 +154,7 @@ def overlay_of(tree: EpochTree) -> Overlay:
 def joining_state(broker: str) -> OverlayState:
     """The state of a broker that joins a network: lower than that of every network."""
     tree = EpochTree(FIRST_EPOCH, (broker,), ())
-    return OverlayState(OverlayVersion(0, Phase.PREPARED), (Member(broker),), (tree,), FIRST_EPOCH)
+    return OverlayState(_JOINING, (Member(broker),), (tree,), FIRST_EPOCH)
 
 
 def check_state(state: OverlayState, *, acyclic: bool = False) -> None:

@@ -15,8 +15,10 @@ class PeerConnected(msgspec.Struct, frozen=True):
     peer: str
     client: bool = False
     kind: LinkKind = LinkKind.PRIMARY
-    #: A broker that has joined at this one, or this one at it: their link is in every epoch that does not list both of them.
+    #: A broker that has joined at this one: their link is in every epoch that does not list it.
     guest: bool = False
+    #: A broker that this one has joined at.
+    contact: bool = False
 
 
 class PeerDisconnected(msgspec.Struct, frozen=True):

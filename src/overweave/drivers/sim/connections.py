@@ -31,7 +31,7 @@ class ConnectionTable:
         #: The kinds of links that were opened later.
         self.kinds: dict[frozenset[str], LinkKind] = {}
         #: The links of brokers that have joined, each with its contact.
-        self._guests: set[frozenset[str]] = set()
+        self._guests: set[Ends] = set()
 
     def connections(self) -> list[Ends]:
         """The ends of all open connections, each once."""
@@ -68,8 +68,8 @@ class ConnectionTable:
             node.channels[peer.id] = self._make_channel(node, peer)
         for node, peer in ((a, b), (b, a)):
             kind = self.kinds.get(frozenset((node.id, peer.id)), LinkKind.PRIMARY)
-            guest = frozenset((node.id, peer.id)) in self._guests
-            node.handle(PeerConnected(peer.id, client=peer.id in self.clients, kind=kind, guest=guest))
+            guest, contact = (peer.id, node.id) in self._guests, (node.id, peer.id) in self._guests
+            node.handle(PeerConnected(peer.id, client=peer.id in self.clients, kind=kind, guest=guest, contact=contact))
 
     def disconnect(self, ends: Ends) -> None:
         """Close a connection; both nodes notice."""
@@ -94,13 +94,13 @@ class ConnectionTable:
 
     def join(self, ends: Ends) -> None:
         """Join a broker to its contact, after the present stimulus."""
-        self._guests.add(frozenset(ends))
+        self._guests.add(ends)
         self.open_link(ends)
 
     def close_link(self, ends: Ends) -> None:
         """Part two brokers permanently, after the present stimulus."""
         self.links -= {ends, ends[::-1]}
-        self._guests.discard(frozenset(ends))
+        self._guests -= {ends, ends[::-1]}
         self._scheduler.at(self._scheduler.now_s, self._remove_link, ends)
 
     def _remove_link(self, ends: Ends) -> None:

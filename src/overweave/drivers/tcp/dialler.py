@@ -23,7 +23,7 @@ class Dialler:
         self, owner: HandshakeOwner, neighbour: str, log: Log, kind: LinkKind, *, connected: bool, guest: bool = False
     ) -> None:
         self._owner, self._neighbour, self._log, self._kind = owner, neighbour, log, kind
-        #: Whether one end is a guest of the other.
+        #: Whether this broker is a guest of the neighbour.
         self.guest = guest
         self._disconnected = asyncio.Event()
         if not connected:

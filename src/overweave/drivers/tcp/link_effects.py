@@ -43,9 +43,7 @@ class LinkEffects:
                 self._log.warning(
                     "overlay-differs", text="the links in the journal are newer than those in the network file", **epochs
                 )
-        kinds, own = core.neighbour_kinds(), self._host.settings.id
-        members = {each for tree in state for each in tree.neighbours(own)}
-        self._links.reset(kinds, kinds.keys() - members)
+        self._links.reset(core.neighbour_kinds(), core.overlay_record())
 
     def start(self, owner: HandshakeOwner) -> None:
         """Dial the neighbours, and the contact."""
@@ -118,8 +116,7 @@ class LinkEffects:
         version = effect.state.version
         self._log.info("overlay", epoch=version.epoch, phase=version.phase.name.lower(), current=effect.state.current)
         self._host.directory.adopt(effect.state.members)
-        own = self._host.settings.id
-        self._links.end_guests({each for tree in effect.state for each in tree.neighbours(own)})
+        self._links.adopt(self._host.core.overlay_record())
         self.expel_clients()
 
     def _on_directory_changed(self) -> None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from overweave.contract.overlay_state import OverlayRecord
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.dialler import Dialler
 from overweave.drivers.tcp.logs import Log
@@ -27,8 +28,9 @@ class NeighbourLink:
     """The link to one neighbour."""
 
     kind: LinkKind = LinkKind.PRIMARY
-    #: Whether one end is a guest of the other.
+    #: Whether the neighbour is a guest of this broker, or this one of it.
     guest: bool = False
+    contact: bool = False
     #: None: the neighbour dials.
     dialler: Dialler | None = None
     #: None: disconnected.
@@ -92,6 +94,8 @@ class Links:
         self._owner = owner
         own, overlay = self._settings.id, self._settings.overlay
         for neighbour, link in self._links.items():
+            if link.guest or (link.contact and self._settings.join is not None):
+                continue  # the guest dials, by the URL where it joins
             is_listed = own in overlay and neighbour in overlay and overlay.has_link(own, neighbour)
             if link.dialler is None and (not is_listed or _rank(neighbour) < _rank(own)):
                 self._start_dialler(neighbour, link)
@@ -102,18 +106,17 @@ class Links:
         if link.dialler is None:
             self._start_dialler(neighbour, link)
 
-    def add(self, neighbour: str, kind: LinkKind, *, guest: bool = False) -> None:
+    def add(self, neighbour: str, kind: LinkKind, *, guest: bool = False, contact: bool = False) -> None:
         """Accept a link that the other end opened, or that of a guest at its contact."""
         link = self._links.setdefault(neighbour, NeighbourLink(kind))
-        link.guest = guest
+        link.guest, link.contact = guest, contact
 
-    def end_guests(self, members: Collection[str]) -> None:
-        """Some neighbours are no guests any more, but members of the overlay, as this broker is."""
-        for neighbour in self._links.keys() & set(members):
-            link = self._links[neighbour]
-            link.guest = False
+    def adopt(self, record: OverlayRecord) -> None:
+        """The overlay has changed: a link that began as that of a guest may be one of the overlay."""
+        for neighbour, link in self._links.items():
+            link.guest, link.contact = neighbour in record.guests, neighbour == record.contact
             if link.dialler is not None:
-                link.dialler.guest = False
+                link.dialler.guest = link.contact
 
     def remove(self, neighbour: str) -> None:
         """Remove a link and stop its dialler; the connection is the caller's."""
@@ -121,12 +124,18 @@ class Links:
         if link is not None and link.dialler is not None:
             link.dialler.cancel()
 
-    def reset(self, kinds: Mapping[str, LinkKind], guests: Collection[str]) -> None:
+    def reset(self, kinds: Mapping[str, LinkKind], record: OverlayRecord) -> None:
         """Replace all links by those of a new core, all disconnected."""
-        for neighbour in [each for each in self._links if each not in kinds or self._links[each].guest != (each in guests)]:
-            self.remove(neighbour)
-        for neighbour, kind in kinds.items():
-            self._links.setdefault(neighbour, NeighbourLink(kind, neighbour in guests)).kind = kind
+        fresh = {
+            neighbour: NeighbourLink(kind, neighbour in record.guests, neighbour == record.contact)
+            for neighbour, kind in kinds.items()
+        }
+        for neighbour, link in list(self._links.items()):
+            new = fresh.get(neighbour)
+            if new is None or (link.guest, link.contact) != (new.guest, new.contact):
+                self.remove(neighbour)
+        for neighbour, new in fresh.items():
+            self._links.setdefault(neighbour, new).kind = new.kind
             self.on_disconnected(neighbour)
 
     async def close(self) -> None:
@@ -139,7 +148,7 @@ class Links:
     def _start_dialler(self, neighbour: str, link: NeighbourLink) -> None:
         assert self._owner is not None
         link.dialler = Dialler(
-            self._owner, neighbour, self._log, link.kind, connected=link.connection is not None, guest=link.guest
+            self._owner, neighbour, self._log, link.kind, connected=link.connection is not None, guest=link.contact
         )
 
     # ---- connections

@@ -19,13 +19,13 @@ class HandshakeOwner(ConnectionHandler, Protocol):
     directory: Directory
 
     def dialled(self, connection: Connection, answer: Connect, *, guest: bool) -> None:
-        """A broker has answered; `Refused` if another connection to it is preferred. ``guest``: one is a guest of the other."""
+        """A broker has answered; `Refused` if another connection to it is preferred. ``guest``: this broker is its guest."""
 
 
 class OutboundHandshake:
     """The handler of a dialled connection until the other end answers; then ``owner`` is its handler.
 
-    ``neighbour`` None: the other end may have any name. ``guest``: one end is a guest of the other.
+    ``neighbour`` None: the other end may have any name. ``guest``: this broker is its guest.
     """
 
     def __init__(

@@ -54,14 +54,17 @@ class Peers(dict[str, Connection]):
     def connect_broker(
         self, connection: Connection, message: Connect, dialled_by: str, identity: Identity | None, *, guest: bool
     ) -> None:
-        """Attach a broker that has sent ``message``; ``identity`` is None if this broker dialled. One of them may be a guest."""
+        """Attach a broker that has sent ``message``; ``identity`` is None if this broker dialled. A guest dials."""
         neighbour = message.name
+        is_contact = guest and dialled_by == self._host.settings.id
         self._host.directory.learn(neighbour, message.listen)
-        self._links.add(neighbour, message.link, guest=guest)
+        self._links.add(neighbour, message.link, guest=guest and not is_contact, contact=is_contact)
         self._attach(connection, neighbour)
         self._links.on_connected(neighbour, connection, dialled_by, identity)
-        self._log.info("connected", peer=neighbour, role="guest" if guest else "broker")
-        self._host.handle(PeerConnected(neighbour, kind=self._links.kinds[neighbour], guest=guest))
+        role = "contact" if is_contact else "guest" if guest else "broker"
+        self._log.info("connected", peer=neighbour, role=role)
+        kind = self._links.kinds[neighbour]
+        self._host.handle(PeerConnected(neighbour, kind=kind, guest=guest and not is_contact, contact=is_contact))
 
     def _attach(self, connection: Connection, name: str) -> None:
         """Replace the older connection of a peer, which may be dead without this end knowing it."""
