@@ -92,6 +92,30 @@ def test_a_guest_whose_contact_has_lost_its_state_joins_again():
     run(work())
 
 
+def test_a_guest_with_a_guest_of_its_own_dials_its_contact_again():
+    async def work():
+        settings = network_settings(CHAIN)
+        about = joining_settings(settings, "B13", "B1")
+        async with (
+            running(settings) as nodes,
+            joined(about) as guest,
+            joined(joining_settings({**settings, "B13": about}, "B14", "B13")) as second,
+            connect(second.settings.listen, name="s") as subscriber,
+            connect(settings["B3"].listen, name="p") as publisher,
+        ):
+            await publisher.advertise("[n,>=,0]")
+            async with subscriber.subscribe("[n,>=,0]") as numbers:
+                received = aiter(numbers)
+                await passes(publisher, received, 0)
+                old = guest.peers["B1"]
+                nodes["B1"].peers["B13"].close()
+                await until(lambda: guest.peers.get("B1") is not old, what="that it is lost")
+                await passes(publisher, received, 3)
+            assert guest.health_problem() is second.health_problem() is None
+
+    run(work())
+
+
 def test_a_broker_that_has_not_joined_is_unhealthy_until_its_contact_is_there():
     async def work():
         settings = network_settings(Overlay(["B1"]))

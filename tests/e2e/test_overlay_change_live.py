@@ -15,6 +15,8 @@ from overweave.testing.live import joined, joining_settings, network_settings, r
 CHAIN = Overlay(["B1", "B2", "B3"], [("B1", "B2"), ("B2", "B3")])
 #: The same brokers and B4 in other trees, with its contact as a neighbour and without: a link of the chain is gone.
 STAYS, GOES = (("B1", "B3"), ("B2", "B3"), ("B1", "B4")), (("B1", "B3"), ("B2", "B3"), ("B2", "B4"))
+#: The same with B4 as an inner broker, between its contact and the others.
+INNER = (("B1", "B4"), ("B3", "B4"), ("B2", "B3"))
 WITHIN_S = 30
 
 
@@ -117,6 +119,34 @@ def test_a_change_under_traffic_loses_and_repeats_nothing(routing, links, tmp_pa
             await until(lambda: neighbours(everyone) == {frozenset(each) for each in links}, WITHIN_S, "that old links are gone")
             assert all(node.health_problem() is None for node in everyone.values())
             assert list(dict(nodes["B3"].directory.others())) == ["B4", "B1", "B2"]
+
+    run(work())
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_link_that_began_as_that_of_a_guest_is_dialled_again(is_restarted):
+    """The connection breaks, or the contact restarts after the network file was written anew."""
+
+    async def work():
+        settings = network_settings(CHAIN)
+        about = joining_settings(settings, "B4", "B1")
+        async with running(settings) as nodes, joined(about) as guest:
+            await change({**nodes, "B4": guest}, guest, INNER)
+            if is_restarted:
+                await nodes["B1"].stop()
+                new = {"overlay": Overlay([*CHAIN.ids, "B4"], INNER), "epoch": 1, "urls": about.urls}
+                nodes["B1"] = BrokerNode(with_changes({"B1": settings["B1"]}, **new)["B1"])
+                await nodes["B1"].start()
+            else:
+                old = guest.peers["B1"]
+                nodes["B1"].peers["B4"].close()
+                await until(lambda: guest.peers.get("B1") is not old, WITHIN_S, "that it is lost")
+            ends = (nodes["B1"], "B4"), (guest, "B1")
+            await until(
+                lambda: all(other in node.core.established_neighbours() for node, other in ends),
+                WITHIN_S,
+                "that the link is there again",
+            )
 
     run(work())
 

@@ -1,4 +1,7 @@
-"""The contact of a broker that joins: dialled by its URL as long as no other broker is connected."""
+"""The contact of a broker that joins: dialled by its URL whenever it is not connected.
+
+A broker that has become a member dials it only when it is isolated, to learn the present overlay.
+"""
 
 import asyncio
 import time
@@ -14,7 +17,7 @@ ISOLATED_S = 5.0
 
 
 class Contact:
-    """Joins the network as a guest of one broker, again whenever this broker is isolated."""
+    """Joins the network as a guest of one broker, again whenever the connection to it is lost."""
 
     def __init__(self, owner: HandshakeOwner, url: str, links: Links, log: Log) -> None:
         self._owner, self._url, self._links, self._log = owner, url, links, log
@@ -35,8 +38,8 @@ class Contact:
     async def _run(self) -> None:
         retry_s, error = RETRY_S, None
         while True:
-            if self._is_isolated():
-                self._handshake = OutboundHandshake(self._owner, None, guest=True)
+            if self._is_due():
+                self._handshake = OutboundHandshake(self._owner, None, guest=not self._links.is_member)
                 try:
                     async with asyncio.timeout(DIAL_S):
                         await dial(self._owner, self._url, self._handshake)
@@ -46,6 +49,10 @@ class Contact:
                     (self._log.warning if reason != error else self._log.info)("join-failed", url=self._url, text=reason)
                     retry_s, error = min(2 * retry_s, RETRY_S_MAX), reason
             await asyncio.sleep(retry_s)
+
+    def _is_due(self) -> bool:
+        link = self._links.contact
+        return self._is_isolated() if link is None or link.dialler is not None else link.connection is None
 
     def _is_isolated(self) -> bool:
         """Whether no broker is connected, and none will be soon."""

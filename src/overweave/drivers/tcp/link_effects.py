@@ -4,7 +4,6 @@ import asyncio
 
 from overweave.broker.core import BrokerCore
 from overweave.contract.effects import CloseLink, OpenLink, OverlayChanged
-from overweave.contract.overlay_state import joining_state
 from overweave.drivers.effect_runner import Performers
 from overweave.drivers.tcp.contact import Contact
 from overweave.drivers.tcp.core_host import CoreHost
@@ -54,10 +53,8 @@ class LinkEffects:
 
     def leave(self) -> None:
         """Leave the network as a guest without registrations of clients: the links disappear at once."""
-        core, own = self._host.core, self._host.settings.id
-        state = core.overlay_state()
-        is_member = state != joining_state(own) and any(own in tree.brokers for tree in state)
-        if is_member or core.registration_count("subscription") or core.registration_count("advertisement"):
+        core = self._host.core
+        if self._links.is_member or core.registration_count("subscription") or core.registration_count("advertisement"):
             return
         if self._contact is not None:
             self._contact.leave()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from overweave.contract.overlay_state import OverlayRecord
+from overweave.contract.overlay_state import OverlayRecord, OverlayState
 from overweave.drivers.tcp.connection import Connection
 from overweave.drivers.tcp.dialler import Dialler
 from overweave.drivers.tcp.logs import Log
@@ -28,10 +28,10 @@ class NeighbourLink:
     """The link to one neighbour."""
 
     kind: LinkKind = LinkKind.PRIMARY
-    #: Whether the neighbour is a guest of this broker, or this one of it.
+    #: Whether the neighbour is a guest of this broker, or this one of it: guests dial.
     guest: bool = False
     contact: bool = False
-    #: None: the neighbour dials.
+    #: None: the neighbour dials, or this broker its contact by the URL where it joins.
     dialler: Dialler | None = None
     #: None: disconnected.
     connection: Connection | None = None
@@ -50,6 +50,9 @@ class Links:
         self._settings, self._log = settings, log
         self._links: dict[str, NeighbourLink] = {}
         self._owner: HandshakeOwner | None = None
+        #: The neighbours in the trees of the overlay, and whether this broker is in one.
+        self._members: Collection[str] = ()
+        self.is_member = False
 
     @property
     def neighbours(self) -> tuple[str, ...]:
@@ -70,13 +73,18 @@ class Links:
 
     @property
     def is_isolated(self) -> bool:
-        """Whether no other broker is connected."""
-        return all(link.connection is None for link in self._links.values())
+        """Whether no other broker is connected, but guests."""
+        return all(link.connection is None or link.guest for link in self._links.values())
 
     @property
     def is_dialling(self) -> bool:
         """Whether a neighbour is dialled when it is disconnected."""
         return any(link.dialler is not None for link in self._links.values())
+
+    @property
+    def contact(self) -> NeighbourLink | None:
+        """The link to the broker that this one has joined at."""
+        return next((link for link in self._links.values() if link.contact), None)
 
     def identities(self) -> Iterator[tuple[str, Identity]]:
         """The connected neighbours that have presented an identity."""
@@ -89,15 +97,11 @@ class Links:
     def start(self, owner: HandshakeOwner) -> None:
         """Dial the neighbours: of the links of the network file only those to brokers with earlier names, so that one end dials.
 
-        Of other links both ends dial, because the other end may not know an address.
+        Of other links both ends dial, because the other end may not know an address. Guests dial, not their contacts.
         """
         self._owner = owner
-        own, overlay = self._settings.id, self._settings.overlay
         for neighbour, link in self._links.items():
-            if link.guest or (link.contact and self._settings.join is not None):
-                continue  # the guest dials, by the URL where it joins
-            is_listed = own in overlay and neighbour in overlay and overlay.has_link(own, neighbour)
-            if link.dialler is None and (not is_listed or _rank(neighbour) < _rank(own)):
+            if link.dialler is None and self._dials(neighbour, link):
                 self._start_dialler(neighbour, link)
 
     def open(self, neighbour: str, kind: LinkKind) -> None:
@@ -106,17 +110,19 @@ class Links:
         if link.dialler is None:
             self._start_dialler(neighbour, link)
 
-    def add(self, neighbour: str, kind: LinkKind, *, guest: bool = False, contact: bool = False) -> None:
+    def add(self, neighbour: str, kind: LinkKind) -> None:
         """Accept a link that the other end opened, or that of a guest at its contact."""
-        link = self._links.setdefault(neighbour, NeighbourLink(kind))
-        link.guest, link.contact = guest, contact
+        self._links.setdefault(neighbour, NeighbourLink(kind))
 
     def adopt(self, record: OverlayRecord) -> None:
-        """The overlay has changed: a link that began as that of a guest may be one of the overlay."""
+        """The overlay has changed, or a guest has joined. A link that began as a guest's is dialled when it is in a tree."""
+        self._members, self.is_member = _place_of(self._settings.id, record.state)
         for neighbour, link in self._links.items():
             link.guest, link.contact = neighbour in record.guests, neighbour == record.contact
             if link.dialler is not None:
                 link.dialler.guest = link.contact
+            elif (link.contact or neighbour in self._members) and self._dials(neighbour, link):
+                self._start_dialler(neighbour, link)
 
     def remove(self, neighbour: str) -> None:
         """Remove a link and stop its dialler; the connection is the caller's."""
@@ -126,6 +132,7 @@ class Links:
 
     def reset(self, kinds: Mapping[str, LinkKind], record: OverlayRecord) -> None:
         """Replace all links by those of a new core, all disconnected."""
+        self._members, self.is_member = _place_of(self._settings.id, record.state)
         fresh = {
             neighbour: NeighbourLink(kind, neighbour in record.guests, neighbour == record.contact)
             for neighbour, kind in kinds.items()
@@ -144,6 +151,14 @@ class Links:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _dials(self, neighbour: str, link: NeighbourLink) -> bool:
+        """Whether this end of a link dials, by the name of the neighbour."""
+        if link.guest or link.contact:
+            return link.contact and (self.is_member or self._settings.join is None)
+        own, overlay = self._settings.id, self._settings.overlay
+        is_listed = own in overlay and neighbour in overlay and overlay.has_link(own, neighbour)
+        return not is_listed or _rank(neighbour) < _rank(own)
 
     def _start_dialler(self, neighbour: str, link: NeighbourLink) -> None:
         assert self._owner is not None
@@ -220,6 +235,12 @@ class Links:
             if link.connection is None
         ]
         return "no link to " + ", ".join(missing) if missing else None
+
+
+def _place_of(broker: str, state: OverlayState) -> tuple[set[str], bool]:
+    """The neighbours of a broker in the trees of a state, and whether it is in one."""
+    is_member = not state.is_joining and any(broker in tree.brokers for tree in state)
+    return {each for tree in state for each in tree.neighbours(broker)}, is_member
 
 
 def _rank(broker: str) -> tuple[int, str]:

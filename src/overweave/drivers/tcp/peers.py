@@ -58,13 +58,15 @@ class Peers(dict[str, Connection]):
         neighbour = message.name
         is_contact = guest and dialled_by == self._host.settings.id
         self._host.directory.learn(neighbour, message.listen)
-        self._links.add(neighbour, message.link, guest=guest and not is_contact, contact=is_contact)
+        self._links.add(neighbour, message.link)
         self._attach(connection, neighbour)
         self._links.on_connected(neighbour, connection, dialled_by, identity)
         role = "contact" if is_contact else "guest" if guest else "broker"
         self._log.info("connected", peer=neighbour, role=role)
         kind = self._links.kinds[neighbour]
         self._host.handle(PeerConnected(neighbour, kind=kind, guest=guest and not is_contact, contact=is_contact))
+        if guest:
+            self._links.adopt(self._host.core.overlay_record())
 
     def _attach(self, connection: Connection, name: str) -> None:
         """Replace the older connection of a peer, which may be dead without this end knowing it."""

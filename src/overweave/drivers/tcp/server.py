@@ -19,7 +19,7 @@ from overweave.drivers.tcp.operator_requests import OperatorRequests
 from overweave.drivers.tcp.peers import Peers
 from overweave.drivers.tcp.read_throttle import ReadThrottle
 from overweave.drivers.tcp.security import Authenticator, Identity, Permissions, server_context
-from overweave.drivers.tcp.unavailable import STOPPING
+from overweave.drivers.tcp.unavailable import NOT_JOINED, STOPPING
 from overweave.errors import InvalidInput, Refused
 
 
@@ -241,6 +241,9 @@ class Server:
         name = message.name
         if message.guest:
             self._link_effects.check_serves()
+            link = self._links.get(name)
+            if link is not None and link.contact:  # both would be without the network
+                raise Refused(NOT_JOINED, f"broker {self.settings.id} is a guest of broker {name} itself")
         self._links.check_collision(name, dialled_by=name)
         self._peers.expel_namesake(name)
         connection.send(Connect("broker", self.settings.id, listen=self.settings.announced))
