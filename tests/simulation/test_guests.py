@@ -100,6 +100,31 @@ def test_a_guest_of_a_guest_publishes_and_receives(protocol):
     assert network.broker("G").overlay_record().guests == ("H",)
 
 
+@pytest.mark.parametrize("protocol", ["filter", "destination"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_guest_removes_its_own_guest_that_does_not_return_but_not_its_contact(protocol, restarted):
+    network = Network(protocol)
+    network.join_broker("H", "G")
+    network.run(1.0)
+    network.add_client("h", "H")
+    network.say("h", Subscribe("h/0", ANY))
+    network.run(1.0)
+    network.crash("H")
+    if restarted:
+        network.crash("G", 0.5)
+    network.crash("C1", 40.0)
+    network.run(20.0)
+    assert network.broker("G").overlay_record().guests == ("H",), "it may return"
+    network.run(25.0)
+    record = network.broker("G").overlay_record()
+    assert (record.guests, record.contact) == ((), "C1")
+    assert network.reached() == expected(("c2", "c3", "g"))
+    network.run(10.0)
+    assert not network.client("c3").unsettled_rows()
+    for broker in network.running():
+        network.broker(broker).validate()
+
+
 def test_a_journal_of_an_earlier_version_has_the_contact_among_the_guests():
     network = Network("filter")
     network.join_broker("H", "G")

@@ -18,8 +18,8 @@ GUESTS, _AWAY_S = "guests", 30.0
 class Guests(dict[str, None]):
     """The guests by name, in the order in which they have joined.
 
-    A broker of the overlay removes a guest that is away for too long, as a session that expires: publications would wait for it.
-    The guest joins again when it returns. A guest never removes its contact.
+    A contact, which may itself be a guest, removes a guest that is away for too long, as a session that expires: publications
+    would wait for it. The guest joins again when it returns. A guest never removes its contact.
     """
 
     def __init__(self, context: BrokerContext, record: OverlayRecord) -> None:
@@ -71,12 +71,11 @@ class Guests(dict[str, None]):
             self.remove(guest)
 
     def expire(self, state: OverlayState) -> None:
-        """Close the links to guests that have been away for too long, unless they or this broker are on the way to be members."""
+        """Close the links to guests that have been away for too long, unless they are on the way to be members."""
         now_s, members = self._context.step.now_s, {id for tree in state for id in tree.brokers}
-        if all(self._id in tree.brokers for tree in state):
-            for guest, since_s in self._away.items():
-                if since_s + _AWAY_S <= now_s and guest not in members:
-                    self._context.step.effects.append(CloseLink(guest))
+        for guest, since_s in self._away.items():
+            if since_s + _AWAY_S <= now_s and guest not in members:
+                self._context.step.effects.append(CloseLink(guest))
         if self._away:
             later = [since_s + _AWAY_S for since_s in self._away.values() if since_s + _AWAY_S > now_s]
             self._context.timers.set_at(GUESTS, min(later, default=now_s + _AWAY_S))
