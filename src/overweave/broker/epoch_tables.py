@@ -94,10 +94,17 @@ class EpochTables:
         return self._sync.is_synced(epoch)
 
     def unsettled(self, epoch: OverlayEpoch) -> int:
-        """The number of publications of an epoch that neighbours have not settled, or that are deferred."""
+        """The number of publications of an epoch that neighbours have not settled, or that are deferred.
+
+        At least 1 in an epoch that is not used, while publishers of before a restart may send again, in the one that is used,
+        what began to travel in the other.
+        """
         sent = (batch for each in self._neighbours for batch in self._sessions[each].outbound.batches())
         deferred = self._context.deferred.batches_from(self._neighbours)
-        return sum(batch.count for several in (sent, deferred) for batch in several if self._plane.epoch_of(batch, "") == epoch)
+        count = sum(each.count for several in (sent, deferred) for each in several if self._plane.epoch_of(each, "") == epoch)
+        if count or epoch == self._plane.current or self._context.backlogs.publishers_settled(self._context.in_flight_acks):
+            return count
+        return 1
 
     def epochs_of(self, neighbour: str) -> tuple[OverlayEpoch, ...]:
         """The epochs of a neighbour."""

@@ -158,7 +158,7 @@ class ByEpoch:
             self._update_scopes()
             return _admit_in_scope(batch, None, self._scopes[self._plane.epoch_of(batch, origin)], self._local)
         if self._scopes:
-            self._scopes.clear()  # the closed epoch was quiet: all that it saw was delivered
+            self._scopes.clear()  # the closed epoch was quiet: all that it saw was delivered, and nobody sends it again
         if batch.head.has_lists:
             batch.validate_layout()  # all else is parsed to mark the rows
         new = batch.mark_seen(self._local)
