@@ -1,5 +1,6 @@
 """Rows as bytes do what rows as objects do, and whatever is broken in them is refused."""
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,13 +16,14 @@ from overweave.broker.modules.tracer import Tracer
 from overweave.contract.modules import ControlApplied, Routed
 from overweave.errors import LanguageError, WireError
 from overweave.language.codec import decode_publication, encode_publication
+from overweave.language.generations import next_life
 from overweave.language.headers import Header
 from overweave.language.messages import Publish, Subscribe
 from overweave.language.publications import Publication
 from overweave.language.relations import matches
 from overweave.language.syntax import parse_filter
 from overweave.matching.index import Index
-from overweave.routing.dedup import DedupWindow
+from overweave.routing.dedup import DedupWindow, DeliveryWindow
 from overweave.testing.strategies import publications
 
 FILTERS = ["[x,isPresent,0]", "[price,>,0]", "[class,isPresent,'']", "[volume,<,9]", "[symbol,isPresent,'']"]
@@ -138,6 +140,35 @@ def test_rows_of_another_life_are_of_nobody_else():
     for some, name, life in ((rows, "p", 5), (rows[:2], "p", 6), (rows[:2], "p", 0), (rows[:2], "q", 5)):
         with pytest.raises(WireError, match=f"publications of .*'{name}'"):
             RawRows(encode_rows(some), len(some)).check_origin(name, life)
+
+
+def test_rows_in_a_later_generation_are_of_the_same_publisher():
+    rows = RawRows(encode_rows([Publish(Publication({"x": 1}), Header("p", 0, life=5))]), 1).next_generation()
+    assert list(rows.identities()) == [("p", 5 + (1 << 56), 0)]
+    rows.check_origin("p", 5)
+    with pytest.raises(WireError, match="publications of the incarnation"):
+        rows.check_origin("p", 6)
+
+
+@given(batches)
+def test_rows_in_the_next_generation_are_new_to_brokers_and_not_to_receivers(rows):
+    brokers, receivers = DedupWindow(64), DeliveryWindow(64)
+    for batch in both(rows):
+        before = told(batch)
+        batch.mark_seen(receivers)
+        later = batch.next_generation()
+        assert told(batch) == before
+        lives = [next_life(header.life) for _, header, _ in before]
+        assert told(later) == [
+            (content, msgspec.structs.replace(header, life=life), payload)
+            for (content, header, payload), life in zip(before, lives, strict=True)
+        ]
+        assert later.mark_seen(receivers).tolist() == []
+    objects, raw = both(rows)
+    expected = objects.mark_seen(brokers)
+    found = raw.next_generation().mark_seen(brokers)
+    assert (found is None) == (expected is None)
+    assert found is None or found.tolist() == expected.tolist()
 
 
 @given(st.lists(batches, max_size=5))

@@ -2,13 +2,16 @@
 
 from itertools import count
 
+import numpy as np
 import pytest
 
+from overweave.batches.objects import Rows
 from overweave.broker.client import ClientCore
 from overweave.broker.client.migration import MIGRATE
+from overweave.broker.client.received import ReceivedPublications
 from overweave.broker.session import AckScheduler, EpochCounter, Session
 from overweave.contract.config import SessionConfig
-from overweave.contract.effects import Attach, Detach, SendFrame
+from overweave.contract.effects import Attach, Deliver, Detach, SendFrame
 from overweave.contract.frames import (
     Acknowledgement,
     BarrierKind,
@@ -22,10 +25,12 @@ from overweave.contract.frames import (
     SyncEnd,
 )
 from overweave.contract.stimuli import FailOver, FrameArrived, PeerConnected, PeerDisconnected, TimerFired
-from overweave.language.generations import split_generation
-from overweave.language.messages import Advertise, Subscribe, Unsubscribe
+from overweave.language.generations import STABLE_LIFE, split_generation
+from overweave.language.headers import Header
+from overweave.language.messages import Advertise, Publish, Subscribe, Unsubscribe
 from overweave.language.publications import Publication
 from overweave.language.syntax import parse_filter
+from overweave.routing.dedup import DeliveryWindow
 
 FILTER = parse_filter("[n,>=,0]")
 ADVERTISE, SUBSCRIBE = Advertise("c/a1", FILTER), Subscribe("c/s1", FILTER)
@@ -39,6 +44,8 @@ class Brokers:
         self._sessions, self.effects, self._incarnations = {}, [], count(7)
         #: What each broker has received: control messages and sequence numbers of publications.
         self.received, self.holds = {}, set()
+        #: The lives of publications, as they arrived.
+        self.lives = []
 
     def do(self, effects):
         """Carry out effects of the client until nothing is left."""
@@ -89,6 +96,7 @@ class Brokers:
             if session.receive(frame, rows, effects):
                 if isinstance(frame, BatchFrame):
                     self.received[peer] += [each.header.sequence for each in frame.batch.publishes()]
+                    self.lives += [each.header.life for each in frame.batch.publishes()]
                 else:
                     self.received[peer].append(frame.message)
                 if peer not in self.holds:
@@ -166,6 +174,45 @@ def test_a_second_failover_loses_nothing_either(brokers):
     assert barrier.settled
     brokers.do(brokers.client.send_control(Unsubscribe("c/s1"), 0.0))
     assert [each.id for each in brokers.client.registered("B1")] == [brokers.control("B1", Advertise)[-1].id]
+
+
+def test_publications_are_in_another_generation_each_time_they_are_sent_again(brokers):
+    """Brokers that have seen some copies must not drop later ones. What was not sent before is in the first generation."""
+    brokers.holds.update(("B1", "B2"))
+    publish(brokers, 1)
+    for failed, to in (("B1", "B2"), ("B2", "B3")):
+        brokers.lose(failed)
+        brokers.fail_over(failed, to)
+        publish(brokers, 1)
+        brokers.connect(to)
+        settle_all(brokers, to, holds_next=True)
+    assert [brokers.numbers(peer) for peer in ("B1", "B2", "B3")] == [[0], [0, 1], [0, 1, 2]]
+    assert [life >> 56 for life in brokers.lives] == [0, 1, 0, 2, 1, 0]
+    assert {life & STABLE_LIFE for life in brokers.lives} == {0}
+
+
+@pytest.mark.parametrize("moves", [False, True], ids=["at one broker", "at two brokers"])
+def test_a_receiver_gets_each_publication_in_one_generation(brokers, moves):
+    if moves:
+        brokers.send("B1", Migrate("t", "B2", None, True, BarrierKind.STREAM))
+        assert len(brokers.client.peers()) == 2
+    batch = Rows(tuple(Publish(Publication({"n": number}), Header("p", number, life=7)) for number in range(3)))
+    for some in (batch.take(np.array([0, 1])), batch.next_generation(), batch):
+        effects = []
+        brokers._sessions["B1"].outbound.send(some, None, effects)
+        for each in effects:
+            brokers.do(brokers.client.handle(FrameArrived("B1", each.frame), 0.0))
+    delivered = [part for each in brokers.effects if isinstance(each, Deliver) for _, part in each.parts]
+    assert [publish.header.sequence for part in delivered for publish in part.publishes()] == [0, 1, 2]
+
+
+def test_a_receiver_at_two_brokers_remembers_publications_in_any_generation():
+    """One is in no dedup window any more: publications of another broker have pushed it out."""
+    received = ReceivedPublications(DeliveryWindow(window=64))
+    first, second, last = (Rows((Publish(Publication({"n": n}), Header("p", n, life=7)),)) for n in (0, 1, 1000))
+    arriving = first, last, first.next_generation(), second.next_generation(), second
+    found = [received.new_rows(each).tolist() for each in arriving]
+    assert found == [[0], [0], [], [0], []]
 
 
 def test_a_move_in_progress_ends_at_its_target_when_the_old_broker_fails(brokers):

@@ -112,6 +112,10 @@ class Batch(ABC):
         """All rows under another head."""
 
     @abstractmethod
+    def next_generation(self) -> Self:
+        """All rows in the next generation: brokers route them again (`overweave.language.generations`)."""
+
+    @abstractmethod
     def take(self, rows: Rows64) -> Self:
         """A selection of the rows."""
 

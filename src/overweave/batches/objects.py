@@ -11,6 +11,7 @@ from overweave.batches.base import Batch, BatchHead, Identity, SeenRows
 from overweave.batches.destinations import bits_of, bits_of_words, numbers_of, words_of
 from overweave.batches.kernels import mark_seen
 from overweave.language.codec import address_of_publication, encode_publication
+from overweave.language.generations import next_life
 from overweave.language.headers import Priority
 from overweave.language.messages import Publish
 from overweave.language.publications import Publication
@@ -69,6 +70,12 @@ class Rows(Batch):
         made, head = object.__new__(Rows), self.head
         made._source, made._lists, made.count = self._source, self._lists, self.count
         made.head = BatchHead(head.hops_added + 1, head.ttl_written, head.tag, head.destinations, head.has_lists)
+        return made
+
+    def next_generation(self) -> "Rows":
+        """See `Batch.next_generation`."""
+        made = self.with_head(self.head)
+        made._source = _Source(self._source.priority, tuple(map(_in_next_generation, self._source.rows())))
         return made
 
     def take(self, rows: NDArray[np.int64]) -> "Rows":
@@ -243,6 +250,11 @@ def _with_destinations(publish: Publish, numbers: tuple[int, ...]) -> Publish:
     if publish.header.destinations == numbers:
         return publish
     return msgspec.structs.replace(publish, header=msgspec.structs.replace(publish.header, destinations=numbers))
+
+
+def _in_next_generation(publish: Publish) -> Publish:
+    header = publish.header
+    return msgspec.structs.replace(publish, header=msgspec.structs.replace(header, life=next_life(header.life)))
 
 
 def _size_bytes(publish: Publish) -> int:

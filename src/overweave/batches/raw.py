@@ -27,6 +27,7 @@ from overweave.batches.kernels import (
     BAD,
     FROM_BROKERS,
     GOOD,
+    LIFE,
     LIST_BYTES_MAX,
     LIST_LENGTH,
     PRIORITY,
@@ -44,6 +45,7 @@ from overweave.batches.layout import Bytes, RowBuffer, check_count
 from overweave.batches.row_codec import decode_row, encode_rows
 from overweave.errors import InvalidInput, WireError
 from overweave.language.codec import decode_publication
+from overweave.language.generations import STABLE_LIFE
 from overweave.language.headers import Priority
 from overweave.language.messages import Publish
 from overweave.matching.base import Link
@@ -125,6 +127,12 @@ class RawRows(Batch):
         if not head.destinations:
             _ = self.rows.layout
         return _made(self.rows, head, None)
+
+    def next_generation(self) -> "RawRows":
+        """See `Batch.next_generation`."""
+        data = self.rows.data.copy()
+        data[self.rows.layout.starts[:-1] + LIFE + 7] += 1  # the highest byte
+        return _made(RowBuffer(data, self.count), self.head, self.picked)
 
     def take(self, rows: NDArray[np.int64]) -> "RawRows":
         """See `Batch.take`."""
@@ -240,7 +248,7 @@ class RawRows(Batch):
         for name, other, _, _ in self.rows.runs:
             if foreign or name != publisher:
                 raise WireError(0, f"publications of {publisher!r} only")
-            if other != life:
+            if (other ^ life) & STABLE_LIFE:
                 raise WireError(0, f"publications of the life of {publisher!r} that its key stands for")
 
     def renumbered(self, first: int, published_at_s: float) -> "RawRows":

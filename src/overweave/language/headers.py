@@ -63,7 +63,7 @@ class Header(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """
 
     #: Who published it, and the how-manieth of its life it is, a number of 64 bits that no other client of this name has:
-    #: together the identity by which duplicates are dropped.
+    #: together the identity by which duplicates are dropped. See `overweave.language.generations` about its highest byte.
     publisher: str = ""
     sequence: int = 0
     published_at_s: float = 0.0

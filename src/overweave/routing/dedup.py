@@ -1,5 +1,7 @@
 """Dedup windows: duplicates are dropped by (publisher, life id, sequence number) in bounded memory."""
 
+from overweave.language.generations import STABLE_LIFE
+
 
 class DedupWindow:
     """The seen publications of each life of a publisher: the highest number, and a bit for each of the last ``window``.
@@ -69,3 +71,30 @@ class DedupWindow:
             return
         for number in range(first, first + count):
             ring[(number & self._mask) >> 3] &= ~(1 << (number & 7))
+
+
+class DeliveryWindow(DedupWindow):
+    """The publications that a receiver has seen in any generation: one that is sent again is the same.
+
+    Brokers tell generations apart. A copy in an earlier one may have reached some of them only, and may get no further. It must
+    not keep a later one from the others.
+
+    >>> from overweave.language.generations import next_life
+    >>> seen, broker = DeliveryWindow(window=100), DedupWindow(window=100)
+    >>> [each.add("p", life, 0) for each in (seen, broker) for life in (5, next_life(5))]
+    [True, False, True, True]
+    """
+
+    __slots__ = ()
+
+    def add(self, publisher: str, life: int, sequence: int) -> bool:
+        """See `DedupWindow.add`."""
+        return super().add(publisher, life & STABLE_LIFE, sequence)
+
+    def is_older(self, publisher: str, life: int, sequence: int) -> bool:
+        """See `DedupWindow.is_older`."""
+        return super().is_older(publisher, life & STABLE_LIFE, sequence)
+
+    def window_of(self, publisher: str, life: int, sequence: int) -> tuple[list[int], bytearray]:
+        """See `DedupWindow.window_of`."""
+        return super().window_of(publisher, life & STABLE_LIFE, sequence)

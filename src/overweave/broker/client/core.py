@@ -46,7 +46,7 @@ from overweave.language.headers import Header
 from overweave.language.messages import Advertise, Control, Publish, Subscribe, Unadvertise, Unsubscribe
 from overweave.language.publications import Publication
 from overweave.matching.index import Index
-from overweave.routing.dedup import DedupWindow
+from overweave.routing.dedup import DeliveryWindow
 
 ACKNOWLEDGE, RETRANSMIT = "acknowledge", "resend"
 
@@ -76,7 +76,7 @@ class ClientCore:
         self.view = AttachmentView(self._attachments, self._publishing, self._migrations)
         #: By group: the deliveries of a group's subscriptions are merged.
         self._subscriptions: Index | None = None
-        self._seen = DedupWindow(2 * self._config.window)
+        self._seen = DeliveryWindow(2 * self._config.window)
         self._received = ReceivedPublications(self._seen)
         #: Its life id as a publisher, and the sequence number of its next publication.
         self.life = life
@@ -108,7 +108,7 @@ class ClientCore:
     def send(self, batch: Batch, now_s: float) -> list[Effect]:
         """Publish rows with headers, numbered from `next_sequence` on.
 
-        At most two windows of them are in flight: a `DedupWindow` has no room for more.
+        At most two windows of them are in flight: a `DeliveryWindow` has no room for more.
         """
         effects: list[Effect] = []
         count, window = batch.count, self._window

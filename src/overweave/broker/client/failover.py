@@ -1,7 +1,7 @@
 """Failover: a client leaves an unreachable broker and registers at another one.
 
 Everything that only the failed broker had is registered at the other one, with the next generation. Unsettled publications are
-sent again there, under their identity, once the advertisements are in force. Publications to the client may be missing.
+sent again there, in the next generation, once the advertisements are in force. Publications to the client may be missing.
 """
 
 from overweave.broker.client.attachment import ClientAttachment, Registration

@@ -97,11 +97,14 @@ class Publishing:
         self._barriers.clear()
 
     def requeue(self, failed: ClientAttachment) -> None:
-        """Pause, and buffer the unsettled publications of a broker that has failed before all others."""
+        """Pause, and buffer the unsettled publications of a broker that has failed before all others, in the next generation.
+
+        Some brokers have seen them. In the same generation they would drop what others have not got.
+        """
         self._barriers = [each for each in self._all if each.suspend(failed)]
         self.pause()
         assert self._paused is not None
-        batches = [each for each, _ in failed.session.outbound.reclaim() if isinstance(each, Batch)]
+        batches = [each.next_generation() for each, _ in failed.session.outbound.reclaim() if isinstance(each, Batch)]
         self._paused.extendleft(reversed(batches))
         self._paused_rows += sum(each.count for each in batches)
 

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from overweave.batches.base import Batch, Identity
-from overweave.routing.dedup import DedupWindow
+from overweave.language.generations import STABLE_LIFE
+from overweave.routing.dedup import DeliveryWindow
 
 #: The most publications that are remembered: more than two brokers buffer for a client.
 REMEMBERED_MAX = 1 << 18
@@ -17,13 +18,14 @@ REMEMBERED_MAX = 1 << 18
 class ReceivedPublications:
     """The publications received since the client has had several brokers, oldest first."""
 
-    def __init__(self, window: DedupWindow) -> None:
+    def __init__(self, window: DeliveryWindow) -> None:
         self._window = window
+        #: With the stable life: in any generation.
         self._received: dict[Identity, None] = {}
 
     def mark_received(self, batch: Batch) -> NDArray[np.int64]:
         """The rows that the client has not received; they are marked as seen."""
-        identities = list(batch.identities())
+        identities = [(publisher, life & STABLE_LIFE, sequence) for publisher, life, sequence in batch.identities()]
         before = [self._window.is_older(*identity) for identity in identities]
         marked = batch.mark_seen(self._window)
         unseen = set(range(len(identities)) if marked is None else marked.tolist())

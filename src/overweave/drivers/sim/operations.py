@@ -2,7 +2,7 @@
 
 from overweave.contract.effects import ModuleAnswer
 from overweave.contract.overlay_state import OverlayState
-from overweave.contract.stimuli import AskModule, ChangeOverlay
+from overweave.contract.stimuli import AskModule, ChangeOverlay, FailOver
 from overweave.drivers.sim.connections import ConnectionTable, Ends
 from overweave.drivers.sim.nodes import Node
 from overweave.drivers.sim.supervisor import BrokerSupervisor
@@ -38,6 +38,13 @@ class NetworkOperations:
     def change_overlay(self, broker: str, state: OverlayState) -> None:
         """Have a broker adopt a state of the overlay, and send it to all others."""
         self.nodes[broker].handle(ChangeOverlay(state))
+
+    # ---- clients
+
+    def fail_over(self, client: str, failed: str, to: str) -> None:
+        """Have a client leave a broker, which it cannot reach, for another one."""
+        self.nodes[client].handle(FailOver(failed, to))
+        self._table.attach(client, to)
 
     # ---- faults
 
