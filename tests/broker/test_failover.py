@@ -211,7 +211,7 @@ def test_a_receiver_at_two_brokers_remembers_publications_in_any_generation():
     received = ReceivedPublications(DeliveryWindow(window=64))
     first, second, last = (Rows((Publish(Publication({"n": n}), Header("p", n, life=7)),)) for n in (0, 1, 1000))
     arriving = first, last, first.next_generation(), second.next_generation(), second
-    found = [received.new_rows(each).tolist() for each in arriving]
+    found = [received.mark_received(each).tolist() for each in arriving]
     assert found == [[0], [0], [], [0], []]
 
 

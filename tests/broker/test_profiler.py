@@ -164,7 +164,7 @@ def test_control_of_modules_is_not_profiled():
 
 
 def test_a_broker_without_room_says_so(monkeypatch):
-    monkeypatch.setattr(of_rings, "BYTES_MAX", 16)
+    monkeypatch.setattr(of_rings, "VECTORS_BYTES_MAX", 16)
     profiler = Profiler("B1", "p", 64, View({("subscription", f"c/{i}"): ("c", parse_filter("[x,>,0]")) for i in range(4)}))
     for start in (0, 3):  # a pair counts once
         batch = RawRows(encode_rows([Publish(Publication({"x": 1}), Header("p", start + i)) for i in range(3)]), 3)
@@ -174,7 +174,7 @@ def test_a_broker_without_room_says_so(monkeypatch):
 
 
 def test_the_limit_counts_bytes_and_pairs_beyond_it_take_none(monkeypatch):
-    monkeypatch.setattr(of_rings, "BYTES_MAX", 1 << 16)
+    monkeypatch.setattr(of_rings, "VECTORS_BYTES_MAX", 1 << 16)
     for bits, room in ((1_280, 409), (1 << 16, 8)):
         profiler = Profiler("B1", "p", bits, View({("subscription", "c/0"): ("c", parse_filter("[x,>,0]"))}))
         publishers = [f"p{number}" for number in range(2_000)]

@@ -19,8 +19,8 @@ PROFILE_KINDS = (PROFILE_START, PROFILE_WINDOWS, PROFILE_LIMIT, PROFILE_READ, PR
 #: The window of THESIS ch 6 in publications, and the limit of a request.
 BITS, BITS_MAX = 1_280, 1 << 16
 LEASE_S_MAX = 3600.0
-#: The most rings of one broker: those of 1,280 bits take 80 MB.
-RINGS_MAX = 500_000
+#: The most bytes of the vectors of all subscriptions of one broker: 500,000 of 1,280 bits.
+VECTORS_BYTES_MAX = 80_000_000
 _WORD = 64
 _T = TypeVar("_T")
 

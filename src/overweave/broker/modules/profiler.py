@@ -20,7 +20,7 @@ from overweave.broker.modules.distinct import DistinctPairs
 from overweave.broker.modules.pending_rows import PendingRows
 from overweave.broker.modules.rings import NO_RING, Rings
 from overweave.contract.modules import BrokerView, ControlApplied, Routed
-from overweave.contract.profiles import RINGS_MAX, ProfiledSubscription, PublisherWindow, SubscriptionProfiles
+from overweave.contract.profiles import ProfiledSubscription, PublisherWindow, SubscriptionProfiles
 from overweave.language.generations import stable_id
 from overweave.language.headers import Priority
 from overweave.language.messages import Subscribe, Unsubscribe

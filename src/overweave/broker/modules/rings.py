@@ -9,22 +9,21 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from overweave.contract.profiles import VECTORS_BYTES_MAX
 from overweave.matching.kernels.compile import kernel
 
 WORD = 64
-#: The most bytes of all rings: 500,000 rings of 1,280 bits.
-BYTES_MAX = 80_000_000
 #: Stands for a ring that there was no room for.
 NO_RING = -1
 Rows = NDArray[np.int64]
 
 
 class Rings:
-    """Rings of ``bits`` places by number, at most `BYTES_MAX` bytes; a ring that was freed is used again."""
+    """Rings of ``bits`` places by number, at most `VECTORS_BYTES_MAX` bytes; a ring that was freed is used again."""
 
     def __init__(self, bits: int) -> None:
         self.bits = bits
-        self._count_max = BYTES_MAX * 8 // bits
+        self._count_max = VECTORS_BYTES_MAX * 8 // bits
         self._words = np.zeros((16, bits // WORD), np.uint64)
         #: The last number of each ring; -1: it is empty.
         self._ends = np.full(16, -1, np.int64)

@@ -17,7 +17,7 @@ from overweave.contract.profiles import (
     PROFILE_START,
     PROFILE_STOP,
     PROFILE_WINDOWS,
-    RINGS_MAX,
+    VECTORS_BYTES_MAX,
     Collected,
     ProfileAnswer,
     ProfileRequest,
@@ -114,7 +114,7 @@ class Profiling:
         _check_complete((*windows.idle, *profiles.idle), "has restarted during the window: expected a profile of all of it")
         if profiles.dropped:
             pairs = f"{profiles.dropped:,} (subscription, publisher) pairs were not profiled"
-            raise OverweaveError(f"{pairs}: brokers are limited to {RINGS_MAX:,} each")
+            raise OverweaveError(f"{pairs}: brokers are limited to {VECTORS_BYTES_MAX / 1e6:g} MB of profiles each")
         return self._merge.tables(windows, profiles)
 
     async def stop(self) -> None:
