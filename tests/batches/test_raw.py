@@ -146,7 +146,7 @@ def test_rows_in_a_later_generation_are_of_the_same_publisher():
     rows = RawRows(encode_rows([Publish(Publication({"x": 1}), Header("p", 0, life=5))]), 1).next_generation()
     assert list(rows.identities()) == [("p", 5 + (1 << 56), 0)]
     rows.check_origin("p", 5)
-    with pytest.raises(WireError, match="publications of the incarnation"):
+    with pytest.raises(WireError, match="publications of the life"):
         rows.check_origin("p", 6)
 
 
