@@ -41,7 +41,7 @@ demo: setup
 	@$(BIN)/overweave demo
 
 test: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 validate: setup
 	OVERWEAVE_VALIDATE=all $(BIN)/python -m pytest -n 2 --dist loadfile -m "not spark" $(SIMULATED)

@@ -23,6 +23,8 @@ from overweave.testing.live_reweave.scenario import Scenario, verdict_text
 _HOT = 6.0
 #: The options of `reweave`; and the time in which nothing may change before the next symbols are hot.
 _EVERY_S, _SAVING, _COOLDOWN_S, CALM_S = 3.0, 0.05, 20.0, 20.0
+#: The headroom of plans: until the next one, other symbols are hot at the same brokers.
+_HEADROOM = 0.4
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -128,7 +130,7 @@ class Reweaving:
         while True:
             url = next(iter(read_network(self._scenario.file).running_urls.values()))
             try:
-                await plan_live(url, self._plan, self._scenario.options.window_s)
+                await plan_live(url, self._plan, self._scenario.options.window_s, ("--headroom", f"{_HEADROOM:g}"))
                 self.plans += 1
             except OverweaveError as error:
                 self.rejected.append(str(error))
