@@ -248,7 +248,7 @@ class RawRows(Batch):
         for name, other, _, _ in self.rows.runs:
             if foreign or name != publisher:
                 raise WireError(0, f"publications of {publisher!r} only")
-            if (other ^ life) & STABLE_LIFE:
+            if other != life and (other ^ life) & STABLE_LIFE:
                 raise WireError(0, f"publications of the life of {publisher!r} that its key stands for")
 
     def renumbered(self, first: int, published_at_s: float) -> "RawRows":
