@@ -5,6 +5,7 @@ import pytest
 from overweave.broker import migration as broker_migration
 from overweave.broker.client import migration
 from overweave.contract.config import BrokerConfig, SessionConfig
+from overweave.contract.frames import MigrationBarrier
 from overweave.drivers.sim.costs import Costs
 from overweave.drivers.sim.network import SimulatedNetwork
 from overweave.language.generations import stable_id
@@ -141,7 +142,7 @@ def test_a_new_broker_that_restarts_while_the_publisher_drains_gets_nothing():
 
 def test_restarts_of_the_new_broker_do_not_extend_the_deadline():
     network = simulated()
-    network.broker("B3")._parts.migration.on_barrier = lambda *_: None  # the stream never ends
+    network.broker("B3")._neighbour_handlers[MigrationBarrier] = lambda *_: None  # the stream never ends
     order = network.client_processes.migrate("s", "B5")
     for _ in range(3):
         run(network, 42.0)

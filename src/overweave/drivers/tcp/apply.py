@@ -139,6 +139,7 @@ class LiveApply:
             observation = await self._observe()
             if observation is None:
                 continue
+            observation = self._file.named(observation)
             step = self._next_step(await self._situation(observation))
             self._previous = observation
             if isinstance(step, Done | Failed):
@@ -162,7 +163,7 @@ class LiveApply:
     async def _observe(self) -> Observation | None:
         asked_s = time.monotonic()
         try:
-            found = self._file.named(await self._operators.observe(self._preferred, DELAYS_S))
+            found = await self._operators.observe(self._preferred, DELAYS_S)
         except OverweaveError as error:
             if time.monotonic() - self._answered_s > _SILENCE_S:
                 raise
