@@ -23,8 +23,6 @@ from overweave.testing.live_reweave.scenario import Scenario, verdict_text
 _HOT = 6.0
 #: The options of `reweave`; and the time in which nothing may change before the next symbols are hot.
 _EVERY_S, _SAVING, _COOLDOWN_S, CALM_S = 3.0, 0.05, 20.0, 20.0
-#: The headroom of plans: until the next one, other symbols are hot at the same brokers.
-_HEADROOM = 0.4
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -130,7 +128,7 @@ class Reweaving:
         while True:
             url = next(iter(read_network(self._scenario.file).running_urls.values()))
             try:
-                await plan_live(url, self._plan, self._scenario.options.window_s, ("--headroom", f"{_HEADROOM:g}"))
+                await plan_live(url, self._plan, self._scenario.options.window_s, ("--headroom", f"{ActingScenario.headroom:g}"))
                 self.plans += 1
             except OverweaveError as error:
                 self.rejected.append(str(error))
@@ -140,6 +138,9 @@ class Reweaving:
 
 class ActingScenario(Scenario):
     """A run of some minutes; other symbols are hot every ``every_s``."""
+
+    #: Until the next plan, other symbols are hot at the same brokers.
+    headroom = 0.4
 
     async def _work(self) -> None:
         options = self.options

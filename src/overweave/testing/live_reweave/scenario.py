@@ -25,8 +25,8 @@ from overweave.testing.live_reweave.orders import SLOTS
 from overweave.testing.live_reweave.results import CHANGE_S_MAX, TOLERANCE, Report, is_brief, pause_p99_s, phases_left
 
 _EXPIRY_S = 10.0
-#: The bandwidth of a broker over its share of all deliveries: it also forwards, and plans leave headroom.
-_ABOVE_SHARE = 3.0
+#: The bandwidth of a broker over its share of all deliveries, beside the headroom of plans: it also forwards.
+_ABOVE_SHARE = 2.4
 #: The most changes to kill a broker in each phase.
 _CHANGES_MAX = 6
 
@@ -60,10 +60,15 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 class Scenario:
     """One run in a directory."""
 
+    #: The headroom of plans.
+    headroom = 0.2
+
     def __init__(self, options: Options, directory: Path) -> None:
         self.options, self._dice, self._directory = options, random.Random(options.seed), directory
         size = options.size
-        self.file = write_network_file(directory, size.brokers, bandwidth_bytes_per_s(size, options.target), _EXPIRY_S)
+        self.file = write_network_file(
+            directory, size.brokers, bandwidth_bytes_per_s(size, options.target, self.headroom), _EXPIRY_S
+        )
         self.brokers = SingleBrokers(self.file) if options.kill_brokers else UpBrokers(self.file)
         self.network = LiveNetwork(self.file, self.brokers, size, options.seed)
         self.report = Report()
@@ -142,7 +147,9 @@ class Scenario:
         options = self.options
         if options.window_s:
             url = next(iter(read_network(self.file).running_urls.values()))
-            plan = await commands.plan_live(url, self._directory / "plan-1.json", options.window_s)
+            plan = await commands.plan_live(
+                url, self._directory / "plan-1.json", options.window_s, ("--headroom", f"{self.headroom:g}")
+            )
             loads = [each.output_utilisation for each in plan.load.values()]
             text = f"{len(plan.brokers)} brokers, highest utilisation {max(loads):.0%}"
             self.report.add("plan", len(plan.brokers) < options.size.brokers, text)
@@ -257,16 +264,16 @@ class Scenario:
         self.report.add("all have left", not left, "; ".join(left) or "tables are empty")
 
 
-def bandwidth_bytes_per_s(size: Size, brokers: int) -> float:
+def bandwidth_bytes_per_s(size: Size, brokers: int, headroom: float) -> float:
     """The output bandwidth with which about this many brokers carry all deliveries.
 
     >>> size = Size(brokers=12, clients=200, filters=5, publishers=40, rate_hz=2000.0)
-    >>> bandwidth_bytes_per_s(size, 4), bandwidth_bytes_per_s(size, 8)
-    (112500.0, 56250.0)
+    >>> [round(bandwidth_bytes_per_s(size, brokers, headroom=0.2)) for brokers in (4, 8)]
+    [112500, 56250]
     """
     deliveries_hz = size.clients * size.filters * 1.5 / SLOTS * size.rate_hz / max(size.publishers, 1)
     bytes_each = len(encode_publication(Publication({"from": "p10", "slot": 10, "n": 1000})))
-    return max(deliveries_hz * bytes_each * _ABOVE_SHARE / brokers, 10_000.0)
+    return max(deliveries_hz * bytes_each * _ABOVE_SHARE / (1 - headroom) / brokers, 10_000.0)
 
 
 def _text(measured: Measured) -> str:
