@@ -200,7 +200,7 @@ def test_what_belongs_to_an_older_stream_is_dropped():
     a, _ = connected()
     old = sent(a.session, publish(0))
     new = Side(incarnation=2)
-    new.session._handshake.peer_epoch = SessionEpoch(1, 0)
+    new.session.handshake.peer_epoch = SessionEpoch(1, 0)
     frames(new.session.connect)
     assert [new.take(frame) for frame in old] == [[]]
     assert new.got == []

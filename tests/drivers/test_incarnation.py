@@ -8,7 +8,7 @@ from overweave.broker.control_plane import INCARNATIONS_MAX
 from overweave.broker.core import BrokerCore
 from overweave.contract.effects import Reject, Restart, SendFrame
 from overweave.contract.frames import NO_EPOCH, ControlFrame, Hello, SessionEpoch
-from overweave.contract.stimuli import FrameArrived, PeerConnected
+from overweave.contract.stimuli import FrameArrived, PeerConnected, PeerDisconnected
 from overweave.drivers.tcp.incarnation import next_incarnation
 from overweave.overlay.fixed_shapes import chain
 from overweave.routing import PROTOCOLS
@@ -53,6 +53,48 @@ def test_only_neighbours_that_make_sense_have_a_broker_restart():
     assert restarts("B2", SessionEpoch((1 << 64) - 1, 0)) == restarts("B2", SessionEpoch(INCARNATIONS_MAX - 1, 0)) == []
     assert restarts("B2", SessionEpoch(6, 0)) == [6]
     assert restarts("c", SessionEpoch(6, 0)) == []
+
+
+def hellos(effects):
+    return [effect.frame for effect in effects if isinstance(effect, SendFrame) and isinstance(effect.frame, Hello)]
+
+
+def test_a_neighbour_that_has_lost_its_state_under_the_same_epoch_is_told_so():
+    """It has not sent anything yet, so it cannot see it by itself."""
+    core = BrokerCore("B1", PROTOCOLS["filter"].make("B1", chain(2)), ["B2"], incarnation=5)
+    (ours,) = hellos(core.handle(PeerConnected("B2"), 0.0))
+    first, known = (Hello(SessionEpoch(7, 0), each, 0, 0, False) for each in (NO_EPOCH, ours.epoch))
+    for frame in (first, known, first):  # the last one is late
+        core.handle(FrameArrived("B2", frame), 0.0)
+    core.handle(PeerDisconnected("B2"), 0.0)
+    core.handle(PeerConnected("B2"), 0.0)
+    core.handle(FrameArrived("B2", known), 0.0)  # the connection was lost, no more
+    assert core.established_neighbours() == ["B2"]
+
+    core.handle(PeerDisconnected("B2"), 0.0)
+    core.handle(PeerConnected("B2"), 0.0)
+    (told,) = hellos(core.handle(FrameArrived("B2", first), 0.0))
+    assert core.established_neighbours() == []
+    core.handle(FrameArrived("B2", known), 0.0)  # it has our first hello of this connection by now
+    assert core.established_neighbours() == []
+    core.validate()
+
+    for incarnation in (7, 8):
+        other = BrokerCore("B2", PROTOCOLS["filter"].make("B2", chain(2)), ["B1"], incarnation=incarnation)
+        other.handle(PeerConnected("B1"), 0.0)
+        answer = other.handle(FrameArrived("B1", told), 0.0)
+        assert [effect.incarnation for effect in answer if isinstance(effect, Restart)] == [7] * (incarnation == 7)
+        core.handle(FrameArrived("B2", hellos(answer)[-1]), 0.0)
+    core.handle(FrameArrived("B2", Hello(SessionEpoch(8, 0), ours.epoch, 0, 0, True)), 0.0)
+    assert core.established_neighbours() == ["B2"]
+
+
+def test_what_a_neighbour_has_settled_of_an_earlier_life_settles_nothing_of_this_one():
+    core = BrokerCore("B1", PROTOCOLS["filter"].make("B1", chain(2)), ["B2"], incarnation=5)
+    (ours,) = hellos(core.handle(PeerConnected("B2"), 0.0))
+    effects = core.handle(FrameArrived("B2", Hello(SessionEpoch(7, 0), ours.epoch, 1, 2, False)), 0.0)
+    assert effects == [Restart(5)]
+    assert core.established_neighbours() == []
 
 
 def greeted(incarnation):

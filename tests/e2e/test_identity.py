@@ -388,7 +388,7 @@ def test_what_clients_say_makes_no_broker_restart():
             core = nodes["B1"].core
             good = await comes(stack, nodes["B1"].settings.listen)
             bad = await comes(contextlib.AsyncExitStack(), nodes["B1"].settings.listen)
-            bad.host.core._attachments[""].session._handshake.peer_epoch = SessionEpoch(1 << 60, 0)
+            bad.host.core._attachments[""].session.handshake.peer_epoch = SessionEpoch(1 << 60, 0)
             uplink_of(bad).connection.send(bad.host.core._attachments[""].session.inbound.hello(0))
             await says(good, "good", [0])
             assert nodes["B1"].core is core

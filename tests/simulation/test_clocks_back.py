@@ -74,6 +74,65 @@ def test_a_broker_that_comes_back_with_a_clock_of_the_past_goes_on(protocol, bro
     assert made.broker(broker).incarnation > 1001
 
 
+@pytest.mark.parametrize("broker", ["B1", "B2", "B4"])
+@pytest.mark.parametrize("protocol", [*ROUTING, "covering-peer"])
+def test_a_broker_that_comes_back_with_an_incarnation_that_it_had_begins_again(protocol, broker):
+    """Its neighbours would take it for the earlier one: they would not send it what that one has settled."""
+    made = network(protocol, CHAIN, 1, Faults(clock_back=0.5), CONFIG)
+    made.scheduler.run(3.0)
+    publish(made, range(5))
+    made.crash(broker)
+    publish(made, range(5, 10))
+    made.restart(broker, incarnation=1001)
+    publish(made, range(10, 15))
+    made.run_until_quiescent(30)
+    assert got(made, CHAIN, range(15)) == {}
+    assert {id for id, incarnation in made.restarts if incarnation == 1001} == {broker}
+    assert made.broker(broker).incarnation == 1002
+
+
+@pytest.mark.parametrize("protocol", [*ROUTING, "covering-peer"])
+def test_an_incarnation_of_the_past_is_not_taken_twice(protocol):
+    """Two crashes, and each time the same clock of the past: after the first one no neighbour knew better."""
+    made = network(protocol, CHAIN, 1, Faults(clock_back=0.5), CONFIG)
+    made.scheduler.run(3.0)
+    publish(made, range(5))
+    for broker in ("B3", "B4"):
+        made.crash(broker)
+    made.restart("B4", incarnation=7)
+    made.restart("B3")
+    publish(made, range(5, 10))
+    made.crash("B4")
+    made.restart("B4", incarnation=7)
+    publish(made, range(10, 15))
+    made.run_until_quiescent(30)
+    assert got(made, CHAIN, range(15)) == {}
+    assert made.broker("B4").incarnation > 7
+
+
+@pytest.mark.parametrize("protocol", [*ROUTING, "covering-peer"])
+def test_two_neighbours_lead_a_broker_to_the_same_incarnation(protocol):
+    """Its clock is of the past at each start. One neighbour leads it above its first incarnation. After another crash the other
+    one does, which has not heard of that.
+    """
+    made = network(protocol, CHAIN, 1, Faults(clock_back=0.5), CONFIG)
+    made.scheduler.run(3.0)
+    publish(made, range(5))
+    made.crash("B2")
+    for paused in ("B1", "B3"):
+        made.pause(paused, 1.0)
+        made.restart("B2", incarnation=7)
+        made.scheduler.run(made.scheduler.now_s + 0.9)
+        assert made.broker("B2").incarnation == 1002
+        if paused == "B1":
+            made.crash("B2")
+            made.scheduler.run(made.scheduler.now_s + 0.5)
+    publish(made, range(5, 15))
+    made.run_until_quiescent(30)
+    assert got(made, CHAIN, range(15)) == {}
+    assert made.broker("B2").incarnation == 1003
+
+
 @pytest.mark.parametrize("protocol", ["destination", "merc"])
 def test_who_is_known_from_a_later_life_only_far_away_begins_again_too(protocol):
     """Its neighbours have restarted at the same time and know nothing of it; what they hear of its links is of its later life."""

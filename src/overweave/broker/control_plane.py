@@ -122,7 +122,7 @@ class ControlPlane:
             self.perform_all(self._context.engine.load(stimulus))
 
     def restart_above(self, incarnation: int) -> None:
-        """Restart this broker: neighbours know a later incarnation of it, so its clock has gone back."""
+        """Restart this broker: neighbours know this incarnation or a later one of its past, so its clock has gone back."""
         if incarnation + 1 < INCARNATIONS_MAX:
             self._context.step.effects.append(Restart(incarnation))
 

@@ -46,6 +46,13 @@ class PeerLifecycle:
         is_neighbour, was_established = peer in self._neighbours, session.established
         if is_neighbour and not self._is_plausible(frame, peer):
             return
+        if is_neighbour and session.handshake.is_repeated_here(frame):
+            self._parts.control.restart_above(self._context.incarnation)
+            return  # what the neighbour has settled is of that life
+        if is_neighbour and session.handshake.is_repeated_by_peer(frame):
+            session.handshake.end_peer_incarnation()
+            session.retransmit(self._context.step.effects)  # our hello
+            return
         if is_neighbour and frame.peer_epoch > session.epoch:
             self._parts.control.restart_above(frame.peer_epoch.incarnation)
         if is_neighbour and session.peer_epoch.incarnation + 1 >= INCARNATIONS_MAX and frame.epoch < session.peer_epoch:

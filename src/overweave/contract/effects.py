@@ -124,7 +124,9 @@ class RetireLink(msgspec.Struct, frozen=True):
 
 
 class Restart(msgspec.Struct, frozen=True):
-    """Others know a later ``incarnation`` of this broker (its clock went back): start again above it, with the journal."""
+    """Others know an ``incarnation`` of this broker's past that is not before its own (its clock went back): start again above
+    it, with the journal.
+    """
 
     incarnation: int
 

@@ -30,6 +30,11 @@ class SessionEpoch(NamedTuple):
 NO_EPOCH = SessionEpoch(0, 0)
 
 
+def end_of_incarnation(epoch: SessionEpoch) -> SessionEpoch:
+    """The last epoch of an incarnation: no end of a session gets that far."""
+    return SessionEpoch(epoch.incarnation, _NUMBERS_MAX - 1)
+
+
 def session_epoch(incarnation: int, number: int) -> SessionEpoch:
     """A session epoch within its bounds.
 

@@ -9,6 +9,7 @@ from overweave.contract.frames import (
     SessionEpoch,
     UrgentFrame,
     UrgentMessageFrame,
+    end_of_incarnation,
     session_epoch,
 )
 
@@ -37,7 +38,7 @@ class EpochCounter:
 class Handshake:
     """The connection state of one session and the epochs of its two ends."""
 
-    __slots__ = ("_epochs", "connected", "epoch", "established", "peer", "peer_epoch")
+    __slots__ = ("_epochs", "_was_established", "connected", "epoch", "established", "peer", "peer_epoch")
 
     def __init__(self, peer: str, epochs: EpochCounter) -> None:
         self.peer = peer
@@ -47,6 +48,8 @@ class Handshake:
         self.peer_epoch = NO_EPOCH
         #: Whether there is a connection, and whether both ends know each other's epoch.
         self.connected = self.established = False
+        #: Whether it was ever established with the present epochs.
+        self._was_established = False
 
     def connect(self) -> None:
         """The connection is open."""
@@ -56,13 +59,35 @@ class Handshake:
         """The connection is gone."""
         self.connected = self.established = False
 
+    def establish(self) -> None:
+        """Both ends know each other's epoch."""
+        self.established = self._was_established = True
+
     def renew_epoch(self) -> None:
         """Start a new epoch and forget that of the peer: both ends have to exchange hellos again."""
-        self.epoch, self.peer_epoch = self._epochs.next(), NO_EPOCH
+        self.epoch = self._epochs.next()
+        self.learn_peer_epoch(NO_EPOCH)
+
+    def learn_peer_epoch(self, epoch: SessionEpoch) -> None:
+        """The peer has another epoch."""
+        self.peer_epoch, self._was_established = epoch, False
+
+    def end_peer_incarnation(self) -> None:
+        """Accept no epoch of the peer's incarnation any more: it restarts above that when it gets our hello."""
+        self.learn_peer_epoch(end_of_incarnation(self.peer_epoch))
 
     def has_new_epoch(self, frame: Hello) -> bool:
         """Whether the peer has a new epoch, and therefore no state."""
         return self.connected and frame.epoch > self.peer_epoch
+
+    def is_repeated_by_peer(self, frame: Hello) -> bool:
+        """Whether the peer has lost its state, but has the same epoch: over an earlier connection it knew ours."""
+        is_known = self._was_established and not self.established and frame.epoch == self.peer_epoch
+        return self.connected and is_known and frame.peer_epoch < self.epoch
+
+    def is_repeated_here(self, frame: Hello) -> bool:
+        """Whether a peer that is new to us has received messages from our epoch: it was that of an earlier life, too."""
+        return self.has_new_epoch(frame) and frame.peer_epoch == self.epoch and frame.expected > 0
 
     def is_current(self, frame: ControlFrame | BatchFrame | Acknowledgement | UrgentFrame | UrgentMessageFrame) -> bool:
         """Whether a frame belongs to the present epochs of both ends."""
@@ -71,4 +96,5 @@ class Handshake:
     def validate(self) -> None:
         """Check the invariants."""
         assert self.connected or not self.established
-        assert not self.established or self.peer_epoch > NO_EPOCH
+        assert self._was_established or not self.established
+        assert not self._was_established or self.peer_epoch > NO_EPOCH

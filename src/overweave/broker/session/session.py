@@ -27,13 +27,13 @@ from overweave.language.messages import Control
 class Session:
     """One end of the streams between this core and one peer."""
 
-    __slots__ = ("_backlog_end", "_handshake", "_unmatched_before", "inbound", "outbound", "peer", "peer_unmatched")
+    __slots__ = ("_backlog_end", "_unmatched_before", "handshake", "inbound", "outbound", "peer", "peer_unmatched")
 
     def __init__(self, peer: str, epochs: EpochCounter, config: SessionConfig, ack_scheduler: AckScheduler) -> None:
         self.peer = peer
-        self._handshake = Handshake(peer, epochs)
-        self.inbound = Inbound(self._handshake, config, ack_scheduler)
-        self.outbound = Outbound(self._handshake, config, self.inbound)
+        self.handshake = Handshake(peer, epochs)
+        self.inbound = Inbound(self.handshake, config, ack_scheduler)
+        self.outbound = Outbound(self.handshake, config, self.inbound)
         #: Our publications without a matching subscription at the peer, in all streams and before the present one.
         self.peer_unmatched = self._unmatched_before = 0
         #: The messages before it were in flight to us when the connection opened.
@@ -42,17 +42,17 @@ class Session:
     @property
     def epoch(self) -> SessionEpoch:
         """Our epoch."""
-        return self._handshake.epoch
+        return self.handshake.epoch
 
     @property
     def peer_epoch(self) -> SessionEpoch:
         """The last epoch of the peer; `NO_EPOCH` before its first hello."""
-        return self._handshake.peer_epoch
+        return self.handshake.peer_epoch
 
     @property
     def established(self) -> bool:
         """Whether both ends know each other's epoch."""
-        return self._handshake.established
+        return self.handshake.established
 
     @property
     def has_inbound_backlog(self) -> bool:
@@ -68,39 +68,39 @@ class Session:
 
     def connect(self, effects: list[Effect]) -> None:
         """The connection is open."""
-        self._handshake.connect()
+        self.handshake.connect()
         self._send_hello(effects)
 
     def disconnect(self) -> None:
         """The connection is gone; unsettled messages stay in flight."""
-        self._handshake.disconnect()
+        self.handshake.disconnect()
 
     def renew_epoch(self) -> None:
         """Start a new epoch and forget that of the peer: both ends have to exchange hellos again."""
-        self._handshake.renew_epoch()
+        self.handshake.renew_epoch()
 
     def has_new_epoch(self, frame: Hello) -> bool:
         """Whether the peer has a new epoch, and therefore no state: it needs a greeting."""
-        return self._handshake.has_new_epoch(frame)
+        return self.handshake.has_new_epoch(frame)
 
     def is_current(self, frame: UrgentFrame | UrgentMessageFrame) -> bool:
         """Whether a frame without a sequence number belongs to the present epochs of both ends."""
-        return self._handshake.is_current(frame)
+        return self.handshake.is_current(frame)
 
     def on_hello(self, frame: Hello, greeting: Iterable[ControlMessage], effects: list[Effect]) -> None:
         """Process a hello; a peer with a new epoch is sent ``greeting`` first."""
-        handshake = self._handshake
+        handshake = self.handshake
         if not handshake.connected or frame.epoch < handshake.peer_epoch:
             return
         if handshake.has_new_epoch(frame):
-            handshake.peer_epoch = frame.epoch
+            handshake.learn_peer_epoch(frame.epoch)
             self._restart(greeting)
         if frame.peer_epoch != handshake.epoch:
             self._send_hello(effects)
             return
         if not handshake.established:
             self._backlog_end = frame.next_sequence
-        handshake.established = True
+        handshake.establish()
         # Our last hello may be outdated, and acknowledgements were lost meanwhile.
         self.inbound.repeat_ack()
         if not frame.confirmed:
@@ -112,13 +112,13 @@ class Session:
 
     def send_urgent(self, batch: Batch, effects: list[Effect]) -> None:
         """Send urgent control publications outside the numbered stream, once: without a connection they are lost."""
-        handshake = self._handshake
+        handshake = self.handshake
         if handshake.established:
             effects.append(SendFrame(self.peer, UrgentFrame(handshake.epoch, handshake.peer_epoch, batch)))
 
     def send_urgent_message(self, message: ModuleMessage, effects: list[Effect]) -> None:
         """Send an urgent message of a module outside the numbered stream, once."""
-        handshake = self._handshake
+        handshake = self.handshake
         if handshake.established:
             effects.append(SendFrame(self.peer, UrgentMessageFrame(handshake.epoch, handshake.peer_epoch, message)))
 
@@ -128,7 +128,7 @@ class Session:
 
     def on_acknowledgement(self, frame: Acknowledgement, effects: list[Effect]) -> None:
         """Process an acknowledgement, and send what the window has room for now."""
-        if not self._handshake.is_current(frame):
+        if not self.handshake.is_current(frame):
             return
         if frame.unmatched:
             self._update_unmatched(frame.unmatched)
@@ -141,9 +141,9 @@ class Session:
 
     def retransmit(self, effects: list[Effect]) -> None:
         """Send again what the peer may not have received; called once in each period of retransmission."""
-        if self._handshake.established:
+        if self.handshake.established:
             self.outbound.retransmit(effects)
-        elif self._handshake.connected:
+        elif self.handshake.connected:
             self._send_hello(effects)
 
     def reclaim(self, effects: list[Effect]) -> list[tuple[Control | Batch, PendingAck | None]]:
@@ -151,7 +151,7 @@ class Session:
         reclaimed = self.outbound.reclaim()
         self.renew_epoch()
         self._restart(())
-        if self._handshake.connected:
+        if self.handshake.connected:
             self._send_hello(effects)
         return reclaimed
 
@@ -168,7 +168,7 @@ class Session:
         Its piggybacked acknowledgement counts in both cases.
         """
         # Without further calls: every frame passes here.
-        handshake = self._handshake
+        handshake = self.handshake
         if not handshake.established or frame.epoch != handshake.peer_epoch or frame.peer_epoch != handshake.epoch:
             return False
         inbound = self.inbound
@@ -188,7 +188,7 @@ class Session:
 
     def validate(self) -> None:
         """Check the invariants."""
-        self._handshake.validate()
+        self.handshake.validate()
         self.inbound.validate()
         self.outbound.validate()
 
@@ -201,7 +201,7 @@ class Session:
 
     def _restart(self, greeting: Iterable[ControlMessage]) -> None:
         """Begin both streams at 0."""
-        self._handshake.established = False
+        self.handshake.established = False
         self._backlog_end = 0
         self.inbound.restart()
         self.outbound.restart(greeting)

@@ -56,9 +56,12 @@ class NetworkOperations:
         """Have a broker lose all but its journal, for some time or permanently; then its clock may have gone back."""
         self._supervisor.crash(broker, for_s, clock_back)
 
-    def restart(self, broker: str) -> None:
-        """Start a crashed broker again."""
-        self._supervisor.restart(broker)
+    def restart(self, broker: str, incarnation: int | None = None) -> None:
+        """Start a crashed broker again; with an incarnation of its past if its clock has gone back."""
+        if incarnation is None:
+            self._supervisor.restart(broker)
+        else:
+            self._supervisor.restart_in_past(broker, incarnation)
 
     def pause(self, broker: str, for_s: float) -> None:
         """Have a broker do nothing for some time, as SIGSTOP does."""

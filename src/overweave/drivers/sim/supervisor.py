@@ -131,6 +131,14 @@ class BrokerSupervisor:
         for peer in self._table.peers_of(broker):
             self._table.connect((broker, peer))
 
+    def restart_in_past(self, broker: str, incarnation: int) -> None:
+        """Start a broker again whose clock has gone back, and so its incarnation."""
+        for client in self._table.clients_of(broker):
+            core = self._table.nodes[client].core
+            assert isinstance(core, ClientCore)
+            core.renew_epoch(broker)  # as drivers do: they recognise a broker that has forgotten them by its ticket
+        self.restart(broker, incarnation)
+
     def join(self, broker: str, contact: str) -> None:
         """Start a broker that joins the network as a guest of another one."""
         self._states[broker] = joining_state(broker)
@@ -189,7 +197,7 @@ class BrokerSupervisor:
         node, incarnation = what
         if node.alive:  # it may have asked twice
             self.crash(node.id)
-            self.restart(node.id, max(self._incarnations[node.id], incarnation) + 1)
+            self.restart(node.id, incarnation + 1)
 
     def _recover(self, what: tuple[str, bool]) -> None:
         broker, clock_back = what
@@ -197,12 +205,8 @@ class BrokerSupervisor:
             self.restart(broker)
             return
         last = self._incarnations[broker]
-        for client in self._table.clients_of(broker):
-            core = self._table.nodes[client].core
-            assert isinstance(core, ClientCore)
-            core.renew_epoch(broker)  # as drivers do: they recognise a broker that has forgotten them by its ticket
         assert last > 1, f"{broker}: expected an incarnation before the first"
-        self.restart(broker, 1 + int(self._random.integers(last - 1)))
+        self.restart_in_past(broker, 1 + int(self._random.integers(last - 1)))
 
     def _meter(self, node: Node) -> None:
         """Measure the load of a broker whose modules may use it."""

@@ -310,7 +310,7 @@ class BrokerNode:
     def _schedule_restart(self, effect: Restart) -> None:
         """Restart as a later incarnation than neighbours know, when the core has handled its stimulus."""
         if self._restart_timer is None:
-            text = "neighbours know a later incarnation: expected a clock that never goes back; starting again"
+            text = "neighbours know this or a later incarnation: expected a clock that never goes back; starting again"
             self.log.warning("clock-went-back", text=text, incarnation=effect.incarnation)
             loop = asyncio.get_running_loop()
             self._restart_timer = loop.call_later(0, self.restart_core, effect.incarnation + 1)
