@@ -25,11 +25,17 @@ _STARTED = re.compile(r"start broker (\S+): overweave broker .* --join (\S+)$")
 _LEFT = re.compile(r"broker (\S+) has left the overlay: stop it$")
 
 
-def write_network_file(directory: Path, count: int, bandwidth_bytes_per_s: float, expiry_s: float) -> Path:
-    """A network file of a balanced tree of brokers on free ports, with journals and metrics."""
+def write_network_file(
+    directory: Path, count: int, bandwidth_bytes_per_s: float, expiry_s: float, *, buffers: bool = True
+) -> Path:
+    """A network file of a balanced tree of brokers on free ports, with journals and metrics.
+
+    Unless it ``buffers``, publications are settled only when clients have them. What a broker buffers for a stalled client is
+    settled, and dropped if the client unsubscribes before it goes on (docs/guarantees.md).
+    """
     lines = ["[network]", 'state = "state"', f"metrics_port = {_metrics_port(count)}", "[brokers]"]
     # All processes share this machine: when many brokers start, a client may stand still for longer than a slow consumer may.
-    lines += [f"session_expiry_s = {expiry_s:g}", "slow_consumer_timeout_s = 60"]
+    lines += [f"session_expiry_s = {expiry_s:g}", "slow_consumer_timeout_s = 60", *([] if buffers else ["stall_timeout_s = 0"])]
     for number, port in enumerate(free_ports(count), 1):
         lines += ["[[broker]]", f'id = "B{number}"', f'listen = "tcp://127.0.0.1:{port}"']
         lines.append(f"output_bandwidth_bytes_per_s = {bandwidth_bytes_per_s:.0f}")

@@ -66,9 +66,8 @@ class Scenario:
     def __init__(self, options: Options, directory: Path) -> None:
         self.options, self._dice, self._directory = options, random.Random(options.seed), directory
         size = options.size
-        self.file = write_network_file(
-            directory, size.brokers, bandwidth_bytes_per_s(size, options.target, self.headroom), _EXPIRY_S
-        )
+        bandwidth = bandwidth_bytes_per_s(size, options.target, self.headroom)
+        self.file = write_network_file(directory, size.brokers, bandwidth, _EXPIRY_S, buffers=not options.churn)
         self.brokers = SingleBrokers(self.file) if options.kill_brokers else UpBrokers(self.file)
         self.network = LiveNetwork(self.file, self.brokers, size, options.seed)
         self.report = Report()
