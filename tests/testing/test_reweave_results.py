@@ -5,12 +5,16 @@ import random
 
 import pytest
 
+from overweave.cli.client_options import Credentials
+from overweave.cli.operators import Target
+from overweave.cli.overlay_processes import ToldProcesses
 from overweave.contract.modules import Capacity
 from overweave.contract.observation import BrokerObservation, Observation, ObservedClient
 from overweave.contract.overlay_state import OverlayStatus, first_state
+from overweave.drivers.tcp.network_file import read_network
 from overweave.overlay.graph import Overlay
 from overweave.reweave.hysteresis import BUDGET_S
-from overweave.testing.live_reweave import changes
+from overweave.testing.live_reweave import brokers, changes
 from overweave.testing.live_reweave.acting import CALM_S, Places, add_budget, add_turns
 from overweave.testing.live_reweave.brokers import SingleBrokers
 from overweave.testing.live_reweave.changes import Applied, Applier
@@ -111,3 +115,15 @@ def test_a_kill_counts_only_in_the_phase_in_which_it_happens(monkeypatch):
     assert kills.keys() == {"starting", "prepared", "moving clients"}
     assert phases_left([kills]) == ["used", "closed", "writing", "trimmed", "stopping"]
     assert phases_left([kills, dict.fromkeys(PHASES[2:], "B1")]) == []
+
+
+def test_brokers_are_started_and_stopped_as_apply_tells_the_operator(tmp_path, capsys):
+    """The texts of `apply` are those that the runs with single brokers look for."""
+    file = tmp_path / "network.toml"
+    file.write_text('[network]\nshape = "chain"\nbrokers = 2\nport = 7400\n')
+    told = ToldProcesses(file, Target(read_network(file), Credentials()))
+    asyncio.run(told.start("B2", "tcp://127.0.0.1:7401"))
+    asyncio.run(told.stop("B2"))
+    started, left = capsys.readouterr().err.splitlines()
+    assert brokers._STARTED.search(started).groups() == ("B2", "tcp://127.0.0.1:7401")
+    assert brokers._LEFT.search(left).groups() == ("B2",)

@@ -21,7 +21,7 @@ from overweave.errors import OverweaveError
 
 #: The time limit for all brokers to be up; the first one of all compiles.
 _START_S = 180.0
-_STARTED = re.compile(r"start broker (\S+): overweave broker .* --join (\S+)$")
+_STARTED = re.compile(r"start broker (\S+), unless it runs: overweave broker .* --join (\S+)$")
 _LEFT = re.compile(r"broker (\S+) has left the overlay: stop it$")
 
 
